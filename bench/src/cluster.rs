@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::interrupt;
-use crate::message::{BenchOrder, BenchReport, Event, Load, Ran, Usage, Window};
+use crate::message::{BenchOrder, BenchReport, Event, Load, LoadResult, Usage, Window};
 use crate::processes::{ChildOutput, ChildUpdate, Processes, free_addresses};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -162,7 +162,11 @@ impl BenchCluster {
     }
 
     /// Runs these at the same time for this long. Returns the result of each, in that order.
-    pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> BenchResult<Vec<Ran>> {
+    pub(crate) fn run(
+        &mut self,
+        loads: &[(usize, Load)],
+        span: Duration,
+    ) -> BenchResult<Vec<LoadResult>> {
         let from = clock::now() + LEAD.as_nanos() as u64;
         let window = Window { from, to: from + span.as_nanos() as u64 };
         for (index, load) in loads {

@@ -10,7 +10,7 @@
 //! - H: processes that pass 64 bytes on through a hub.
 
 use crate::clock;
-use crate::message::{Names, Ran, Window};
+use crate::message::{LoadResult, Names, Window};
 use crate::spans::Spans;
 use dashmap::DashMap;
 use elderlock::LockService;
@@ -77,7 +77,7 @@ pub(crate) async fn run<L: Locker>(
     names: Names,
     window: Window,
     timed: bool,
-) -> Outcome<Ran> {
+) -> Outcome<LoadResult> {
     let mut tasks = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
         tasks.spawn(take_turns(locker, task_names(names, number), window, timed));
@@ -90,7 +90,7 @@ pub(crate) async fn on_threads<L: Locker>(
     lockers: Vec<L>,
     (names, round): (u32, u32),
     window: Window,
-) -> Outcome<Ran> {
+) -> Outcome<LoadResult> {
     let mut threads = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
         threads.spawn_blocking(move || {
@@ -107,9 +107,9 @@ async fn take_turns<L: Locker>(
     names: Vec<String>,
     window: Window,
     timed: bool,
-) -> Outcome<Ran> {
+) -> Outcome<LoadResult> {
     let mut names = names.iter().map(String::as_str).cycle();
-    let mut ran = Ran::default();
+    let mut ran = LoadResult::default();
     until(window.from).await;
     let mut now = clock::now();
     let from = now;
@@ -130,8 +130,8 @@ async fn take_turns<L: Locker>(
     Ok(ran)
 }
 
-async fn join(mut tasks: JoinSet<Outcome<Ran>>) -> Outcome<Ran> {
-    let mut all = Ran::default();
+async fn join(mut tasks: JoinSet<Outcome<LoadResult>>) -> Outcome<LoadResult> {
+    let mut all = LoadResult::default();
     while let Some(ran) = tasks.join_next().await {
         all.join(ran??);
     }
@@ -220,11 +220,11 @@ pub(crate) async fn ping_pong(
     in_flight: u32,
     together: bool,
     window: Window,
-) -> Outcome<Ran> {
+) -> Outcome<LoadResult> {
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
         let mut frames = Vec::new();
-        let mut ran = Ran::default();
+        let mut ran = LoadResult::default();
         until(window.from).await;
         let mut now = clock::now();
         let from = now;
@@ -279,7 +279,7 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
 }
 
 /// A spoke of floor H: passes on the one frame of the circle. One spoke brings it.
-pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outcome<Ran> {
+pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outcome<LoadResult> {
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
         let mut frame = [7; FRAME];
@@ -301,7 +301,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
         if let Ok(failed) = tokio::time::timeout(end, pass).await {
             failed?;
         }
-        Outcome::Ok(Ran { turns, nanos: window.to - window.from, spans: Spans::default() })
+        Outcome::Ok(LoadResult { turns, nanos: window.to - window.from, spans: Spans::default() })
     };
     tokio::spawn(work).await?
 }

@@ -6,7 +6,8 @@ use crate::load::{
     run, spoke,
 };
 use crate::message::{
-    BenchOrder, BenchReport, Event, Holdings, Load, Names, QueuedWaiter, Ran, Served, Usage, Window,
+    BenchOrder, BenchReport, Event, Holdings, Load, LoadResult, Names, QueuedWaiter, Served, Usage,
+    Window,
 };
 use crate::processes::{listen, say};
 use crate::{clock, count};
@@ -206,7 +207,7 @@ impl BenchMember {
         }))
     }
 
-    async fn run(&mut self, load: Load, window: Window) -> Outcome<Ran> {
+    async fn run(&mut self, load: Load, window: Window) -> Outcome<LoadResult> {
         match load {
             Load::Locks { tasks, names, timed } => {
                 run(vec![self.service.clone(); tasks as usize], names, window, timed).await

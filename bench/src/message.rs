@@ -147,7 +147,7 @@ pub(crate) struct Window {
 
 /// The result of a load.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Ran {
+pub(crate) struct LoadResult {
     /// The number of turns.
     pub(crate) turns: u64,
     /// The time that they took, for the task that took the longest.
@@ -156,9 +156,9 @@ pub(crate) struct Ran {
     pub(crate) spans: Spans,
 }
 
-impl Ran {
+impl LoadResult {
     /// Adds a load that ran beside it.
-    pub(crate) fn join(&mut self, other: Ran) {
+    pub(crate) fn join(&mut self, other: LoadResult) {
         self.turns += other.turns;
         self.nanos = self.nanos.max(other.nanos);
         self.spans.join(&other.spans);
@@ -229,7 +229,7 @@ pub(crate) enum BenchReport {
         to: u64,
     },
     /// It has run the load, with this result.
-    Ran(Ran),
+    Ran(LoadResult),
     /// It listens at this address.
     Listens(SocketAddr),
     /// The allocations and messages while locks were taken.

@@ -28,13 +28,13 @@ const MANY: u32 = 64;
 const OWN: u32 = 16;
 
 /// Two clusters of the same size, without the key and with it.
-struct Both {
+struct ClusterPair {
     logs: [PathBuf; 2],
     key_file: PathBuf,
 }
 
-impl Both {
-    fn new(logs: &Path) -> BenchResult<Both> {
+impl ClusterPair {
+    fn new(logs: &Path) -> BenchResult<ClusterPair> {
         if std::env::var_os(VARIABLE).is_some() {
             return Err(format!("{VARIABLE} gives all members a key: unset it for this case"));
         }
@@ -46,7 +46,7 @@ impl Both {
         let key_file = logs.join("cluster.key");
         let key = elderlock::ClusterKey::generate().map_err(|error| error.to_string())?;
         key.write_file(&key_file).map_err(|error| error.to_string())?;
-        Ok(Both { logs: directories, key_file })
+        Ok(ClusterPair { logs: directories, key_file })
     }
 
     /// The member in place 0 of each is the grantor.
@@ -93,7 +93,7 @@ pub(crate) fn secure(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let both = Both::new(logs)?;
+    let both = ClusterPair::new(logs)?;
     let [without, with] = both.set(2)?;
     let mut pairs = [Pair::of(without)?, Pair::of(with)?];
     let each = |pair: &mut Pair, _| Ok(1.0 / pair.locks(1, args)?.rate());

@@ -2,7 +2,7 @@
 //! own member, from another one, and when all members want the same lock.
 
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Load, Names, Ran};
+use crate::message::{BenchOrder, BenchReport, Load, LoadResult, Names};
 use crate::sheet::{Figure, Sheet, Unit};
 use crate::{BenchArgs, Progress};
 use std::path::Path;
@@ -165,14 +165,14 @@ pub(crate) fn allocations_of_each(cluster: &mut BenchCluster) -> BenchResult<f64
 }
 
 /// The runs of the [`CROWD`] members that all want one name.
-pub(crate) fn fight(cluster: &mut BenchCluster, args: &BenchArgs) -> BenchResult<Vec<Ran>> {
+pub(crate) fn fight(cluster: &mut BenchCluster, args: &BenchArgs) -> BenchResult<Vec<LoadResult>> {
     let load = Load::Locks { tasks: 1, names: Names::One, timed: true };
     let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, load)).collect();
     cluster.run(&fighters, args.span())
 }
 
 /// Turns of all in a second.
-pub(crate) fn turns(ran: &[Ran], args: &BenchArgs) -> f64 {
+pub(crate) fn turns(ran: &[LoadResult], args: &BenchArgs) -> f64 {
     ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64()
 }
 
@@ -198,19 +198,19 @@ impl Pair {
         Ok(Pair { cluster, echo, echo_together })
     }
 
-    pub(crate) fn locks(&mut self, tasks: u32, args: &BenchArgs) -> BenchResult<Ran> {
+    pub(crate) fn locks(&mut self, tasks: u32, args: &BenchArgs) -> BenchResult<LoadResult> {
         self.run(Load::Locks { tasks, names: Names::Own, timed: true }, args)
     }
 
-    fn floor(&mut self, in_flight: u32, args: &BenchArgs) -> BenchResult<Ran> {
+    fn floor(&mut self, in_flight: u32, args: &BenchArgs) -> BenchResult<LoadResult> {
         self.run(Load::PingPong { at: self.echo, in_flight, together: false }, args)
     }
 
-    fn most(&mut self, in_flight: u32, args: &BenchArgs) -> BenchResult<Ran> {
+    fn most(&mut self, in_flight: u32, args: &BenchArgs) -> BenchResult<LoadResult> {
         self.run(Load::PingPong { at: self.echo_together, in_flight, together: true }, args)
     }
 
-    fn run(&mut self, load: Load, args: &BenchArgs) -> BenchResult<Ran> {
+    fn run(&mut self, load: Load, args: &BenchArgs) -> BenchResult<LoadResult> {
         Ok(self.cluster.run(&[(1, load)], args.span())?.remove(0))
     }
 }
@@ -242,7 +242,7 @@ pub(crate) fn contended(
         let (slowest, fastest) = (each.clone().min().unwrap_or(0), each.max().unwrap_or(0));
         let even = Figure::new("slowest member / fastest", Unit::Share).at_least(EVEN);
         sheet.note(size, even, slowest as f64 / fastest.max(1) as f64);
-        let mut all = Ran::default();
+        let mut all = LoadResult::default();
         fought.into_iter().for_each(|ran| all.join(ran));
         sheet.trace("wait, hold and release", all.spans.percentiles());
         progress.step();

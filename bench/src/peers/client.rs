@@ -5,7 +5,9 @@ use super::etcd::Etcd;
 use crate::Done;
 use crate::clock;
 use crate::load::{Locker, Outcome, run};
-use crate::message::{BenchOrder, BenchReport, Load, Names, QueuedWaiter, Ran, Served, Window};
+use crate::message::{
+    BenchOrder, BenchReport, Load, LoadResult, Names, QueuedWaiter, Served, Window,
+};
 use crate::processes::{listen, say};
 use clap::Args;
 use redis::aio::MultiplexedConnection;
@@ -97,7 +99,7 @@ impl ClientPool {
         names: Names,
         window: Window,
         timed: bool,
-    ) -> Outcome<Ran> {
+    ) -> Outcome<LoadResult> {
         while self.clients.len() < tasks {
             let another = self.clients[0].another().await?;
             self.clients.push(another);

@@ -13,7 +13,7 @@ pub(crate) use client::{ClientArgs, serve};
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Load, Names, QueuedWaiter, Ran};
+use crate::message::{BenchOrder, BenchReport, Load, LoadResult, Names, QueuedWaiter};
 use crate::sheet::{Figure, Sheet};
 use crate::{BenchArgs, Progress, interrupt};
 use clap::ValueEnum;
@@ -204,7 +204,7 @@ impl RunningRival {
                 let load = Load::Locks { tasks: work.tasks, names: work.names, timed: true };
                 let loads: Vec<(usize, Load)> =
                     (first..first + work.clients).map(|index| (index, load)).collect();
-                let mut all = Ran::default();
+                let mut all = LoadResult::default();
                 self.cluster.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
                 if counts {
                     sheet.note(work.clients as u32 * work.tasks, Figure::rate(name), all.rate());
