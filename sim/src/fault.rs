@@ -134,7 +134,7 @@ pub enum FaultKind {
     /// A member gets no datagrams, and sends none.
     NoDatagrams(Target),
     /// Packets of one kind are kept back, and go on their way at the end.
-    Late(Late),
+    Late(LatePackets),
     /// A council member receives nothing for an elder lease. When it is back, the elder is cut off
     /// with some others.
     Overthrow(Overthrow),
@@ -142,7 +142,7 @@ pub enum FaultKind {
     SplitView(CutOffGroup),
     /// A member is cut off until it is about to be removed, and is heard again before the removal
     /// is decided. It learns of the removal late.
-    Reprieve(Reprieve),
+    Reprieve(DelayedRemoval),
     /// A council member says goodbye to the elder's half of the others. Then only the other half,
     /// which has not been told, hears it. The halves are drawn from the second number.
     Turncoat(usize, u64),
@@ -219,7 +219,7 @@ pub struct CutOffGroup {
 
 /// A removal that is proposed, and decided only when the member is heard again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reprieve {
+pub struct DelayedRemoval {
     /// The member.
     pub target: Target,
     /// How long it is cut off.
@@ -230,7 +230,7 @@ pub struct Reprieve {
 
 /// The late packets, and a fault of the sender meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Late {
+pub struct LatePackets {
     /// Which packets, one of [`KINDS`](kind::KINDS).
     pub kind: &'static str,
     /// The sender; `None`: all.
@@ -338,7 +338,7 @@ impl FaultKind {
             FaultKind::Reject(target)
             | FaultKind::NoDatagrams(target)
             | FaultKind::LoseDisk(target) => Some(*target),
-            FaultKind::Reprieve(Reprieve { target, .. }) => Some(*target),
+            FaultKind::Reprieve(DelayedRemoval { target, .. }) => Some(*target),
             FaultKind::SlowDisk(target, _)
             | FaultKind::FailingDisk(target)
             | FaultKind::TornStep(target, ..) => Some(*target),

@@ -35,7 +35,7 @@ impl Clone for Stream {
 
 /// The outcomes of damaged frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Damages {
+pub struct DamageCounts {
     /// Frames that were damaged.
     pub damaged: u64,
     /// Connections that broke because of it.
@@ -160,7 +160,7 @@ impl World {
     }
 
     /// The outcomes of damaged frames.
-    pub fn damages(&self) -> Damages {
+    pub fn damages(&self) -> DamageCounts {
         self.damages
     }
 }

@@ -27,7 +27,7 @@ use crate::rule::Rule;
 use crate::site::{ProcessState, Site, SiteConfig};
 use crate::step::StepNames;
 use crate::store::Store;
-use crate::stream::{Damages, Stream};
+use crate::stream::{DamageCounts, Stream};
 use elderlock::protocol::{Lineage, LineageId, Output, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
@@ -57,7 +57,7 @@ pub struct World {
     pub(crate) clogged: BTreeMap<(usize, usize), Vec<ScheduledEvent>>,
     /// Connections that carry damaged bytes.
     pub(crate) streams: BTreeMap<(usize, usize), Stream>,
-    pub(crate) damages: Damages,
+    pub(crate) damages: DamageCounts,
     /// Clients that give up this long after their answer.
     pub(crate) fickle: BTreeMap<Ask, Duration>,
     /// When a view was installed that is later than all before.
@@ -141,7 +141,7 @@ impl World {
             held: Vec::new(),
             clogged: BTreeMap::new(),
             streams: BTreeMap::new(),
-            damages: Damages::default(),
+            damages: DamageCounts::default(),
             fickle: BTreeMap::new(),
             viewed_at: 0,
             later_views: 0,

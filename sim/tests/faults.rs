@@ -4,7 +4,7 @@ use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
 use elderlock_sim::chaos::{ChaosPlan, ChaosRun, run_seed};
 use elderlock_sim::fault::{
-    ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Target,
+    ConcurrentFault, CutOffGroup, Fault, FaultKind, LatePackets, Overthrow, Target,
 };
 use elderlock_sim::network::{LinkConditions, MS, NarrowPath, SECOND};
 use elderlock_sim::quorum::QuorumLoss;
@@ -401,8 +401,12 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
     for (seed, blow) in
         (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(ConcurrentFault::Crash)))
     {
-        let what =
-            FaultKind::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
+        let what = FaultKind::Late(LatePackets {
+            kind: "Grant",
+            from: Some(Target::Grantor),
+            to: None,
+            blow,
+        });
         let (run, spans) =
             tell(&only(seed, vec![Fault { at: 6 * SECOND, lasts: 2 * SECOND, what }]), "late");
         let [(from, until, _)] = spans[..] else {

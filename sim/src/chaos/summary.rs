@@ -3,7 +3,7 @@
 use super::ChaosRun;
 use crate::chance::mix;
 use crate::rare::RareState;
-use crate::stream::Damages;
+use crate::stream::DamageCounts;
 use crate::times::Timed;
 use elderlock::protocol::Outcome;
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl Summary {
         self.counting += u64::from(run.falls_short().is_none());
         self.parts += u64::from(run.part);
         self.gossiping += u64::from(run.log.scene.gossip);
-        let Damages { damaged, broken, unfinished } = run.world.damages();
+        let DamageCounts { damaged, broken, unfinished } = run.world.damages();
         for (sum, one) in self.damages.iter_mut().zip([damaged, broken, unfinished]) {
             *sum += one;
         }

@@ -12,4 +12,4 @@ mod scope;
 pub mod scopes;
 
 pub use hunt::{Counterexample, ScopeModel, SearchLimits, SearchResult};
-pub use scope::{DeliveryOrder, Move, Scope, ScopeState, TimeLeaps, Which};
+pub use scope::{DeliveryOrder, Move, PacketPredicate, Scope, ScopeState, TimeLeaps};

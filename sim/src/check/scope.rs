@@ -37,7 +37,7 @@ pub enum TimeLeaps {
 }
 
 /// Some packets: by the sites from and to which they go, and their name.
-pub type Which = fn(from: usize, to: usize, kind: &str) -> bool;
+pub type PacketPredicate = fn(from: usize, to: usize, kind: &str) -> bool;
 
 /// The start of a search, and its bounds.
 #[derive(Clone)]
@@ -91,9 +91,9 @@ pub struct Scope {
     /// When they may happen.
     pub leaps_when: TimeLeaps,
     /// These packets arrive at once.
-    pub at_once: Which,
+    pub at_once: PacketPredicate,
     /// These packets may be under way while everything else is at rest.
-    pub late: Which,
+    pub late: PacketPredicate,
     /// The additions of the large form, beyond those that all large forms have.
     pub larger: fn(Scope) -> Scope,
     /// Its reductions in the quick form.

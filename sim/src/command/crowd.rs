@@ -77,7 +77,7 @@ pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
 }
 
 /// The measurements of one cluster.
-struct Looked {
+struct CrowdMeasurement {
     /// A member that is not the elder: the mean of all.
     other: Metered,
     elder: Metered,
@@ -85,13 +85,13 @@ struct Looked {
     died: Duration,
 }
 
-impl Looked {
+impl CrowdMeasurement {
     fn print(&self, members: usize) {
         let rate = |count: u64| {
             let rate = count as f64 / LOOK.as_secs_f64();
             if rate < 100.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
         };
-        let Looked { other, elder, joined, died } = self;
+        let CrowdMeasurement { other, elder, joined, died } = self;
         let millis = |span: &Duration| format!("{:.1}", span.as_secs_f64() * 1e3);
         println!(
             "{members:>7}  {:>8} {:>10} {:>9} {:>9}  {:>8} {:>9} {:>9}  {:>8} {:>8}",
@@ -108,7 +108,7 @@ impl Looked {
     }
 }
 
-fn look(members: usize, seed: u64) -> Result<Looked, String> {
+fn look(members: usize, seed: u64) -> Result<CrowdMeasurement, String> {
     let one_more = members;
     let hosts = members.div_ceil(NEIGHBOURS) as u32;
     let host_of: Vec<u32> = (0..=one_more as u32).map(|site| site % hosts).collect();
@@ -139,7 +139,7 @@ fn look(members: usize, seed: u64) -> Result<Looked, String> {
     let begun = world.elapsed();
     world.crash(one_more);
     await_all(&mut world, members)?;
-    Ok(Looked { other, elder: of_elder, joined, died: world.elapsed() - begun })
+    Ok(CrowdMeasurement { other, elder: of_elder, joined, died: world.elapsed() - begun })
 }
 
 /// Measures the packets and steps of the elder, and the mean of all other members, over a while.

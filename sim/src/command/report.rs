@@ -4,7 +4,8 @@ use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, describe, run_seed};
 use elderlock_sim::fault::{
-    ConcurrentFault, CutOffGroup, Fault, FaultKind, FaultNumbers, Late, Overthrow, Reprieve, Target,
+    ConcurrentFault, CutOffGroup, DelayedRemoval, Fault, FaultKind, FaultNumbers, LatePackets,
+    Overthrow, Target,
 };
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, ReportedFault, about, of_run};
@@ -236,7 +237,7 @@ fn words(fault: &Fault) -> String {
             format!("{name}: m{site}, by {:+.1} s", by as f64 / 1_000.0)
         }
         FaultKind::FalseAlarm(at, about) => format!("{name}: m{at} about {}", target_words(about)),
-        FaultKind::Late(Late { kind, from, to, blow }) => {
+        FaultKind::Late(LatePackets { kind, from, to, blow }) => {
             let from = from.map(|from| format!(" from {}", target_words(from))).unwrap_or_default();
             let to = to.map(|to| format!(" to m{to}")).unwrap_or_default();
             let blow = match blow {
@@ -259,7 +260,7 @@ fn words(fault: &Fault) -> String {
             )
         }
         FaultKind::SplitView(loyal) => format!("{name}: the elder{} from the others", with(loyal)),
-        FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
+        FaultKind::Reprieve(DelayedRemoval { target, cut, pending }) => {
             format!(
                 "{name}: {}, heard again after {}, and removed {} later",
                 target_words(target),
@@ -382,7 +383,7 @@ mod tests {
             said(FaultKind::SplitView(loyal)),
             "split view: the elder with m0 m2 with a holder from the others"
         );
-        let late = Late {
+        let late = LatePackets {
             kind: "Grant",
             from: Some(Target::Grantor),
             to: Some(1),

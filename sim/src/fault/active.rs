@@ -286,7 +286,7 @@ impl World {
             FaultKind::WallClock(site, by) => {
                 plot.pair(Step::StepWallClock(site, by), Step::StepWallClock(site, -by))
             }
-            FaultKind::Late(Late { kind, from, to, blow }) => {
+            FaultKind::Late(LatePackets { kind, from, to, blow }) => {
                 let from = match from {
                     Some(target) => Some(self.find(target)?),
                     None => None,
@@ -373,7 +373,7 @@ impl World {
                         .for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
             }
-            FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
+            FaultKind::Reprieve(DelayedRemoval { target, cut, pending }) => {
                 let elder = self.find_elder()?;
                 let site = self.find(target).filter(|site| *site != elder && self.is_up(*site))?;
                 plot.until = now + cut;

@@ -194,9 +194,9 @@ impl Fault {
                     // still in the view.
                     lasts = member_lease * rng.between(100, 107) / 100;
                     let (kind, blow) = ("Pulse", Some(ConcurrentFault::GrantorLeaves));
-                    FaultKind::Late(Late { kind, from: None, to: Some(other), blow })
+                    FaultKind::Late(LatePackets { kind, from: None, to: Some(other), blow })
                 } else {
-                    FaultKind::Late(Late { kind: late, from, to, blow })
+                    FaultKind::Late(LatePackets { kind: late, from, to, blow })
                 }
             }
             27 | OVERTHROW_BY_SUCCESSORS => {
@@ -219,7 +219,7 @@ impl Fault {
                 let pending = rng.between(50 * MS, 700 * MS);
                 lasts = cut + pending + rng.between(50 * MS, SECOND);
                 let target = if rng.chance(500_000) { Target::Grantor } else { target };
-                FaultKind::Reprieve(Reprieve { target, cut, pending })
+                FaultKind::Reprieve(DelayedRemoval { target, cut, pending })
             }
             30 => {
                 lasts = member_lease * rng.between(8, 25) / 10;

@@ -824,12 +824,12 @@ fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &HoldInterv
 }
 
 /// The first tokens of ranges, or epochs, with their services and times.
-type Begins<'a> = BTreeMap<u64, (&'a str, u64)>;
+type FirstTokens<'a> = BTreeMap<u64, (&'a str, u64)>;
 
 /// Independent of clocks, each token of a lock is of the latest range below it. That range is of
 /// its service and was told by then. The holds of one site begin in the order of their tokens.
 fn find_strays(
-    (ranges, epochs): (&Begins<'_>, &Begins<'_>),
+    (ranges, epochs): (&FirstTokens<'_>, &FirstTokens<'_>),
     lock: &Lock<'_>,
     holds: &[(HoldInterval, &LockCall<'_>)],
     findings: &mut Findings,
