@@ -29,7 +29,7 @@ use super::link::LinkSet;
 use super::message::{
     ClientMessage, GrantorMessage, Message, Origin, Query, QueryReply, RegistryMessage, TokenRange,
 };
-use super::step_context::{MAIL, StepContext};
+use super::step_context::{KEPT_MESSAGES, StepContext};
 use super::time::{Time, WallClock};
 use super::visit_count::touch;
 use arrivals::Arrivals;

@@ -6,7 +6,7 @@ use super::id::{MemberInfo, ProcessId};
 use super::link::LinkSet;
 use super::locks::Locks;
 use super::message::{GrantorMessage, Message, Packet};
-use super::step_context::{MAIL, Standing, StepContext};
+use super::step_context::{KEPT_MESSAGES, Standing, StepContext};
 use super::time::Time;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -117,7 +117,7 @@ impl Step<'_> {
             }
         }
         // Occasionally there was a message for each of a million locks.
-        outbox.shrink_to(MAIL);
+        outbox.shrink_to(KEPT_MESSAGES);
         self.mailbox.outbox = outbox;
         if std::mem::replace(&mut self.mailbox.is_delivering, true) {
             return;

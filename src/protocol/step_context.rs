@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// Capacity, in messages, that a list of messages keeps between steps.
-pub(crate) const MAIL: usize = 64;
+pub(crate) const KEPT_MESSAGES: usize = 64;
 
 /// A member's standing in its cluster: all that its locks learn of the membership.
 #[derive(Clone, Copy)]

@@ -811,7 +811,7 @@ impl Engine {
         drop(state);
         drop(writer);
 
-        let reader = if after.sent { self.network.flush(after.hurry) } else { None };
+        let reader = if after.sent { self.network.flush(after.is_urgent) } else { None };
         seam();
         if after.phase {
             self.phase.send_modify(|seen| {
@@ -865,7 +865,7 @@ impl Engine {
 
     /// Announces events to the readers, unless another thread does: then that one looks again.
     fn announce(&self) {
-        while !lock(&self.announcements).is_empty() || self.has_ended_unsaid() {
+        while !lock(&self.announcements).is_empty() || self.has_unannounced_end() {
             let Ok(mut readers) = self.readers.try_lock() else { return };
             self.hand_out(&mut readers);
             if self.is_closed() && lock(&self.announcements).is_empty() {
@@ -885,7 +885,7 @@ impl Engine {
         }
     }
 
-    fn has_ended_unsaid(&self) -> bool {
+    fn has_unannounced_end(&self) -> bool {
         self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
     }
 
@@ -974,7 +974,7 @@ impl Inbox for Engine {
                 state.step(packet, None, after);
             }
             // This thread is about to send nothing else, and a caller may wait for the answers.
-            after.hurry = true;
+            after.is_urgent = true;
         });
         reader.is_some() && !has_woken
     }

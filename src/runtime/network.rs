@@ -35,11 +35,11 @@ pub(crate) trait Network: Outbox {
     /// The incarnation is in a view, with a running lease.
     fn joined(&self) {}
 
-    /// Earlier messages leave now, if a caller is in a `hurry`, and else with later ones. Never
-    /// blocks. Called after each turn that sent a message, without the engine's lock. Returns where
-    /// the answer comes, if all of it was written to one connection.
-    fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
-        let _ = hurry;
+    /// Earlier messages leave now if that `is_urgent`, as a caller waits, else with later ones.
+    /// Never blocks. Called after each turn that sent a message, without the engine's lock. Returns
+    /// where the answer comes, if all of it was written to one connection.
+    fn flush(&self, is_urgent: bool) -> Option<Arc<ConnectionReader>> {
+        let _ = is_urgent;
         None
     }
 }

@@ -16,13 +16,13 @@ const FIRST: Time = Time::from_nanos(1_000_000_000);
 const FIRST_SLOT: Slot = Slot(1_000 * Slot::PER_SECOND);
 
 thread_local! {
-    static PRESENT: Cell<Option<Present>> = const { Cell::new(None) };
+    static SIMULATION: Cell<Option<SimulationState>> = const { Cell::new(None) };
     /// How many millionths too fast the clock is that is read now: that of the acting member.
     static RATE: Cell<i32> = const { Cell::new(0) };
 }
 
 #[derive(Clone, Copy)]
-struct Present {
+struct SimulationState {
     began: Instant,
     seed: u64,
     drawn: u64,
@@ -31,19 +31,19 @@ struct Present {
 /// Begins a simulation on this thread, which is in a tokio runtime of its own whose clock is
 /// paused.
 pub(crate) fn begin(seed: u64) {
-    PRESENT.set(Some(Present { began: Instant::now(), seed, drawn: 0 }));
+    SIMULATION.set(Some(SimulationState { began: Instant::now(), seed, drawn: 0 }));
     RATE.set(0);
 }
 
 /// Ends it.
 pub(crate) fn end() {
-    PRESENT.set(None);
+    SIMULATION.set(None);
 }
 
 /// This instant by the clock of the acting member.
 pub(crate) fn now() -> Option<Time> {
-    let present = PRESENT.get()?;
-    let ran = scale(present.began.elapsed(), rate(), MILLION);
+    let simulation = SIMULATION.get()?;
+    let ran = scale(simulation.began.elapsed(), rate(), MILLION);
     Some(FIRST + ran)
 }
 
@@ -89,31 +89,32 @@ pub(crate) fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
 
 /// The slot that the wall clock shows.
 pub(crate) fn slot() -> Option<Slot> {
-    let present = PRESENT.get()?;
-    Some(FIRST_SLOT.plus(Slot::count(present.began.elapsed())))
+    let simulation = SIMULATION.get()?;
+    Some(FIRST_SLOT.plus(Slot::count(simulation.began.elapsed())))
 }
 
 /// The wall clock, from the first slot of all on.
 pub(crate) fn wall() -> Option<Duration> {
-    let present = PRESENT.get()?;
-    Some(Slot::span(FIRST_SLOT.0) + present.began.elapsed())
+    let simulation = SIMULATION.get()?;
+    Some(Slot::span(FIRST_SLOT.0) + simulation.began.elapsed())
 }
 
 /// A number for an owner, counted within the simulation: another run must not show in it.
 pub(crate) fn draw_owner() -> Option<u64> {
-    let mut present = PRESENT.get()?;
-    present.drawn += 1;
-    PRESENT.set(Some(present));
-    Some((1 << 63) + present.drawn)
+    let mut simulation = SIMULATION.get()?;
+    simulation.drawn += 1;
+    SIMULATION.set(Some(simulation));
+    Some((1 << 63) + simulation.drawn)
 }
 
 /// A process id that the seed gives, another one each time.
 pub(crate) fn draw_process() -> Option<ProcessId> {
-    let mut present = PRESENT.get()?;
-    present.drawn += 1;
-    PRESENT.set(Some(present));
+    let mut simulation = SIMULATION.get()?;
+    simulation.drawn += 1;
+    SIMULATION.set(Some(simulation));
     // Ids order members here and there, so they must not rise with the time of birth.
-    let mixed = (present.seed ^ present.drawn.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed =
+        (simulation.seed ^ simulation.drawn.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    Some(ProcessId(u128::from(mixed) << 64 | u128::from(present.drawn)))
+    Some(ProcessId(u128::from(mixed) << 64 | u128::from(simulation.drawn)))
 }

@@ -32,7 +32,7 @@ impl Locks {
             due.push((position.to, position.into()));
         }
         // Occasionally there was one for each of many thousands of requests.
-        self.pending_positions.shrink_to(MAIL);
+        self.pending_positions.shrink_to(KEPT_MESSAGES);
         due
     }
 

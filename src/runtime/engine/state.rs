@@ -105,7 +105,7 @@ pub(super) struct TurnEffects {
     /// Packets were queued.
     pub(super) sent: bool,
     /// A caller waits for the result, and has nothing else to do.
-    pub(super) hurry: bool,
+    pub(super) is_urgent: bool,
     /// The core was stepped.
     pub(super) stepped: bool,
     /// A request was granted at once, or asked: nothing but a hold has changed.
@@ -245,7 +245,7 @@ impl EngineState {
             self.slots.insert(request, PendingRequest::Waiting(waker));
             // If others wait as well, more of them are about to ask, and all of it goes in one
             // write.
-            after.hurry = self.slots.len() == 1;
+            after.is_urgent = self.slots.len() == 1;
         }
         answer
     }

@@ -317,8 +317,8 @@ impl Network for Transport {
         self.set_seeking(false);
     }
 
-    fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
-        self.shared.flush(hurry)
+    fn flush(&self, is_urgent: bool) -> Option<Arc<ConnectionReader>> {
+        self.shared.flush(is_urgent)
     }
 }
 

@@ -247,9 +247,9 @@ impl TransportState {
         }
     }
 
-    /// The frames that [`send`](Self::send) queued leave: in a hurry here and now, else with later
-    /// frames. Returns where the answer comes, if that is one connection.
-    pub(super) fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
+    /// Writes the frames that [`send`](Self::send) queued: here and now if that `is_urgent`, else
+    /// with later frames. Returns where the answer comes, if that is one connection.
+    pub(super) fn flush(&self, is_urgent: bool) -> Option<Arc<ConnectionReader>> {
         if self.home.is_left() {
             return None;
         }
@@ -257,7 +257,7 @@ impl TransportState {
         let mut written = 0;
         let mut reader = None;
         for peer in first.into_iter().chain(more) {
-            if hurry && written < AT_ONCE {
+            if is_urgent && written < AT_ONCE {
                 reader = peer.write(&self.reception.counters);
                 written += 1;
             } else {

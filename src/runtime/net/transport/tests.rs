@@ -119,10 +119,10 @@ impl TestPeer {
 
     fn send(&self, to: &TestPeer, packet: Packet) {
         // Some are written here and now, others by the task.
-        let hurry = matches!(packet, Packet::Linked { seq, .. } if seq % 3 == 0);
+        let is_urgent = matches!(packet, Packet::Linked { seq, .. } if seq % 3 == 0);
         let polls = matches!(packet, Packet::Linked { seq, .. } if seq % 21 == 0);
         self.transport.send(to.me.addr, Some(to.me.process), packet);
-        if let Some(reader) = self.transport.flush(hurry).filter(|_| polls) {
+        if let Some(reader) = self.transport.flush(is_urgent).filter(|_| polls) {
             reader.busy_poll();
         }
     }
@@ -226,9 +226,9 @@ async fn packets_pass_both_ways_in_order_on_several_threads() {
 async fn an_urgent_packet_leaves_at_once_with_all_that_were_queued_before() {
     let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
-    let send = |number, hurry| {
+    let send = |number, is_urgent| {
         a.transport.send(b.me.addr, Some(b.me.process), numbered(number));
-        let _ = a.transport.flush(hurry);
+        let _ = a.transport.flush(is_urgent);
         a.transport.counters().frames_out
     };
     let before = a.transport.counters().frames_out;
