@@ -23,7 +23,7 @@ pub(crate) struct KeygenArgs {
     #[arg(long, value_name = "ROLE", requires = "key_file")]
     derive: Option<DerivedRole>,
     /// With --derive: the cluster's key file.
-    #[arg(long, value_name = "KEYFILE", requires = "derive")]
+    #[arg(long, requires = "derive")]
     key_file: Option<PathBuf>,
 }
 

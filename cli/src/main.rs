@@ -19,7 +19,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use processes::{Done, exit_code, with_runtime};
 use std::process::ExitCode;
 
-/// Fair, fenced, crash-proof locks between peer processes.
+// Its description is that of the package.
 #[derive(Parser)]
 #[command(name = "elderlock", version, about)]
 struct Cli {

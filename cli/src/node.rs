@@ -66,9 +66,10 @@ struct Settings {
     /// Listen outside the loopback without a key.
     #[arg(long, env = "ELDERLOCK_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
-    /// File with the cluster's keys, one a line, the first seals. Only its owner and a group may
-    /// read it. SIGHUP makes the member read it again. Without it the variable ELDERLOCK_KEY may
-    /// have the keys, with commas.
+    /// File with the cluster keys, one per line: the member encrypts with the first key and accepts
+    /// all of them. A file that others than its owner and group can read is refused. On SIGHUP the
+    /// member reads the file again. Without a file, the variable ELDERLOCK_KEY may hold the keys,
+    /// separated by commas.
     #[arg(long, env = "ELDERLOCK_KEY_FILE")]
     key_file: Option<PathBuf>,
     /// Treat a member that refuses the connections of two others as dead. Only where no firewall

@@ -36,11 +36,12 @@ pub(crate) struct TransferArgs {
     target: OrderTarget,
 }
 
-/// Gives the order and tells of each report. Exit code 0 if all of it was done, else 1.
+/// Gives the order, and tells of each report with the address of the member that carries it out.
+/// Exit code 0 if all of it was done, else 1.
 pub(crate) async fn give(
     target: &OrderTarget,
     order: Order,
-    mut tell: impl FnMut(&OrderReport),
+    mut tell: impl FnMut(&str, &OrderReport),
 ) -> Done {
     let ring = keys::find(target.key_file.as_deref())?;
     let mut given = None;
@@ -53,14 +54,15 @@ pub(crate) async fn give(
         };
         let is_unreachable =
             matches!(asked, Err(QueryError::Unreachable { .. } | QueryError::TimedOut { .. }));
-        given = Some(asked);
+        given = Some((at, asked));
         if !is_unreachable {
             break;
         }
     }
-    let mut reports = given.ok_or("no address is given")??;
+    let (at, asked) = given.ok_or("no address is given")?;
+    let mut reports = asked?;
     while let Some(report) = reports.next().await? {
-        tell(&report);
+        tell(at, &report);
         match report {
             OrderReport::Done { complete: true } => return Ok(ExitCode::SUCCESS),
             OrderReport::Done { complete: false } => return Ok(ExitCode::FAILURE),
@@ -74,19 +76,19 @@ pub(crate) async fn give(
 pub(crate) async fn transfer(args: TransferArgs) -> Done {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
-    give(&args.target, order, |report| {
+    give(&args.target, order, |at, report| {
         if matches!(report, OrderReport::Done { .. }) {
-            println!("it is the grantor of {}", args.service.escape_debug());
+            println!("the member at {at} is the grantor of {}", args.service.escape_debug());
         }
     })
     .await
 }
 
 pub(crate) async fn leave(target: OrderTarget) -> Done {
-    give(&target, Order::Leave, |report| match report {
-        OrderReport::Done { complete: true } => println!("it has left"),
+    give(&target, Order::Leave, |at, report| match report {
+        OrderReport::Done { complete: true } => println!("the member at {at} has left"),
         OrderReport::Done { complete: false } => {
-            println!("it has left, and no other member confirmed it");
+            println!("the member at {at} has left, and no other member confirmed it");
         }
         _ => {}
     })
@@ -94,9 +96,9 @@ pub(crate) async fn leave(target: OrderTarget) -> Done {
 }
 
 pub(crate) async fn force(target: OrderTarget) -> Done {
-    give(&target, Order::Force, |report| {
+    give(&target, Order::Force, |at, report| {
         if matches!(report, OrderReport::Done { .. }) {
-            println!("it goes on without a quorum, as a new lineage");
+            println!("the member at {at} goes on without a quorum, as a new lineage");
         }
     })
     .await

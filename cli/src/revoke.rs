@@ -38,7 +38,7 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
         force: args.force,
     };
     let mut told = 0;
-    let told_of = |report: &OrderReport| {
+    let told_of = |_: &str, report: &OrderReport| {
         if matches!(report, OrderReport::Told(_)) {
             told += 1;
         }

@@ -185,21 +185,22 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     let guard = held(&service).await;
     let there = other.lock_service("inventory").await.expect("a good name");
     assert!(service.is_grantor() && !there.is_grantor());
+    let at = other.addr();
     let order = |words: &'static [&'static str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
         command.env_clear().args(words).args(["--cluster", "shop", "--at"]);
-        command.arg(other.addr().to_string());
+        command.arg(at.to_string());
         run(command)
     };
     assert_eq!(
         order(&["transfer", "inventory"]).await,
-        ("it is the grantor of inventory\n".to_owned(), Some(0))
+        (format!("the member at {at} is the grantor of inventory\n"), Some(0))
     );
     assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
     let (said, code) = order(&["force"]).await;
     assert!(said.contains("there is nothing to force"), "{said}");
     assert_eq!(code, Some(2));
-    assert_eq!(order(&["leave"]).await, ("it has left\n".to_owned(), Some(0)));
+    assert_eq!(order(&["leave"]).await, (format!("the member at {at} has left\n"), Some(0)));
     assert_eq!(member.status().view.expect("it stays").members.len(), 1);
     assert_eq!(guard.fence(), Ok(guard.token()));
 }

@@ -56,7 +56,7 @@ pub(crate) struct Crew {
     sold_at: Instant,
     /// The longest time without one since [`watch`](Crew::watch).
     pub(crate) silence: Duration,
-    /// Clerks that did not get or did not keep their lock since then, and why.
+    /// Tasks of workers that did not get or did not keep their lock since then, and why.
     pub(crate) unserved: Vec<String>,
     /// The reported troubles, and the number of each.
     pub(crate) troubles: BTreeMap<String, u64>,
@@ -143,7 +143,7 @@ impl Crew {
         self.processes.signal(index, signal)
     }
 
-    /// Begins to look for the longest time without a sale, and for clerks that are not served.
+    /// Begins to look for the longest time without a sale, and for tasks that get no lock.
     pub(crate) fn watch(&mut self) {
         self.sold_at = Instant::now();
         self.silence = Duration::ZERO;

@@ -32,7 +32,7 @@ pub(crate) enum WorkerReport {
         /// The token.
         token: i64,
     },
-    /// A clerk did not get its lock, or lost it before the sale.
+    /// A task of the worker did not get its lock, or lost it before the sale.
     Unserved(String),
     /// The worker became the grantor, as ordered, and its service says so.
     Became(ClusterSnapshot),
@@ -70,7 +70,7 @@ pub(crate) struct ClusterSnapshot {
     pub(crate) grantor: Option<String>,
     /// Whether its member lease runs.
     pub(crate) leased: bool,
-    /// Whether its clerks ask for nothing and hold nothing.
+    /// Whether its tasks ask for nothing and hold nothing.
     pub(crate) idle: bool,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct DemoArgs {
     /// How long to sell.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(10..=45))]
     seconds: u32,
-    /// Chooses victims and the length of each thought. The processes' races stay their own.
+    /// Seed for the victims and the pauses; scheduling between processes still varies.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object on standard output; progress goes to standard error.

@@ -4,8 +4,8 @@
 //! article, before it is killed. So a fail-over has a plain measure: from SIGKILL to the next sale
 //! of that article, which no worker can make before the victim has lost its lock.
 //!
-//! A takeover without a death has another measure: every clerk must get its lock, and the longest
-//! time without any sale is reported.
+//! A takeover without a death has another measure: every task of a worker must get its lock, and
+//! the longest time without any sale is reported.
 
 use super::DemoArgs;
 use super::audience::Audience;
@@ -66,7 +66,7 @@ pub(crate) struct GrantorTransfer {
     pub(crate) milliseconds: f64,
     /// The longest time without a sale, from the order until all others knew and had sold again.
     pub(crate) silence_milliseconds: f64,
-    /// Clerks that went without their lock meanwhile.
+    /// Tasks of workers that went without their lock meanwhile.
     pub(crate) unserved: Vec<String>,
 }
 
@@ -535,7 +535,7 @@ impl<'a> Scenario<'a> {
             }
             found.is_some()
         })?;
-        found.ok_or_else(|| format!("worker {index} did not stand"))
+        found.ok_or_else(|| format!("worker {index} did not report that it holds a lock"))
     }
 
     /// Waits until every article that one of `standers` held has been sold by another worker, with

@@ -187,7 +187,7 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
                 let who = transfer.unserved.join(", ");
                 fault(
                     !who.is_empty(),
-                    &format!("during a takeover a clerk had no lock: {}: {who}", occasion.name()),
+                    &format!("during a takeover a worker had no lock: {}: {who}", occasion.name()),
                 );
             }
         }

@@ -1,6 +1,6 @@
 //! A worker: one real process that embeds the library and sells.
 //!
-//! It has one clerk per article, so every article's queue has a waiter from each worker, and each
+//! It has one task per article, so every article's queue has a waiter from each worker, and each
 //! death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and follow the
 //! parent's orders.
 
@@ -48,20 +48,20 @@ pub(crate) struct WorkerArgs {
 const CLUSTER: &str = "elderlock-demo";
 /// Name of the one lock service.
 const SERVICE: &str = "stock";
-/// How long a clerk waits for a lock before it asks again.
+/// How long a task waits for a lock before it asks again.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a clerk may hold a lock; a sale takes milliseconds. Shorter than the pause lasts.
+/// How long a task may hold a lock; a sale takes milliseconds. Shorter than the pause lasts.
 const LEASE: Duration = Duration::from_secs(2);
 /// How long a worker counts.
 const COUNTING: Duration = Duration::from_millis(300);
-/// The owner that suspends the service. Clerks have the numbers above.
+/// The owner that suspends the service. The tasks of articles have the numbers above.
 const OFFICE: u64 = 1;
 /// How often a worker looks at the cluster.
 const LOOK: Duration = Duration::from_millis(20);
 /// The thought between the two transactions of a sale, in microseconds.
 const THINK: std::ops::Range<u64> = 2_000..6_000;
 
-/// The task of the clerks.
+/// The present work of the tasks of articles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     Resting,
@@ -92,14 +92,14 @@ impl Orders {
     }
 }
 
-/// The state that all clerks of a worker share.
+/// The state that all tasks of a worker share.
 struct Store {
     index: u32,
     member: Member,
     orders: Arc<Orders>,
     shop: Arc<Mutex<Shop>>,
     locking: bool,
-    /// Clerks that ask for a lock or hold one.
+    /// Tasks that ask for a lock or hold one.
     busy: AtomicUsize,
 }
 
@@ -139,13 +139,13 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     let mut mode = store.orders.mode.subscribe();
     mode.wait_for(|mode| *mode != Mode::Resting).await?;
     let service = store.member.lock_service(SERVICE).await?;
-    let mut clerks = JoinSet::new();
+    let mut sellers = JoinSet::new();
     for article in 0..args.articles {
         let chance = StdRng::seed_from_u64(args.chance ^ u64::from(article) << 32);
-        clerks.spawn(clerk(store.clone(), service.clone(), article, chance));
+        sellers.spawn(sell_article(store.clone(), service.clone(), article, chance));
     }
     let office = tokio::spawn(office(store.clone(), service.clone()));
-    while let Some(ended) = clerks.join_next().await {
+    while let Some(ended) = sellers.join_next().await {
         ended?;
     }
     office.abort();
@@ -158,8 +158,8 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One clerk sells one article, again and again.
-async fn clerk(store: Arc<Store>, service: LockService, article: u32, mut chance: StdRng) {
+/// The task of one article: sells it, again and again.
+async fn sell_article(store: Arc<Store>, service: LockService, article: u32, mut chance: StdRng) {
     let mut mode = store.orders.mode.subscribe();
     loop {
         let now = *mode.borrow_and_update();
@@ -312,8 +312,8 @@ impl Store {
         Ok(WorkerReport::Became(self.sight()))
     }
 
-    /// Counts twice, with time between in which clerks would sell if they could. Clerks of this
-    /// worker are owners of their own and have to wait like all others.
+    /// Counts twice, with time between in which tasks would sell if they could. The tasks of
+    /// this worker are owners of their own and have to wait like all others.
     async fn count(
         &self,
         service: &LockService,
