@@ -111,7 +111,7 @@ impl Timing {
         if spans.iter().any(|span| *span > LONGEST) || self.clock_error_ppm > 200_000 {
             let rule =
                 "no time is longer than an hour, and clock_error_ppm is at most 200,000 (20 %)";
-            return Err(InvalidTiming { rule });
+            return Err(InvalidTiming { rule, given: Box::new(*self) });
         }
         let takeover = self.surely(self.elder_lease) + self.stagger * 8 + self.retry * 4;
         let rules = [
@@ -137,7 +137,7 @@ impl Timing {
             ),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(InvalidTiming { rule }),
+            Some((_, rule)) => Err(InvalidTiming { rule, given: Box::new(*self) }),
             None => Ok(()),
         }
     }
@@ -151,10 +151,12 @@ impl Default for Timing {
 
 /// Times that do not fit together.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("these times do not fit together: {rule}")]
+#[error("{rule}, which is not so in {given:?}; a preset of Timing keeps each rule")]
 pub struct InvalidTiming {
     /// The relation that does not hold.
     pub rule: &'static str,
+    /// The times.
+    pub given: Box<Timing>,
 }
 
 #[cfg(test)]

@@ -684,7 +684,7 @@ pub enum JoinError {
         given: u8,
     },
     /// The join limit is zero. Nothing was done.
-    #[error("the join limit is zero")]
+    #[error("the join limit is zero: give join_limit() more time, or leave it out for 30 s")]
     ZeroLimit,
     /// A thread would stay awake for too long. Nothing was done.
     #[error("busy_poll is at most 1ms, not {given:?}")]

@@ -232,7 +232,10 @@ pub enum RevokeError {
     Untold,
     /// Not every member has answered in time: no grantor can name the holders, or a holder is cut
     /// off. Some may have been told, and a lock may have been taken away; asking again is safe.
-    #[error("some holders have not answered in time")]
+    #[error(
+        "no grantor named the holders in time, or a holder's member has not answered; \
+         some may have been told, and asking again is safe"
+    )]
     Undecided,
     /// The member carries out no such call at present.
     #[error(transparent)]

@@ -16,7 +16,7 @@ pub enum CodecError {
     #[error("cannot be decoded: {0}")]
     Decode(#[from] bincode::error::DecodeError),
     /// The value is followed by bytes that do not belong to it.
-    #[error("{0} bytes too many")]
+    #[error("{0} more bytes follow the end of the value")]
     Trailing(usize),
     /// No room for the value.
     #[error("no room for {0} bytes")]

@@ -23,8 +23,8 @@ pub enum DatagramError {
     #[error("not a datagram of elderlock")]
     Garbage,
     /// Longer than any of elderlock's.
-    #[error("too long")]
-    Oversized,
+    #[error("a datagram of {0} bytes is too long: its payload has at most {MAX_PAYLOAD}")]
+    Oversized(usize),
     /// Of another protocol version.
     #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
@@ -52,7 +52,7 @@ pub fn seal(cluster: &str, payload: &[u8], out: &mut Vec<u8>) -> bool {
 /// The payload of a datagram of this cluster.
 pub fn open<'a>(cluster: &str, datagram: &'a [u8]) -> Result<&'a [u8], DatagramError> {
     if datagram.len() > MAX_DATAGRAM {
-        return Err(DatagramError::Oversized);
+        return Err(DatagramError::Oversized(datagram.len()));
     }
     let rest = datagram.strip_prefix(&MAGIC).ok_or(DatagramError::Garbage)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(DatagramError::Garbage)?;
@@ -66,7 +66,10 @@ pub fn open<'a>(cluster: &str, datagram: &'a [u8]) -> Result<&'a [u8], DatagramE
     if name != cluster.as_bytes() {
         return Err(DatagramError::ForeignCluster);
     }
-    if payload.len() > MAX_PAYLOAD { Err(DatagramError::Oversized) } else { Ok(payload) }
+    if payload.len() > MAX_PAYLOAD {
+        return Err(DatagramError::Oversized(datagram.len()));
+    }
+    Ok(payload)
 }
 
 #[cfg(test)]
@@ -100,9 +103,11 @@ mod tests {
         let mut other = datagram.clone();
         other[5] ^= 2;
         assert_eq!(open("shop", &other), Err(DatagramError::Version(PROTOCOL_VERSION ^ 2)));
-        assert_eq!(open("shop", &[0; MAX_DATAGRAM + 1]), Err(DatagramError::Oversized));
+        let length = MAX_DATAGRAM + 1;
+        assert_eq!(open("shop", &vec![0; length]), Err(DatagramError::Oversized(length)));
         let short = sealed("s", &[0; MAX_PAYLOAD]);
-        assert_eq!(open("s", &[short, vec![0]].concat()), Err(DatagramError::Oversized));
+        let longer = [short, vec![0]].concat();
+        assert_eq!(open("s", &longer), Err(DatagramError::Oversized(longer.len())));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, Statu
 use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
 use super::order::{OrderReport, OrderRequest};
 use super::secure::{Forged, Opener};
+use super::version::PROTOCOL_VERSION;
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status};
 
@@ -76,7 +77,7 @@ pub enum FrameError {
     #[error("a frame of {0} bytes is too long")]
     Oversized(usize),
     /// A handshake of another version of the protocol.
-    #[error("protocol version {0}")]
+    #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
     /// Bytes of it were changed on the way.
     #[error("a damaged frame")]

@@ -125,7 +125,7 @@ impl AtomicCounters {
     /// Counts a datagram refused.
     pub(super) fn refuse_datagram(&self, error: &DatagramError) {
         match error {
-            DatagramError::Oversized => add(&self.oversized, 1),
+            DatagramError::Oversized(_) => add(&self.oversized, 1),
             DatagramError::Version(_) => add(&self.other_version, 1),
             DatagramError::ForeignCluster => add(&self.foreign_cluster, 1),
             DatagramError::Garbage => add(&self.garbage, 1),
