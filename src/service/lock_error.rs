@@ -63,15 +63,16 @@ pub enum LockError {
     TimedOut,
     /// The request would wait for itself.
     ///
-    /// - A suspension, whose owner waits for a suspension of the service already, or has one: use
-    ///   that one, or give each task its own [owner](crate::LockBuilder::owner).
-    /// - A suspension, while another owner with a hold waits to suspend the service, and so for
-    ///   this owner's hold: release that hold, or do without the suspension.
-    /// - A lock, whose owner only [reads](crate::ReadWriteLock::read_for) it: upgrade its reader,
-    ///   or release it first.
+    /// | request | why it would never be granted | remedy |
+    /// |---|---|---|
+    /// | a suspension | its owner suspends the service, or waits to | use that suspension, or give each task its own [owner](crate::LockBuilder::owner) |
+    /// | a suspension | another owner with a hold waits to suspend the service, and so for this owner's hold | release this owner's hold, or do without the suspension |
+    /// | a lock | its owner only [reads](crate::ReadWriteLock::read_for) it | upgrade the reader, or release it first |
     #[error(
-        "deadlock: the owner only reads the lock, or already suspends the service. \
-         Or another owner waits to suspend the service and for this owner's hold"
+        "deadlock, as the request would wait for itself: \
+         the owner only reads the lock (upgrade its reader, or release it); \
+         or it suspends the service already (use that suspension, or another owner); \
+         or another suspension waits for the owner's hold (release that hold)"
     )]
     Deadlock,
     /// The member carries out no such call at present.
