@@ -18,8 +18,8 @@ pub const MAX_LOCK_NAME: usize = 4096;
 pub const MAX_METADATA: usize = 4096;
 /// The most locks in one batch.
 pub const MAX_BATCH: usize = 1024;
-/// The most that the names of one batch may have together, in bytes: a request has to fit into a
-/// frame, and so has the part of a table that it is the last of.
+/// The most bytes that the names of one batch may have together. A request must fit into a frame. A
+/// table chunk may end with such a request, and must fit into a frame, too.
 pub const MAX_BATCH_NAMES: usize = 1 << 20;
 /// The most permits of one request: each has a token, and a slot has four million of them.
 pub const MAX_PERMITS: u32 = 1 << 16;

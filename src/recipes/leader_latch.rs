@@ -43,10 +43,10 @@ const LOG: usize = 64;
 ///
 /// | the member is | the latch |
 /// |---|---|
-/// | connected | leads, or queues |
-/// | suspended (no elder with a quorum within its lease) | leads no more, whether or not another latch leads; waits |
-/// | connected again | waits: at its old position, or, if it led, at the end of the queue |
-/// | lost (expelled) | leads no more; asks again as soon as the member is back |
+/// | connected | leads, or waits in the queue |
+/// | suspended (no elder with a quorum within its lease) | does not lead, even if no other latch does; waits |
+/// | connected again | waits: at its former position, or at the end of the queue if it led |
+/// | lost (expelled) | does not lead; requests the lead again when the member is back |
 /// | gone (left) | is closed |
 ///
 /// A latch that leads holds a lock of its service until it is closed. A
@@ -527,8 +527,8 @@ impl LeaderLatch {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// Stands no longer for the lead, and gives it up if it leads; returns when its position in
-    /// line is given up as well. Readers of its events hear nothing but the end.
+    /// Withdraws the candidacy, and gives up the lead if the latch has it. Returns when the latch's
+    /// position in the queue is given up too. The readers of its events get no event, only the end.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.

@@ -384,9 +384,9 @@ impl Partitions {
         Ok(PartitionOwners { claimants, owners: self.claim.names.iter().map(owner).collect() })
     }
 
-    /// Claims no longer: asks for all its partitions [back](PartitionGuard::release_requested),
-    /// waits until their guards are dropped or the [grace period](Partitions::grace) is over, and
-    /// ends the rest. The other claimants take them as they are released.
+    /// Ends the claim. Asks for all its partitions [back](PartitionGuard::release_requested), and
+    /// waits until their guards are dropped or the [grace period](Partitions::grace) is over. Then
+    /// the partitions that are left end. The other claimants take each one as it is released.
     ///
     /// Dropping the claim ends all its partitions at once.
     ///

@@ -21,15 +21,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The shortest period: timers are no finer.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest, as of leases: ten years.
+/// The longest period: ten years, as for leases.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
-/// The wall clock is read at least so often: it may be set.
+/// The longest time between two readings of the wall clock, which may be set.
 const LOOK: Duration = Duration::from_secs(1);
-/// Before another attempt, after a refusal that will not last.
+/// The wait before another attempt, after a refusal that will not last.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A job that runs once per tick in the whole cluster: of all that [`run`](Schedule::run) a
-/// schedule of one name, one leads and runs the job, and another goes on when it is gone.
+/// A job that runs once per tick in the whole cluster. Several members [`run`](Schedule::run) a
+/// schedule of the same name. One of them leads and runs the job; when it is gone, another one
+/// leads.
 ///
 /// Tick `n` is due at `n` periods after the Unix epoch, by the wall clock of the leader's machine.
 /// Ticks run in order, one at a time. After each, its number is kept in the

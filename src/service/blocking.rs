@@ -42,11 +42,15 @@
 //! block, and [`lost`](crate::Guard::lost) with [`block_for`](Block::block_for) waits for a loss.
 //!
 //! # Within a runtime
-//! [`join`] and [`local`] work there too. [`block`](Block::block) never panics for that reason: it
-//! blocks its thread, and other tasks of that thread wait meanwhile. A member of [`join`] answers
-//! from its own thread. A member that was joined with `.await` lives in the runtime of that call:
-//! if that runtime has only the thread that blocks, the call completes only if it needs no answer
-//! of another member or of a timer. In async code use `.await`, or block in `spawn_blocking`.
+//! [`join`] and [`local`] also work within a tokio runtime, and [`block`](Block::block) does not
+//! panic there. It blocks its thread, so other tasks of that thread wait.
+//!
+//! | the member was joined with | its tasks run | `block` completes |
+//! |---|---|---|
+//! | [`join`] | on the member's own thread | as it does outside a runtime |
+//! | `.await` | in the runtime of that call | on the only thread of that runtime: only if the call needs no answer of another member or of a timer |
+//!
+//! In async code use `.await`, or block in `spawn_blocking`.
 
 use super::member::Member;
 use super::member_builder::{JoinError, MemberBuilder};

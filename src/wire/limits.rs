@@ -1,10 +1,11 @@
 //! The longest frames, by the stage of a connection.
 
-/// The longest frame, without its length, with its checksum. The largest packets are parts of a
-/// report, cut far below this.
+/// The longest frame in bytes. Its checksum counts, its length field does not. The largest packets
+/// are chunks of a report, which are far shorter.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
-/// The longest frame before the handshake is done, counted likewise.
+/// The longest frame before the end of the handshake, counted in the same way.
 pub const MAX_HELLO: usize = 4096;
 
-/// The longest frame that a listener takes from a process outside its view, counted likewise.
+/// The longest frame that a listener accepts from a process outside its view, counted in the same
+/// way.
 pub const MAX_STRANGE_FRAME: usize = 16 * 1024;
