@@ -297,9 +297,10 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
     assert!(again.admit(token(1, 9), one).is_err() && again.admit(token(2, 1), other).is_err());
 }
 
-/// Curator `InterProcessMutex`: `threadData` is of one lock. A hold that was over before its task
-/// ran is put into the claim after a later one, and hides it not: of that one, which is lost too, a
-/// guard is left, and the owner enters when it is gone.
+/// Curator `InterProcessMutex`: `threadData` is of one lock. An owner is granted a lock twice, and
+/// the first hold ends before its task runs. That task notes the first hold after the second one.
+/// The owner still counts as having the second hold, which is lost: it gets the lock again only
+/// when the guard of that hold is gone.
 #[tokio::test]
 async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_lost() {
     let lease = std::time::Duration::from_millis(5);
@@ -328,7 +329,7 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
 /// `ConnectionEvent`: "a task that waits at them waits on". Shares end with a suspension, so a
 /// gathering task takes another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
+async fn double_barrier_gathers_on_after_a_suspension() {
     let lan = Arc::new(Lan::default());
     let members = [1, 2, 3].map(|number| lan.start(number));
     come(|| members.iter().all(|member| sees(member, 3))).await;

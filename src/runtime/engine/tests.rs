@@ -253,7 +253,7 @@ fn tells_of_vote(packet: &Packet, view: ViewNumber) -> bool {
 }
 
 #[tokio::test]
-async fn an_elder_that_is_a_quorum_alone_tells_of_no_vote_whose_write_is_held_back() {
+async fn lone_elder_tells_of_no_vote_before_it_is_written() {
     let info = |process, port| {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         MemberInfo { process: ProcessId(process), addr, host: None }

@@ -1373,9 +1373,10 @@ fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
     );
 }
 
-/// As of one in four billion pairs of members, and with requests of the same number.
+/// The process ids begin with the same 32 bits, as those of one in four billion pairs of members do,
+/// and the requests have the same number.
 #[test]
-fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
+fn holds_of_members_with_similar_ids_are_told_apart() {
     let mut table = Table::new(Epoch(token(0)));
     let request = RequestId(1);
     let wants = [limit("x", 1), lock("x"), batch(&["y", "z"]), share("w")];
