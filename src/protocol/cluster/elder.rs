@@ -434,9 +434,7 @@ impl Elder {
                 self.promote(now, me, view, &mut change);
             }
         }
-        planted!(self.mutant, PromoteJoiners => {
-            change.promote.extend(change.join.iter().map(|info| info.process));
-        });
+        planted!(self.mutant, PromoteJoiners => planted::promote_joiners(&mut change));
         change
     }
 

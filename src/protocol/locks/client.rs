@@ -41,6 +41,8 @@ use std::time::Duration;
 
 mod calls;
 mod objects;
+#[cfg(elderlock_mutants)]
+mod planted;
 mod report;
 mod revocation;
 

@@ -664,11 +664,7 @@ impl Grantor {
     ) {
         self.departed.extend(departed.iter().filter(|process| self.table.has_part_of(**process)));
         self.end_departed(cx);
-        planted!(cx.mutant, FreeGhosts => {
-            for member in view.members.iter().filter(|member| member.ghost) {
-                self.table.end_some(member.info.process, usize::MAX);
-            }
-        });
+        planted!(cx.mutant, FreeGhosts => self.free_ghosts(view));
         self.revalidating.retain(|process, _| view.contains(*process));
         self.outdated_reports.retain(|process| view.contains(*process));
         if let Some(heard) = self.phase.heard_mut()
@@ -679,10 +675,7 @@ impl Grantor {
         }
         if let Phase::Recovering { awaiting, .. } = &mut self.phase {
             awaiting.retain(|process| view.contains(*process));
-            planted!(cx.mutant, AwaitNoGhosts => {
-                awaiting
-                    .retain(|process| view.living().any(|member| member.info.process == *process));
-            });
+            planted!(cx.mutant, AwaitNoGhosts => planted::await_no_ghosts(awaiting, view));
             let joined = if planted!(cx.mutant, AskNoJoiners) { &[] } else { joined };
             awaiting.extend(joined);
             joined.iter().for_each(|process| self.ask_for_report(*process, cx));

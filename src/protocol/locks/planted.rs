@@ -1,12 +1,18 @@
 //! Planted breaks of the lock side of a member, see `mutant.rs`.
 
 use super::Locks;
-use crate::protocol::id::ProcessId;
+use super::grantor::Grantor;
+use crate::protocol::id::{ProcessId, ServiceName};
 
 impl Locks {
     /// All requests of a process are released.
     pub(in crate::protocol) fn free_all_of(&mut self, process: ProcessId) {
         self.grantors.values_mut().for_each(|grantor| grantor.free_all_of(process));
+    }
+
+    /// A grantor that transfers its table goes on granting.
+    pub(super) fn keep_grantor(&mut self, service: &ServiceName, grantor: &Grantor) {
+        self.grantors.insert(service.clone(), grantor.clone());
     }
 
     /// Deals the tokens of the next view.

@@ -540,12 +540,11 @@ impl Registry {
             return;
         }
         let before = self.waiting_bids.insert(service.clone(), (from, request));
-        if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
+        if let Some(bid) = before.filter(|(turk, _)| *turk != from) {
+            let (turk, request) = bid;
             self.outbid.insert((service.clone(), turk), request);
             cx.send(turk, MemberMessage::Outbid { service: service.clone(), request, by: from });
-            planted!(cx.mutant, NameTheOutbid => {
-                self.waiting_bids.insert(service.clone(), (turk, request));
-            });
+            planted!(cx.mutant, NameTheOutbid => self.waiting_bids.insert(service.clone(), bid));
         }
         self.advance(&service, may_name, cx);
     }

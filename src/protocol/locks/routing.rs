@@ -272,9 +272,7 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
-            planted!(cx.mutant, GrantAfterTransfer => {
-                self.grantors.insert(service.clone(), grantor.clone());
-            });
+            planted!(cx.mutant, GrantAfterTransfer => self.keep_grantor(service, &grantor));
             self.on_grantor_end(service, &grantor, cx);
             grantor.transfer(next_turk, cx);
             if self.relinquishing.remove(service) {

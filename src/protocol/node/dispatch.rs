@@ -24,9 +24,8 @@ impl Node {
             Packet::Linked { view: theirs, seq, ack, message } => {
                 if let Some(view) = cluster.known_sender(now, from, addr, theirs, &mut step) {
                     let standing = cluster.standing(now);
-                    planted!(standing.mutant, HearTwice => if step.links.has_received(from, seq) {
-                        step.on_message(now, from, message.clone(), &standing);
-                    });
+                    planted!(standing.mutant, HearTwice =>
+                        step.repeat(now, (from, seq), &message, &standing));
                     let (first, more) = step.links.on_linked(
                         now,
                         standing.info,

@@ -1,7 +1,10 @@
 //! Planted breaks of a node, see `mutant.rs`.
 
-use super::Node;
+use super::{Node, Step};
+use crate::protocol::id::ProcessId;
+use crate::protocol::message::Message;
 use crate::protocol::mutant::ProtocolMutant;
+use crate::protocol::step_context::Standing;
 use crate::protocol::time::Time;
 
 impl Node {
@@ -11,6 +14,21 @@ impl Node {
             None => quiet_until,
             Some(ProtocolMutant::AtOnceThoughLate) if is_quiet => Time::MAX,
             Some(_) => Time::ZERO,
+        }
+    }
+}
+
+impl Step<'_> {
+    /// A message that was received before is handled once more.
+    pub(super) fn repeat(
+        &mut self,
+        now: Time,
+        (from, seq): (ProcessId, u64),
+        message: &Message,
+        standing: &Standing,
+    ) {
+        if self.links.has_received(from, seq) {
+            self.on_message(now, from, message.clone(), standing);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Planted breaks of an elder, see `mutant.rs`.
 
-use super::Elder;
+use super::{Change, Elder};
 use crate::protocol::mutant::ProtocolMutant;
 use crate::protocol::time::Time;
 
@@ -13,4 +13,9 @@ impl Elder {
         }
         self
     }
+}
+
+/// Processes that join get a vote at once.
+pub(super) fn promote_joiners(change: &mut Change) {
+    change.promote.extend(change.join.iter().map(|info| info.process));
 }

@@ -309,13 +309,7 @@ impl LockClient {
                 RevocationAnswer::HolderNotTold
             }
             None => {
-                planted!(cx.mutant, TakeUnheard => {
-                    let grantor = state.grantor.map(|(process, _)| process);
-                    let service = service.clone();
-                    let done = Message::Grantor(GrantorMessage::Release { service, request });
-                    grantor.into_iter().for_each(|grantor| cx.send(grantor, done.clone()));
-                    return RevocationAnswer::Revoked;
-                });
+                planted!(cx.mutant, TakeUnheard => return state.release(service, request, cx));
                 self.report_loss(request, LostReason::Revoked, cx);
                 self.end(request, cx);
                 RevocationAnswer::Revoked

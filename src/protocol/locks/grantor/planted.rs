@@ -14,6 +14,23 @@ pub(super) fn awaiting(mut awaiting: BTreeSet<ProcessId>, cx: &StepContext) -> B
     awaiting
 }
 
+/// Waits for members that live, and for no ghosts.
+pub(super) fn await_no_ghosts(awaiting: &mut BTreeSet<ProcessId>, view: &View) {
+    awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+}
+
+/// The waits that members report are reversed, and have no positions.
+pub(super) fn lose_positions(waits: &mut [(ProcessId, WaitReport)]) {
+    waits.reverse();
+    waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+}
+
+/// The waits that this member reports have no positions.
+pub(super) fn lose_positions_of(me: ProcessId, waits: &mut [(ProcessId, WaitReport)]) {
+    let own = waits.iter_mut().filter(|(process, _)| *process == me);
+    own.for_each(|(_, wait)| wait.ticket = None);
+}
+
 /// The tokens of a new grantor.
 pub(super) fn tokens(
     mut tokens: TokenPool,
@@ -95,6 +112,20 @@ impl Grantor {
     /// All requests of a process are released.
     pub(crate) fn free_all_of(&mut self, process: ProcessId) {
         self.table.end_some(process, usize::MAX);
+    }
+
+    /// All requests of ghosts are released.
+    pub(super) fn free_ghosts(&mut self, view: &View) {
+        for member in view.members.iter().filter(|member| member.ghost) {
+            self.free_all_of(member.info.process);
+        }
+    }
+
+    /// Serves the requests that arrived during the recovery.
+    pub(super) fn serve_parked(&mut self, heard: &mut HeardEarly, cx: &mut StepContext) {
+        for asked in std::mem::take(&mut heard.parked) {
+            self.on_request_lock(asked, cx);
+        }
     }
 
     pub(super) fn plant_deadlock(&mut self, from: ProcessId, cx: &StepContext) {

@@ -137,19 +137,9 @@ impl Grantor {
         let completed = self.table.keep_own_order(&mut waits);
         waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
         planted!(cx.mutant, LoseWaiters => waits.clear());
-        planted!(cx.mutant, LosePositions => {
-            waits.reverse();
-            waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
-        });
-        planted!(cx.mutant, LoseOwnPositions => {
-            let own = waits.iter_mut().filter(|(process, _)| *process == cx.me);
-            own.for_each(|(_, wait)| wait.ticket = None);
-        });
-        planted!(cx.mutant, NewcomersFirst => {
-            for asked in std::mem::take(&mut heard.parked) {
-                self.on_request_lock(asked, cx);
-            }
-        });
+        planted!(cx.mutant, LosePositions => planted::lose_positions(&mut waits));
+        planted!(cx.mutant, LoseOwnPositions => planted::lose_positions_of(cx.me, &mut waits));
+        planted!(cx.mutant, NewcomersFirst => self.serve_parked(&mut heard, cx));
         for (from, wait) in waits {
             let key = (from, wait.request);
             if self.table.entry_status(key).is_none() && !heard.over.contains(&key) {
