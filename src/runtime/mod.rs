@@ -1,5 +1,5 @@
-//! The runtime drives the core: it waits on sockets, clock and tasks, steps the core and carries out
-//! its instructions.
+//! The runtime drives the core: it waits on sockets, clock and tasks, steps the core and carries
+//! out its instructions.
 
 /// Whether this break is planted. In a build for use none ever is, and the code is as if
 /// this were not there.
