@@ -1373,8 +1373,8 @@ fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
     );
 }
 
-/// The process ids begin with the same 32 bits, as those of one in four billion pairs of members do,
-/// and the requests have the same number.
+/// The process ids begin with the same 32 bits, as those of one in four billion pairs of members
+/// do, and the requests have the same number.
 #[test]
 fn holds_of_members_with_similar_ids_are_told_apart() {
     let mut table = Table::new(Epoch(token(0)));
