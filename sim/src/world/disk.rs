@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// A process asks for a write.
+    /// A process asks for a write, which does not begin if the process has ended in this step.
     pub(super) fn write_vote(
         &mut self,
         site: usize,
@@ -63,6 +63,11 @@ impl World {
         number: u64,
         vote: StoredVote,
     ) {
+        // A step may go on after the process has left in it. That write does not begin: the next
+        // process would wait for its end.
+        if !self.peers[site].is_alive() {
+            return;
+        }
         match self.peers[site].disk.health {
             DiskHealth::Failing => {
                 // A failing write may fail in its last part, when the new vote is stored already.
