@@ -135,7 +135,7 @@ pub enum Entry {
         /// The owner; zero: the whole member.
         #[serde(default, skip_serializing_if = "is_zero")]
         owner: u64,
-        /// How many permits.
+        /// How many permits; of a write, how many its value makes the limit.
         #[serde(default, skip_serializing_if = "is_no_permit")]
         permits: u32,
         /// The call whose share is to become the lock, or that has the object open.

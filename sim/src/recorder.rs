@@ -197,6 +197,7 @@ impl Recorder {
                 .collect(),
             permits: match &call.deed {
                 history::ClientRequest::Hold(Want::Permits(_, permits)) => permits.get(),
+                history::ClientRequest::Put(_, value, _) => value.limit(),
                 _ => 0,
             },
             of: match &call.deed {

@@ -251,6 +251,13 @@ impl<'a> Sweep<'a, '_> {
                 if self.calls.insert(*call, new).is_some() {
                     return Err(format!("call {call} is asked twice"));
                 }
+                // A grant may be heard before any client has seen the limit that it comes under.
+                if *deed == RecordedRequest::Put
+                    && let Some(object) = locks.first()
+                    && self.limits.contains_key(object)
+                {
+                    self.on_limit(*object, at, (*permits).into());
+                }
                 for lock in locks.into_iter().filter(|_| deed.is_hold()) {
                     self.open.entry(lock).or_default().push(*call);
                 }
@@ -533,12 +540,17 @@ impl<'a> Sweep<'a, '_> {
             );
         }
         if let Ok(limit) = value.parse() {
-            let limits = self.limits.entry(object).or_default();
-            if limits.last().is_none_or(|(_, most)| *most < limit) {
-                limits.push((line.at, limit));
-            }
+            self.on_limit(object, line.at, limit);
         }
         Ok(())
+    }
+
+    /// The limit of an object may be this one from now on.
+    fn on_limit(&mut self, object: Lock<'a>, at: u64, limit: u64) {
+        let limits = self.limits.entry(object).or_default();
+        if limits.last().is_none_or(|(_, most)| *most < limit) {
+            limits.push((at, limit));
+        }
     }
 
     fn on_lost(&mut self, line: &Line, number: usize, reason: &str) -> Result<(), String> {
