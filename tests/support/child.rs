@@ -197,7 +197,13 @@ async fn act(
                 Some(name) => member.lock_service(name).await.ok(),
                 None => None,
             };
-            match super::fork::fork()? {
+            // The copy has only this thread: a lock that another one had would be locked for ever.
+            let forked = {
+                let _output = std::io::stdout().lock();
+                let _guards = state.guards.lock().unwrap();
+                super::fork::fork()?
+            };
+            match forked {
                 super::fork::Side::Parent => Ok(String::new()),
                 super::fork::Side::Copy => {
                     be_copy(state, (&member, service.as_ref()), index, words).await
