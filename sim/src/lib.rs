@@ -52,6 +52,6 @@ pub mod transcript;
 mod verbs;
 pub mod world;
 
-pub use elderlock_testing::simulation::{chance, network, reduce};
+pub use elderlock_testing::simulation::{chance, network, reduce, seeds};
 pub use history::Ask;
 pub use world::World;

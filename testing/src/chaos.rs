@@ -8,13 +8,13 @@ use crate::report::{ReportFolder, page};
 use crate::run::{Ending, Run, RunPlan, run};
 use crate::run_record::RecordedRun;
 use crate::simulation::reduce::reduce;
+use crate::simulation::seeds::on_all_cores;
 use crate::verdict::Verdict;
 use elderlock::Timing;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -321,25 +321,6 @@ struct SeedFailure {
     why: String,
     /// Where it panicked.
     place: Option<String>,
-}
-
-/// Calls `look` with each seed, on all cores, until one of the calls has seen enough. Seeds below
-/// that one are looked at in every case.
-fn on_all_cores(first: u64, seeds: u64, look: impl Fn(u64) -> bool + Sync) {
-    let next = AtomicU64::new(first);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed - first >= seeds || look(seed) {
-                        break;
-                    }
-                }
-            });
-        }
-    });
 }
 
 /// Numbers of faults, as in the environment.

@@ -3,10 +3,10 @@
 
 use super::lock;
 use elderlock_sim::handshakes::{self, ACTS, HandshakeCounts, HandshakeViolation};
+use elderlock_sim::seeds::on_all_cores;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// From this number of seeds on, all acts must have occurred.
@@ -36,29 +36,19 @@ pub(crate) fn run(options: &HandshakeOptions) -> ExitCode {
     let started = Instant::now();
     let counts: Mutex<HandshakeCounts> = Mutex::default();
     let broken: Mutex<BTreeMap<u64, HandshakeViolation>> = Mutex::default();
-    let (next, end) = (AtomicU64::new(options.from), options.from.saturating_add(options.seeds));
-    let work = || {
-        while let seed = next.fetch_add(1, Ordering::Relaxed)
-            && seed < end
-            && lock(&broken).is_empty()
-        {
-            match handshakes::run(seed) {
-                Ok(run) => {
-                    let mut counts = lock(&counts);
-                    run.into_iter().for_each(|(act, count)| {
-                        *counts.entry(act).or_default() += count;
-                    });
-                }
-                Err(violation) => {
-                    lock(&broken).insert(seed, violation);
-                }
+    on_all_cores(options.from, options.seeds, |seed| {
+        match handshakes::run(seed) {
+            Ok(run) => {
+                let mut counts = lock(&counts);
+                run.into_iter().for_each(|(act, count)| {
+                    *counts.entry(act).or_default() += count;
+                });
+            }
+            Err(violation) => {
+                lock(&broken).insert(seed, violation);
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
+        !lock(&broken).is_empty()
     });
     let (counts, broken) = (lock(&counts), lock(&broken));
     let took = started.elapsed().as_secs_f64();

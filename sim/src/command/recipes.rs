@@ -73,6 +73,7 @@ mod driver {
     use elderlock_sim::recipes::{
         self, RecipePlan, RecipeRun, RecipeViolation, ShrunkPlan, WorkloadKind, mutants,
     };
+    use elderlock_sim::seeds::on_all_cores;
     use std::collections::BTreeMap;
     use std::process::ExitCode;
     use std::sync::Mutex;
@@ -113,24 +114,6 @@ mod driver {
     fn wrong(error: &str) -> ExitCode {
         eprintln!("{error}");
         ExitCode::from(2)
-    }
-
-    /// Runs seeds one after the other on all cores, until `look` has seen enough.
-    fn on_all_cores(from: u64, seeds: u64, look: impl Fn(u64) -> bool + Sync) {
-        let next = AtomicU64::new(from);
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    loop {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= from.saturating_add(seeds) || look(seed) {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
     }
 
     fn batch(options: &RecipeOptions, cut: &ShrunkPlan, mutant: Option<RuntimeMutant>) -> ExitCode {

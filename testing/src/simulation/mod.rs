@@ -6,6 +6,7 @@ pub mod chance;
 pub mod faults;
 pub mod network;
 pub mod reduce;
+pub mod seeds;
 #[cfg(feature = "tokio")]
 pub mod sites;
 #[cfg(feature = "tokio")]
