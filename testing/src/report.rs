@@ -2,11 +2,9 @@
 
 use crate::chaos::ChaosFailure;
 use crate::drawing::diagram::duration;
-use crate::drawing::draw;
 use crate::drawing::drawn_run::{DrawnRun, Span};
-use crate::drawing::page::{
-    about, command, escape, facts, grouped, headline, page as whole, table,
-};
+use crate::drawing::page::{about, command, escape, facts, grouped, headline, page as whole};
+use crate::drawing::{draw, tell_needed_faults};
 use crate::fault_plan::PlannedFault;
 use crate::run_record::RecordedRun;
 use std::convert::Infallible;
@@ -144,27 +142,20 @@ pub(crate) fn page(failure: &ChaosFailure, record: &RecordedRun) -> String {
 }
 
 fn tell_faults(out: &mut String, all: &[PlannedFault], needed: &[usize], begun: u64) {
-    let head = ["#fault", "#at", "#for", "kind"];
-    let row = |fault: &PlannedFault| {
-        vec![
-            fault.number.to_string(),
-            about(begun + fault.at.as_nanos() as u64),
-            about(fault.lasts.as_nanos() as u64),
-            fault.fault.to_string(),
-        ]
+    let rows = |is_needed: bool| {
+        let these = all.iter().filter(|fault| needed.contains(&fault.number) == is_needed);
+        these.map(|fault| row(fault, begun)).collect()
     };
-    let (needed, rest): (Vec<&PlannedFault>, Vec<&PlannedFault>) =
-        all.iter().partition(|fault| needed.contains(&fault.number));
-    out.push_str("<h2>Faults that it takes</h2>");
-    match needed.is_empty() {
-        true => out.push_str("<p class=\"soft\">None: the programs alone are enough.</p>"),
-        false => table(out, &head, needed.into_iter().map(row)),
-    }
-    if !rest.is_empty() {
-        let _ = write!(out, "<details><summary>{} that were taken out</summary>", rest.len());
-        table(out, &head, rest.into_iter().map(row));
-        out.push_str("</details>");
-    }
+    tell_needed_faults(out, rows(true), rows(false), "None: the programs alone are enough.");
+}
+
+fn row(fault: &PlannedFault, begun: u64) -> Vec<String> {
+    vec![
+        fault.number.to_string(),
+        about(begun + fault.at.as_nanos() as u64),
+        about(fault.lasts.as_nanos() as u64),
+        fault.fault.to_string(),
+    ]
 }
 
 fn tell_story(out: &mut String, story: &str) {

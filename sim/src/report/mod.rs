@@ -11,10 +11,10 @@ pub use words::meaning;
 
 use crate::record::Record;
 use elderlock_testing::drawing::diagram::duration;
-use elderlock_testing::drawing::draw;
 use elderlock_testing::drawing::drawn_run::{DrawnRun, FaultBand, Span};
 use elderlock_testing::drawing::page::{command, escape, facts, page, table, verdict};
 use elderlock_testing::drawing::past::past;
+use elderlock_testing::drawing::{FAULT_HEAD, draw, tell_needed_faults};
 use run_builder::drawn;
 use std::fmt::Write;
 
@@ -120,42 +120,28 @@ pub fn of_run(case: &Case) -> String {
 }
 
 fn tell_faults(out: &mut String, run: &DrawnRun, case: &Case) {
-    let head = ["#fault", "#at", "#for", "kind"];
-    let row = |fault: &ReportedFault| {
-        vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()]
-    };
-    let (needed, rest): (Vec<&ReportedFault>, Vec<&ReportedFault>) =
-        case.faults.iter().partition(|fault| fault.needed);
-    if case.faults.is_empty() {
-        if !run.faults.is_empty() {
-            out.push_str("<h2>Faults</h2>");
-            let words = |fault: &FaultBand| fault.words(run.lanes.len());
-            table(
-                out,
-                &head,
-                run.faults.iter().map(|fault| {
-                    let lasts = fault.span.until - fault.span.from;
-                    vec![
-                        fault.number.map(|number| number.to_string()).unwrap_or_default(),
-                        about(fault.span.from),
-                        about(lasts),
-                        words(fault),
-                    ]
-                }),
-            );
-        }
-        return;
+    if !case.faults.is_empty() {
+        let rows = |is_needed: bool| {
+            let these = case.faults.iter().filter(|fault| fault.needed == is_needed);
+            these.map(planned_row).collect()
+        };
+        tell_needed_faults(out, rows(true), rows(false), "None: clients alone are enough.");
+    } else if !run.faults.is_empty() {
+        out.push_str("<h2>Faults</h2>");
+        let row = |fault: &FaultBand| {
+            vec![
+                fault.number.map(|number| number.to_string()).unwrap_or_default(),
+                about(fault.span.from),
+                about(fault.span.until - fault.span.from),
+                fault.words(run.lanes.len()),
+            ]
+        };
+        table(out, &FAULT_HEAD, run.faults.iter().map(row));
     }
-    let _ = write!(out, "<h2>Faults that it takes</h2>");
-    match needed.is_empty() {
-        true => out.push_str("<p class=\"soft\">None: clients alone are enough.</p>"),
-        false => table(out, &head, needed.into_iter().map(row)),
-    }
-    if !rest.is_empty() {
-        let _ = write!(out, "<details><summary>{} that were taken out</summary>", rest.len());
-        table(out, &head, rest.into_iter().map(row));
-        out.push_str("</details>");
-    }
+}
+
+fn planned_row(fault: &ReportedFault) -> Vec<String> {
+    vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()]
 }
 
 /// The diagram at up to three scales, and its key.

@@ -10,7 +10,7 @@ pub mod past;
 
 use diagram::DiagramFrame;
 use drawn_run::{DrawnRun, Span};
-use page::escape;
+use page::{escape, table};
 use std::fmt::Write;
 
 /// The diagram with a picture of each window, of which there are at most three, and its key.
@@ -60,6 +60,30 @@ pub fn draw(
         let _ = write!(out, "<div class=\"level level-{level}\"{first}>{picture}</div>");
     }
     out.push_str("</div>");
+}
+
+/// The head of a table of faults.
+pub const FAULT_HEAD: [&str; 4] = ["#fault", "#at", "#for", "kind"];
+
+/// The faults that a failure takes, and folded the others: a row of a table each. `none`: the
+/// sentence for a failure that takes none.
+pub fn tell_needed_faults(
+    out: &mut String,
+    needed: Vec<Vec<String>>,
+    others: Vec<Vec<String>>,
+    none: &str,
+) {
+    out.push_str("<h2>Faults that it takes</h2>");
+    if needed.is_empty() {
+        let _ = write!(out, "<p class=\"soft\">{none}</p>");
+    } else {
+        table(out, &FAULT_HEAD, needed);
+    }
+    if !others.is_empty() {
+        let _ = write!(out, "<details><summary>{} that were taken out</summary>", others.len());
+        table(out, &FAULT_HEAD, others);
+        out.push_str("</details>");
+    }
 }
 
 fn key(out: &mut String, run: &DrawnRun) {
