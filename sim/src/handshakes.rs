@@ -63,6 +63,23 @@ fn ensure(holds: bool, invariant: &'static str, what: impl FnOnce() -> String) -
     if holds { Ok(()) } else { Err(HandshakeViolation { invariant, what: what() }) }
 }
 
+/// The index of the made thing that was accepted. Else something was accepted that no process made.
+fn expect(
+    made: Option<usize>,
+    invariant: &'static str,
+    what: &str,
+) -> Result<usize, HandshakeViolation> {
+    made.ok_or_else(|| HandshakeViolation { invariant, what: what.to_owned() })
+}
+
+/// Both sides speak the highest version that both offer.
+fn check_version(session: &Session, dialler: &Endpoint, listener: &Endpoint) -> AttackVerdict {
+    let version = dialler.versions.common(listener.versions);
+    ensure(version == Some(session.version), "version", || {
+        format!("{} is spoken, and {version:?} is the best", session.version)
+    })
+}
+
 /// One process, honest or not.
 struct Endpoint {
     cluster: &'static str,
@@ -307,10 +324,8 @@ impl AttackedNetwork {
         let fits = made.is_some_and(|made| endpoint.fits(&self.endpoints[self.dials[made].by]));
         match answered {
             Ok((responder, respond)) => {
-                let dial = made.ok_or_else(|| HandshakeViolation {
-                    invariant: "agreement",
-                    what: "a first packet that no process made is answered".to_owned(),
-                })?;
+                let dial =
+                    expect(made, "agreement", "a first packet that no process made is answered")?;
                 let dialler = &self.endpoints[self.dials[dial].by];
                 ensure(endpoint.cluster == dialler.cluster, "agreement", || {
                     "a process of another cluster is answered".to_owned()
@@ -350,19 +365,17 @@ impl AttackedNetwork {
         let dialler = &self.endpoints[by];
         match initiator.finish(&packet, &dialler.purpose) {
             Ok((session, confirm)) => {
-                let answer = made.ok_or_else(|| HandshakeViolation {
-                    invariant: "agreement",
-                    what: "an answer that was not made for the dial is believed".to_owned(),
-                })?;
+                let answer = expect(
+                    made,
+                    "agreement",
+                    "an answer that was not made for the dial is believed",
+                )?;
                 let listener = &self.endpoints[self.answers[answer].by];
                 let info = Purpose::Member(info(listener.identity.process()));
                 ensure(session.purpose == info, "identity", || {
                     format!("{:?} is not {info:?}", session.purpose)
                 })?;
-                let version = dialler.versions.common(listener.versions);
-                ensure(version == Some(session.version), "version", || {
-                    format!("{} is spoken, and {version:?} is the best", session.version)
-                })?;
+                check_version(&session, dialler, listener)?;
                 self.dials[dial].confirm = confirm;
                 self.dials[dial].end = Some(SessionEnd::new(answer, session));
                 Ok(())
@@ -412,10 +425,11 @@ impl AttackedNetwork {
         let made = self.dials.iter().position(is_made);
         match responder.finish(&packet) {
             Ok(session) => {
-                let dial = made.ok_or_else(|| HandshakeViolation {
-                    invariant: "agreement",
-                    what: "a last packet that was not made for the answer is believed".to_owned(),
-                })?;
+                let dial = expect(
+                    made,
+                    "agreement",
+                    "a last packet that was not made for the answer is believed",
+                )?;
                 let dialler = &self.endpoints[self.dials[dial].by];
                 ensure(session.purpose == dialler.purpose, "agreement", || {
                     format!("{:?} became {:?}", dialler.purpose, session.purpose)
@@ -428,10 +442,7 @@ impl AttackedNetwork {
                     Purpose::Status | Purpose::Order => true,
                 };
                 ensure(is_proven, "identity", || format!("{:?} is believed", session.purpose))?;
-                let version = dialler.versions.common(self.endpoints[by].versions);
-                ensure(version == Some(session.version), "version", || {
-                    format!("{} is spoken, and {version:?} is the best", session.version)
-                })?;
+                check_version(&session, dialler, &self.endpoints[by])?;
                 let act = if session.purpose == Purpose::Order { "orders" } else { "sessions" };
                 self.answers[answer].end = Some(SessionEnd::new(dial, session));
                 self.count(act);
@@ -565,10 +576,8 @@ impl AttackedNetwork {
         let highest = self.highest.get(&(by, from)).copied();
         match opened {
             Ok(payload) => {
-                let index = made.ok_or_else(|| HandshakeViolation {
-                    invariant: "datagrams",
-                    what: "a datagram that no process sealed is opened".to_owned(),
-                })?;
+                let index =
+                    expect(made, "datagrams", "a datagram that no process sealed is opened")?;
                 let datagram = &self.datagrams[index];
                 ensure(datagram.payload == payload, "datagrams", || "it changed".to_owned())?;
                 ensure(self.endpoints[datagram.to].claims == claims, "datagrams", || {
