@@ -410,6 +410,17 @@ fn strangers_change_nothing_and_take_no_lock_of_a_cluster_without_a_key() {
     withstands_attacks(&cluster, None);
 }
 
+/// A fourth member.
+fn join_beside_a_crowd(cluster: &Cluster, key: Option<&str>) -> Peer {
+    let addr = ports::free(1)[0].to_string();
+    let newcomer = Peer { process: Process::start(3, None), index: 0, addr };
+    let keys = key.map(|key| format!(" keys={key}")).unwrap_or_default();
+    let (name, seeds) = (&cluster.name, cluster.seeds.join(","));
+    let join = format!("join cluster={name} bind={} seeds={seeds}{keys}", newcomer.addr);
+    newcomer.ask(&join).expect("it joins beside the crowd");
+    newcomer
+}
+
 /// Silent connections of which some have shaken hands: those have the places of strangers, the
 /// others those of unfinished handshakes.
 #[test]
@@ -439,11 +450,7 @@ fn with_1024_files_silent_strangers_leave_files_for_the_program_and_a_connection
         // Half of all files: the member has at most the other half.
         assert_eq!(peer.ask("open-files 512"), Ok("512".to_owned()));
     }
-    let addr = ports::free(1)[0].to_string();
-    let newcomer = Peer { process: Process::start(3, None), index: 0, addr };
-    let (name, seeds) = (&cluster.name, cluster.seeds.join(","));
-    let joined = newcomer.ask(&format!("join cluster={name} bind={} seeds={seeds}", newcomer.addr));
-    joined.expect("it joins beside the crowd");
+    let newcomer = join_beside_a_crowd(&cluster, None);
     load.until_more(20);
     load.stop();
     is_undisturbed(&cluster.peers);
@@ -486,16 +493,7 @@ fn withstands_a_crowd(cluster: &Cluster, key: Option<&str>) {
     let attacks = Attacks { cluster: &cluster.name, view };
     let crowd = crowd(&cluster.peers, &attacks, key, size(900, 12_600));
     let started = Instant::now();
-    let addr = ports::free(1)[0].to_string();
-    let newcomer = Peer { process: Process::start(3, None), index: 0, addr };
-    let keys = key.map(|key| format!(" keys={key}")).unwrap_or_default();
-    let joined = newcomer.ask(&format!(
-        "join cluster={} bind={} seeds={}{keys}",
-        cluster.name,
-        newcomer.addr,
-        cluster.seeds.join(",")
-    ));
-    joined.expect("it joins beside the crowd");
+    let newcomer = join_beside_a_crowd(cluster, key);
     println!("a fourth member joined after {:?}, beside {}", started.elapsed(), crowd.len());
     load.until_more(50);
     load.stop();
