@@ -4,6 +4,10 @@
 //! The page measures its labels itself and leaves the figures as attributes of its root
 //! (`testing/src/drawing/page.js`).
 
+#[path = "../../testing/tests/support/browser.rs"]
+mod browser;
+
+use browser::browser;
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;
 use elderlock_sim::chaos::{ChaosPlan, Summary, run_seed};
@@ -25,18 +29,6 @@ struct PageReport {
     errors: u64,
     overflow: u64,
     console: Vec<String>,
-}
-
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = std::env::split_paths(&path)
-        .flat_map(|room| names.map(|name| room.join(name)))
-        .find(|file| file.is_file());
-    if found.is_none() {
-        println!("skipped: browser: chromium is not installed");
-    }
-    found
 }
 
 /// Opens a page. `name` is that of its file.

@@ -1,5 +1,9 @@
 //! The page of a failure: its contents, and the file that it is written to.
 
+#[path = "support/browser.rs"]
+mod browser;
+
+use browser::browser;
 use elderlock::{LockService, Member};
 use elderlock_testing::{ChaosFailure, Cluster, chaos};
 use std::cell::Cell;
@@ -127,18 +131,6 @@ fn the_report_shows_crashes_restarts_and_the_faults_of_the_test() {
     ] {
         assert!(page.contains(part), "{part} is not in {}", failure.report().unwrap().display());
     }
-}
-
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = std::env::split_paths(&path)
-        .flat_map(|folder| names.map(|name| folder.join(name)))
-        .find(|file| file.is_file());
-    if found.is_none() {
-        println!("skipped: browser: chromium is not installed");
-    }
-    found
 }
 
 /// The value that the page has measured of itself, in a window of that width.
