@@ -117,8 +117,14 @@ fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::Mem
 /// Members on runtimes of their own, so that one can end without a goodbye, as a process that is
 /// killed.
 fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<(Runtime, Member)> {
-    let joins = addrs.iter().zip(dirs).map(|(addr, dir)| {
-        let (runtime, builder) = (runtime(), builder(*addr, addrs, dir));
+    start_built(addrs.iter().zip(dirs).map(|(addr, dir)| builder(*addr, addrs, dir)))
+}
+
+fn start_built(
+    builders: impl IntoIterator<Item = elderlock::MemberBuilder>,
+) -> Vec<(Runtime, Member)> {
+    let joins = builders.into_iter().map(|builder| {
+        let runtime = runtime();
         let join = runtime.spawn(builder.join());
         (runtime, join)
     });
@@ -259,4 +265,47 @@ fn a_vote_that_cannot_be_kept_is_not_given() {
     std::fs::remove_dir(&obstacle).expect("a directory");
     let member = runtime.block_on(found().join()).expect("it founds");
     runtime.block_on(member.leave()).expect("it leaves");
+}
+
+/// A process with the cluster key has a copy of a member's directory, but not its secret. It claims
+/// the vote of that member, which is dead. With that vote, the member that is left would go on.
+#[cfg(feature = "secure")]
+#[test]
+fn the_vote_of_a_dead_member_is_claimed_only_with_its_secret() {
+    use elderlock::protocol::VoteSecret;
+    use elderlock::wire::{read_vote, write_vote};
+
+    let scratch = Scratch::new("claims");
+    let addrs: Vec<SocketAddr> = ports::free(3);
+    let dirs: Vec<PathBuf> = (0..3).map(|member| scratch.of(member)).collect();
+    let key = elderlock::ClusterKey::generate().expect("random bytes").to_base64().to_string();
+    let built = |member: usize, dir: &Path| {
+        let ring = elderlock::Keyring::parse(&key).expect("a key");
+        builder(addrs[member], &addrs, dir).keyring(ring)
+    };
+    let mut members = start_built((0..3).map(|member| built(member, &dirs[member])));
+    end(members.split_off(1));
+    let left = &members[0].1;
+    let before = left.status().view.expect("a view");
+
+    let file = std::fs::read(dirs[1].join("vote")).expect("a vote");
+    let mut vote = read_vote("kept", &file).expect("a vote");
+    assert!(before.contains(vote.voter.process));
+    vote.voter.secret = VoteSecret::new([7; 32]);
+    let forged = scratch.of(9);
+    std::fs::create_dir_all(&forged).expect("a directory");
+    std::fs::write(forged.join("vote"), write_vote("kept", &vote).expect("a vote"))
+        .expect("a file");
+    let thief = built(1, &forged).join_limit(Duration::from_secs(3));
+    let refused = runtime().block_on(thief.join());
+    assert!(matches!(refused, Err(JoinError::NoCluster { .. })), "{refused:?}");
+    assert!(left.counters().vote_claims > 0, "{:?}", left.counters());
+    assert_eq!(left.status().view.expect("a view").number, before.number);
+
+    let refusals = left.counters().vote_claims;
+    members.extend(start_built([built(1, &dirs[1])]));
+    let left = &members[0].1;
+    assert!(left.status().view.expect("a view").number > before.number);
+    assert_eq!(left.counters().vote_claims, refusals, "the true vote successor is believed");
+    end(members);
 }

@@ -209,7 +209,7 @@ fn key(number: u8) -> ClusterKey {
 }
 
 fn info(process: ProcessId) -> MemberInfo {
-    MemberInfo { process, addr: ([127, 0, 0, 1], 7400).into(), host: None }
+    MemberInfo { process, addr: ([127, 0, 0, 1], 7400).into(), host: None, vote_key: None }
 }
 
 impl AttackedNetwork {

@@ -64,7 +64,8 @@ impl World {
             .disk
             .vote
             .iter()
-            .flat_map(|stored| stored.successors.iter().rev().copied().chain([stored.voter]));
+            .flat_map(|stored| stored.successors.iter().rev().chain([&stored.voter]))
+            .map(|voter| voter.process);
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 

@@ -567,6 +567,7 @@ impl RareStateCounter {
             | Event::GrantorAborted { .. }
             | Event::Orphaned
             | Event::IdentityTaken
+            | Event::VoteClaimRefused { .. }
             | Event::WrongClock { .. }
             | Event::Forced => {}
         }

@@ -359,6 +359,8 @@ impl Recorder {
             }
             Event::Orphaned => named("orphaned"),
             Event::IdentityTaken => named("identity_taken"),
+            // A lie that changes nothing.
+            Event::VoteClaimRefused { .. } => return,
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::world::Disk;
 use elderlock::protocol::{
     Command, Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing,
+    VoteSecret,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -99,6 +100,18 @@ pub struct SiteConfig {
     pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
+/// The secret of a process's vote. It is no draw of the run, so that runs with and without
+/// directories are otherwise alike.
+pub(crate) fn secret_of(process: ProcessId) -> VoteSecret {
+    let parts = [process.0 as u64, (process.0 >> 64) as u64];
+    let mut bytes = [0; 32];
+    for (part, eight) in bytes.chunks_exact_mut(8).enumerate() {
+        let number = part as u64;
+        eight.copy_from_slice(&mix(&[0x5ec2e7, number, parts[0], parts[1]]).to_be_bytes());
+    }
+    VoteSecret::new(bytes)
+}
+
 /// The address of a site.
 fn address(site: usize) -> SocketAddr {
     let octets = (site as u16 + 1).to_be_bytes();
@@ -158,12 +171,12 @@ impl Site {
                 pid: site as u32 + 1,
                 started: self.incarnation,
             }),
+            vote_key: None,
         };
         let fresh = || Config {
             council_size: common.council,
             seeds: self.seeds.clone(),
             found_alone: self.found_alone,
-            durable: common.durable,
             stored: self.disk.vote.clone(),
             trust_refused: common.trust_refused,
             contacts: (0..common.contacts).map(address).collect(),
@@ -175,6 +188,7 @@ impl Site {
         };
         let mut config = self.next_life.take().unwrap_or_else(fresh);
         config.me = me.clone();
+        config.vote_secret = common.durable.then(|| secret_of(me.process));
         let began = self.clock.local(now);
         config.clock = self.slot(now);
         self.node = Some(Arc::new(Node::new(config, began)));

@@ -1,21 +1,28 @@
 //! A lying stranger: a process outside the cluster that reaches a member. It knows all that a
 //! member tells of the view, it has ids and addresses of its own, and it says anything.
 //!
-//! It borrows no member's id and claims no member's vote. Only a cluster key proves ids, so without
-//! one a process that lies about its id is that member for all others (docs/internals/security.md).
+//! It borrows no member's id. Only a cluster key proves ids, so without one a process that lies
+//! about its id is that member for all others (docs/internals/security.md). It knows no secret of a
+//! vote: it claims votes with a secret of its own, with a key in place of a proof, and with the
+//! proofs of others.
 
 use crate::chance::mix;
+use crate::site::secret_of;
 use crate::world::World;
 use elderlock::protocol::message::Ballot;
 use elderlock::protocol::{
     Affiliation, Change, ClientMessage, Epoch, GrantorMessage, Input, Lineage, MemberInfo, Message,
-    Notice, Packet, ProcessId, RequestId, ServiceName, Slot, Token, View, ViewNumber,
+    Node, Notice, Output, Packet, ProcessId, RequestId, ServiceName, Slot, Token, View, ViewNumber,
+    VoteClaim, VoteProof,
 };
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The number of kinds of lies.
 const KINDS: u64 = 25;
+
+/// The kind of lie that claims votes.
+const CLAIM: u64 = 23;
 
 /// The draws of one lie.
 struct Luck(u64);
@@ -33,6 +40,7 @@ impl Luck {
             process: ProcessId(bits(0) << 64 | bits(1)),
             addr: SocketAddr::from((Ipv4Addr::new(10, 66, 0, last), 7400)),
             host: None,
+            vote_key: None,
         }
     }
 }
@@ -46,11 +54,91 @@ impl World {
         }
         let luck = Luck(luck);
         let stranger = luck.info();
-        let known = self.view(site).or_else(|| self.latest_view());
-        let Some(packet) = known.map(|view| packet(&luck, &stranger, view)) else { return false };
+        let Some(view) = self.view(site).or_else(|| self.latest_view()) else { return false };
+        let packets = match luck.draw(0, KINDS) {
+            CLAIM => self.claims(site, &luck, &stranger, view),
+            _ => vec![packet(&luck, &stranger, view)],
+        };
         let (from, addr) = (stranger.process, stranger.addr);
-        self.feed(site, Input::Received { from, addr, packet });
+        for packet in packets {
+            self.feed(site, Input::Received { from, addr, packet });
+        }
         true
+    }
+
+    /// The stranger claims the vote of one member of the council, or of each, and gives it to
+    /// whatever the process at `site` may propose. So one vote goes to two candidates.
+    fn claims(&self, site: usize, luck: &Luck, stranger: &MemberInfo, view: &View) -> Vec<Packet> {
+        let target = self.peers[site].process();
+        let (form, copied) = (luck.draw(24, 4), self.true_claim(stranger));
+        let secret = secret_of(stranger.process);
+        let claim = |voter: &MemberInfo| {
+            let own = VoteClaim::new(&secret, voter.process, view.lineage, stranger);
+            match (form, voter.vote_key, &copied) {
+                (1, Some(key), _) => {
+                    let proof = VoteProof::new([*key.as_bytes(); 2]);
+                    (VoteClaim { proof, ..own }, stranger.clone())
+                }
+                // As if the vote successor spoke through the stranger.
+                (2, _, Some((claim, theirs))) => (claim.clone(), theirs.clone()),
+                (3, _, Some((claim, _))) => (claim.clone(), stranger.clone()),
+                _ => (own, stranger.clone()),
+            }
+        };
+        let others: Vec<&MemberInfo> =
+            view.council().filter(|info| Some(info.process) != target).collect();
+        let one = luck.draw(23, 2 * others.len() as u64) as usize;
+        let voters = if one < others.len() { &others[one..=one] } else { &others[..] };
+        let (lineage, instance) = (view.lineage, view.number.next());
+        let mut packets = Vec::new();
+        for voter in voters {
+            let (claim, me) = claim(voter);
+            let belonging =
+                Affiliation::VoteSuccessor { claim: claim.clone(), lineage, view: view.number };
+            let hello = Notice::Hello { me: me.clone(), asked: voter.addr, belonging, nonce: 0 };
+            packets.push(Packet::from(hello));
+            for (round, process) in (0..3).flat_map(|round| target.map(|target| (round, target))) {
+                let ballot = Ballot { round, process };
+                let votes = [
+                    Notice::PreVoteReply { instance, ballot, willing: true },
+                    Notice::Promise { instance, ballot, accepted: None },
+                    Notice::Accepted { instance, ballot },
+                ];
+                packets.extend(votes.into_iter().map(|notice| Packet::VoteSuccessor {
+                    claim: Box::new(claim.clone()),
+                    me: Box::new(me.clone()),
+                    lineage,
+                    notice: Box::new(notice),
+                }));
+            }
+        }
+        packets
+    }
+
+    /// The claim of a true vote successor, as it answers the hello of any process.
+    fn true_claim(&self, stranger: &MemberInfo) -> Option<(VoteClaim, MemberInfo)> {
+        let found = Affiliation::Discovery { seeds: BTreeSet::new(), bound: false };
+        self.sites().find_map(|site| {
+            let peer = &self.peers[site];
+            let mut node = Node::clone(peer.node.as_deref().filter(|_| peer.is_alive())?);
+            let (me, asked, belonging) = (stranger.clone(), peer.addr, found.clone());
+            let packet = Packet::from(Notice::Hello { me, asked, belonging, nonce: 0 });
+            let (from, addr) = (stranger.process, stranger.addr);
+            let mut out = Vec::new();
+            let now = peer.clock.local(self.now);
+            node.step(now, Input::Received { from, addr, packet }, &mut out);
+            out.into_iter().find_map(|output| match output {
+                Output::Send { packet: Packet::Notice(notice), .. } => match *notice {
+                    Notice::HelloReply {
+                        me,
+                        belonging: Affiliation::VoteSuccessor { claim, .. },
+                        ..
+                    } => Some((claim, me)),
+                    _ => None,
+                },
+                _ => None,
+            })
+        })
     }
 }
 
@@ -162,20 +250,6 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             Notice::Found { attempt: luck.draw(21, 8) as u32, view }
         }
         22 => Notice::FoundOk { attempt: luck.draw(22, 8) as u32 },
-        // The successor of a vote that no member of the view has: it inherits nothing.
-        23 => {
-            let accepted = luck.draw(23, 2) == 0;
-            let notice = match accepted {
-                true => Notice::Accepted { instance, ballot },
-                false => Notice::Prepare { instance, ballot, dead: BTreeSet::from([dead]) },
-            };
-            return Packet::VoteSuccessor {
-                voter: ProcessId(me.process.0 ^ 1),
-                me: Box::new(me),
-                lineage: view.lineage,
-                notice: Box::new(notice),
-            };
-        }
         // As if a member spoke through the stranger.
         _ => {
             return Packet::Relay {

@@ -2,7 +2,8 @@
 //!
 //! `tests/chaos.rs` pins whole runs: every message of three seeds. These digests know no messages,
 //! only the order of answers, tokens, losses, contents and views. So they stay equal when
-//! messages get another form, and show a decision of the protocol that came out otherwise.
+//! messages get another form, and show a decision of the protocol that came out otherwise. Only
+//! damaged frames depend on the bytes of a message: a longer one is damaged in another place.
 
 use elderlock_sim::chance::mix;
 use elderlock_sim::chaos::{ChaosPlan, run_seed};
@@ -14,9 +15,9 @@ const SEEDS: u64 = 10;
 /// The digests of the seeds from 1 on, ten seeds each. After an intended change of the protocol's
 /// decisions, or of how plans are drawn, put here the values that the failing test prints.
 const PINNED: [u64; 20] = [
-    1_844_847_325_383_917_010,
+    6_705_988_138_205_277_045,
     14_519_244_339_332_508_688,
-    18_040_277_329_260_467_000,
+    6_569_445_965_285_569_200,
     9_621_677_741_239_996_630,
     8_227_914_528_718_923_645,
     10_624_430_461_250_080_901,
@@ -28,7 +29,7 @@ const PINNED: [u64; 20] = [
     18_103_360_089_609_730_537,
     10_355_835_723_390_855_154,
     6_683_488_796_158_854_373,
-    3_845_554_654_301_954_688,
+    14_347_868_228_635_371_454,
     17_817_268_976_347_318_349,
     10_213_297_133_551_088_956,
     16_930_881_827_952_878_929,

@@ -29,6 +29,8 @@ use super::step::Step;
 use super::step_context::Standing;
 use super::time::{Time, WallClock, WrongClock};
 use super::timing::Timing;
+use super::vote_claim::VoteClaim;
+use super::vote_key::VoteSecret;
 use decision::{Acceptor, Proposal, ProposalPhase, choose};
 use discovery::{Discovery, FoundingOutcome};
 use durability::{AfterStore, VoteDurability, founding_vote};
@@ -38,7 +40,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use view::{Change, View};
-use vote_successor::{StoredVote, VoteSender, VoteSuccessor, VoteSuccessors};
+use vote_successor::{StoredVote, StoredVoter, VoteSender, VoteSuccessor, VoteSuccessors};
 
 /// A forced lineage begins this many slots above the last known view: the rest of the old lineage
 /// may have gone on.
@@ -123,7 +125,7 @@ pub(super) struct Cluster {
 pub(super) struct Votes {
     pub(super) acceptor: Acceptor,
     /// Present while this process is in no view and has the vote of a former process.
-    successor: Option<VoteSuccessor>,
+    pub(super) successor: Option<VoteSuccessor>,
     /// The vote writes of this process, and the work that waits for them.
     durability: VoteDurability,
     /// A vote successor that is not stored as one yet.
@@ -131,7 +133,7 @@ pub(super) struct Votes {
     /// See [`StoredVote::is_established`](vote_successor::StoredVote::is_established).
     first_view_lasts: bool,
     /// The vote successors for the next view.
-    successors: VoteSuccessors,
+    pub(super) successors: VoteSuccessors,
     pub(super) proposal: Option<Proposal>,
     /// No takeover is tried before: another candidate's higher ballot goes first.
     yield_until: Time,
@@ -159,10 +161,11 @@ pub(super) struct Liveness {
 impl Cluster {
     /// A process that seeks its cluster from `now` on.
     pub(super) fn new(mut config: Config, now: Time) -> Cluster {
+        config.set_vote_secret(config.vote_secret.clone());
         let successor = config
             .stored
             .as_ref()
-            .and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
+            .and_then(|stored| VoteSuccessor::of(stored, &config.me, stored_voter(&config), now));
         if config.last_view().is_some() {
             // A known cluster may live on: the process joins it or continues it.
             config.found_alone = false;
@@ -325,15 +328,22 @@ impl Cluster {
     }
 
     /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
-    /// [`Event::Abandoned`]. `clock` is the wall clock's time now.
+    /// [`Event::Abandoned`]. `vote_secret` is its own, if it stores its votes, and `clock` is
+    /// the wall clock's time now.
     ///
     /// An expelled process knows that the cluster lives on without it: from then on it joins and
     /// never founds.
-    pub(super) fn next_life(&self, process: ProcessId, clock: Slot) -> Config {
+    pub(super) fn next_life(
+        &self,
+        process: ProcessId,
+        vote_secret: Option<VoteSecret>,
+        clock: Slot,
+    ) -> Config {
         let mut config = self.config.clone();
         config.me.process = process;
+        config.set_vote_secret(vote_secret);
         config.clock = clock;
-        if self.votes.successor.is_some() || self.config.durable {
+        if self.votes.successor.is_some() || self.config.is_durable() {
             config.stored = self.stored_vote().or(config.stored);
         }
         if self.defected {
@@ -532,6 +542,12 @@ impl Cluster {
         sizes.suspected = self.liveness.suspected.len();
         sizes.proposals = usize::from(self.votes.proposal.is_some());
     }
+}
+
+/// The process of this configuration, as its vote is stored; `None`: it stores none.
+fn stored_voter(config: &Config) -> Option<StoredVoter> {
+    let secret = config.vote_secret.clone()?;
+    Some(StoredVoter { process: config.me.process, secret })
 }
 
 fn send(to: SocketAddr, process: ProcessId, notice: Notice, step: &mut Step) {

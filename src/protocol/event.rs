@@ -12,6 +12,7 @@ use super::limits::Limits;
 use super::message::{HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
+use super::vote_key::VoteSecret;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -40,9 +41,10 @@ pub struct Config {
     /// The view that expelled this process's earlier incarnation, if there was one. This process
     /// may be the last that knows of that view, and tells it to members that do not know it.
     pub remembered: Option<View>,
-    /// Whether this process stores its votes. Then no message tells of a vote before
-    /// [`Input::Stored`] confirms its [`Output::Store`].
-    pub durable: bool,
+    /// Present if this process stores its votes: 32 random bytes, drawn for it alone. Its key goes
+    /// into the information of the process. No message tells of a vote before [`Input::Stored`]
+    /// confirms its [`Output::Store`].
+    pub vote_secret: Option<VoteSecret>,
     /// The stored vote of a former process, if there is one: this process is its vote successor.
     pub stored: Option<StoredVote>,
     /// More addresses at which the cluster may be found, known for certain.
@@ -74,7 +76,7 @@ impl Config {
             clock: Slot(0),
             found_above: Slot(0),
             remembered: None,
-            durable: false,
+            vote_secret: None,
             stored: None,
             contacts: BTreeSet::new(),
             trust_refused: false,
@@ -83,6 +85,17 @@ impl Config {
             #[cfg(elderlock_mutants)]
             mutant: None,
         }
+    }
+
+    /// Gives the process this secret for its vote, and its information the key.
+    pub(crate) fn set_vote_secret(&mut self, secret: Option<VoteSecret>) {
+        self.me.vote_key = secret.as_ref().map(VoteSecret::key);
+        self.vote_secret = secret;
+    }
+
+    /// Whether it stores its votes.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.vote_secret.is_some()
     }
 
     /// The latest view that this process, or a former process on its directory, knew before this
@@ -567,6 +580,13 @@ pub enum Event {
     /// Another process has this process id: a copy of a cloned or restored machine. This one ends,
     /// as [`Expelled`](Event::Expelled) reports; the other goes on.
     IdentityTaken,
+    /// A process claimed the vote of a member without a proof. Nothing came of it.
+    VoteClaimRefused {
+        /// The process whose vote it claimed.
+        voter: ProcessId,
+        /// The process that sent the claim.
+        from: ProcessId,
+    },
     /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks
     /// is wrong, and this process takes no part.
     WrongClock {

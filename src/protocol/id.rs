@@ -1,5 +1,6 @@
 //! The names of things: processes, services, locks, requests, views, epochs, tokens.
 
+use super::vote_key::VoteKey;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cmp::Ordering;
@@ -75,6 +76,9 @@ pub struct MemberInfo {
     pub addr: SocketAddr,
     /// Present where the platform can tell (Linux).
     pub host: Option<Host>,
+    /// By which a vote successor is known. `None`: the process stores no vote, and no process may
+    /// claim it.
+    pub vote_key: Option<VoteKey>,
 }
 
 /// The number of a view. The first view of a lineage has that of the slot of its founding; 0 stands

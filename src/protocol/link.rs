@@ -689,6 +689,7 @@ mod tests {
             process: ProcessId(number.into()),
             addr: ([127, 0, 0, 1], 7400 + number).into(),
             host: None,
+            vote_key: None,
         };
         let ends = [1, 2].map(|number| {
             let config = Config::new(info(number), Timing::lan());
@@ -896,6 +897,7 @@ mod tests {
             process: ProcessId(number.into()),
             addr: ([127, 0, 0, 1], 7400 + number).into(),
             host: None,
+            vote_key: None,
         };
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let view = View::first(Slot(1), (1..=5).map(info).collect(), timing, 7);

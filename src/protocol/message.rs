@@ -10,6 +10,7 @@ use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId,
     ServiceName, Slot, Ticket, Token, ViewNumber, Want,
 };
+use super::vote_claim::VoteClaim;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -57,8 +58,8 @@ pub enum Packet {
     },
     /// A notice that asks for votes or gives one, by the vote successor of a voter.
     VoteSuccessor {
-        /// The process whose vote it is.
-        voter: ProcessId,
+        /// The vote that it has.
+        claim: Box<VoteClaim>,
         /// The vote successor.
         me: Box<MemberInfo>,
         /// The lineage of the latest view that it knows.
@@ -105,8 +106,8 @@ pub enum Affiliation {
     },
     /// In no view, with the stored vote of a former process.
     VoteSuccessor {
-        /// The process whose vote it is.
-        voter: ProcessId,
+        /// The vote that it has.
+        claim: VoteClaim,
         /// The lineage of the latest view that it knows.
         lineage: Lineage,
         /// The number of that view.

@@ -187,9 +187,11 @@ mod step_context;
 pub mod time;
 pub mod timing;
 mod visit_count;
+mod vote_claim;
+mod vote_key;
 
 pub use cluster::view::{Change, View, ViewMember};
-pub use cluster::vote_successor::StoredVote;
+pub use cluster::vote_successor::{StoredVote, StoredVoter};
 pub use content::{Content, Edit, LastWrite, NumberEdit};
 pub use event::{
     Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason,
@@ -212,3 +214,5 @@ pub(crate) use node::FastOutcome;
 pub use node::{LocalGrant, Node};
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};
+pub use vote_claim::VoteClaim;
+pub use vote_key::{VoteKey, VoteProof, VoteSecret};

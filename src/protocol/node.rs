@@ -26,6 +26,7 @@ use super::step::{Mailbox, QuietUntil, Step};
 #[cfg(test)]
 use super::step_context::StepContext;
 use super::time::Time;
+use super::vote_key::VoteSecret;
 use std::net::SocketAddr;
 
 /// One member's whole protocol, as a plain value.
@@ -68,12 +69,18 @@ impl Node {
     }
 
     /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
-    /// [`Event::Abandoned`]. `clock` is the wall clock's time now.
+    /// [`Event::Abandoned`]. `vote_secret` is its own, if it stores its votes, and `clock` is
+    /// the wall clock's time now.
     ///
     /// An expelled process knows that the cluster lives on without it: from then on it joins and
     /// never founds.
-    pub fn next_life(&self, process: ProcessId, clock: Slot) -> Config {
-        self.cluster.next_life(process, clock)
+    pub fn next_life(
+        &self,
+        process: ProcessId,
+        vote_secret: Option<VoteSecret>,
+        clock: Slot,
+    ) -> Config {
+        self.cluster.next_life(process, vote_secret, clock)
     }
 
     /// The vote that a data directory has to store of this process now.

@@ -32,6 +32,9 @@ pub(crate) trait Network: Outbox {
         let _ = me;
     }
 
+    /// A process claimed the vote of a member without a proof.
+    fn claim_refused(&self) {}
+
     /// The incarnation is in a view, with a running lease.
     fn joined(&self) {}
 

@@ -1,6 +1,6 @@
-//! The source of process ids.
+//! The source of process ids, and of the secrets of their votes.
 
-use crate::protocol::ProcessId;
+use crate::protocol::{ProcessId, VoteSecret};
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
 
@@ -13,4 +13,11 @@ pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes)?;
     Ok(ProcessId(u128::from_le_bytes(bytes)))
+}
+
+/// A secret for the vote of a process that begins.
+pub(crate) fn draw_vote_secret() -> Result<VoteSecret, SysError> {
+    let mut bytes = [0; 32];
+    SysRng.try_fill_bytes(&mut bytes)?;
+    Ok(VoteSecret::new(bytes))
 }

@@ -67,6 +67,7 @@
 //! | `lock lost` | event, warn | `service`, `lock.name` (escaped, its first 100 characters), `token`, `reason`, `left_out`: a hold is over against the program's will. 16 lines in a row and one a second; `left_out` counts those that were not written before it |
 //! | `suspended: ...`, `orphaned: ...`, `expelled: ...` | event, warn | the member's lease is over; no quorum for three leases; the cluster went on without it |
 //! | `joined another lineage: ...` | event, warn | `before`, `lineage` |
+//! | `refused a process that claimed the vote of a member without its secret` | event, warn | `voter`, `from`, `left_out`: see [`Counters::vote_claims`](crate::Counters::vote_claims). 16 lines in a row and one a second |
 //! | `resumed: ...` | event, info | the member's lease runs again |
 //! | `member joined`, `member left`, `member died`, `member is gone`, `member is unreachable: ...` | event, info | `addr`, `process`; `cause` of a death: `killed` or `lease over`. `member is gone`: this member heard no reason |
 //! | `elder` | event, info | `addr`, `process`, `is_me`: another member is the elder now |
@@ -626,7 +627,7 @@ mod tests {
     #[test]
     fn without_a_subscriber_nothing_is_kept_and_otherwise_a_span_ends_once() {
         let addr = "127.0.0.1:1".parse().expect("an address");
-        let me = MemberInfo { process: ProcessId(1), addr, host: None };
+        let me = MemberInfo { process: ProcessId(1), addr, host: None, vote_key: None };
         let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);
         let ballot = Ballot { round: 0, process: ProcessId(1) };
         let vote = Packet::from(Notice::Accepted { instance: ViewNumber(2), ballot });

@@ -140,16 +140,20 @@ impl Events {
     /// # Ok(()) }
     /// ```
     pub async fn next(&mut self) -> Option<MemberEvent> {
-        match self.receiver.recv().await {
-            Ok(announcement) => Some(announcement.into()),
-            Err(RecvError::Closed) => None,
-            Err(RecvError::Lagged(count)) => {
-                // Events that are still in the ring are older than the status, so they are skipped
-                // too. The status is taken after subscribing again, so nothing falls between the
-                // two.
-                let count = count + self.receiver.len() as u64;
-                self.receiver = self.engine.subscribe();
-                Some(MemberEvent::Missed { count, status: Box::new(self.engine.status()) })
+        loop {
+            match self.receiver.recv().await.map(member_event) {
+                Ok(None) => {}
+                Ok(event) => return event,
+                Err(RecvError::Closed) => return None,
+                Err(RecvError::Lagged(count)) => {
+                    // Events that are still in the ring are older than the status, so they are
+                    // skipped too. The status is taken after subscribing again, so nothing falls
+                    // between the two.
+                    let count = count + self.receiver.len() as u64;
+                    self.receiver = self.engine.subscribe();
+                    let status = Box::new(self.engine.status());
+                    return Some(MemberEvent::Missed { count, status });
+                }
             }
         }
     }
@@ -161,43 +165,42 @@ impl std::fmt::Debug for Events {
     }
 }
 
-impl From<Announcement> for MemberEvent {
-    fn from(announcement: Announcement) -> Self {
-        let event = match announcement {
-            Announcement::Lost => return MemberEvent::Lost,
-            Announcement::Rejoined(process) => return MemberEvent::Rejoined { process },
-            Announcement::Distrusted(Rates { boottime, raw }) => {
-                return MemberEvent::ClockDistrusted { boottime, raw };
-            }
-            Announcement::Trusted => return MemberEvent::ClockTrusted,
-            Announcement::WallJump(millis) => return MemberEvent::WallClockJumped { millis },
-            Announcement::VoteNotStored(reason) => return MemberEvent::VoteNotStored { reason },
-            Announcement::VoteStored => return MemberEvent::VoteStored,
-            Announcement::Failed(reason) => {
-                return MemberEvent::Failed { reason: reason.to_owned() };
-            }
-            Announcement::Event(event) => event,
-        };
-        match event {
-            Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
-            Event::BecameElder(_) => MemberEvent::BecameElder,
-            Event::BecameGrantor { service, epoch } => {
-                MemberEvent::BecameGrantor { service, epoch }
-            }
-            // The engine does not report tokens, nor the end of an epoch that never began.
-            Event::LostGrantor { service, epoch }
-            | Event::GrantorAborted { service, epoch }
-            | Event::Supplied { service, epoch, .. } => MemberEvent::LostGrantor { service, epoch },
-            Event::Suspended => MemberEvent::Suspended,
-            Event::Resumed => MemberEvent::Resumed,
-            Event::Orphaned => MemberEvent::Orphaned,
-            Event::IdentityTaken => MemberEvent::IdentityTaken,
-            // The engine tells of these by `Announcement::Lost`.
-            Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
-            Event::WrongClock { theirs, ours } => {
-                MemberEvent::WrongClock { ahead: Slot::span(theirs.0.saturating_sub(ours.0)) }
-            }
-            Event::Left { .. } => MemberEvent::Left,
+/// What the program hears of it.
+fn member_event(announcement: Announcement) -> Option<MemberEvent> {
+    let event = match announcement {
+        Announcement::Lost => return Some(MemberEvent::Lost),
+        Announcement::Rejoined(process) => return Some(MemberEvent::Rejoined { process }),
+        Announcement::Distrusted(Rates { boottime, raw }) => {
+            return Some(MemberEvent::ClockDistrusted { boottime, raw });
         }
-    }
+        Announcement::Trusted => return Some(MemberEvent::ClockTrusted),
+        Announcement::WallJump(millis) => return Some(MemberEvent::WallClockJumped { millis }),
+        Announcement::VoteNotStored(reason) => return Some(MemberEvent::VoteNotStored { reason }),
+        Announcement::VoteStored => return Some(MemberEvent::VoteStored),
+        Announcement::Failed(reason) => {
+            return Some(MemberEvent::Failed { reason: reason.to_owned() });
+        }
+        Announcement::Event(event) => event,
+    };
+    Some(match event {
+        Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
+        Event::BecameElder(_) => MemberEvent::BecameElder,
+        Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
+        Event::LostGrantor { service, epoch } => MemberEvent::LostGrantor { service, epoch },
+        Event::Suspended => MemberEvent::Suspended,
+        Event::Resumed => MemberEvent::Resumed,
+        Event::Orphaned => MemberEvent::Orphaned,
+        Event::IdentityTaken => MemberEvent::IdentityTaken,
+        // The engine tells of these by `Announcement::Lost`.
+        Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
+        Event::WrongClock { theirs, ours } => {
+            MemberEvent::WrongClock { ahead: Slot::span(theirs.0.saturating_sub(ours.0)) }
+        }
+        Event::Left { .. } => MemberEvent::Left,
+        // Tokens, the end of an epoch that never began, and a stranger's claim are no news for a
+        // program; the engine announces none of them.
+        Event::GrantorAborted { .. } | Event::Supplied { .. } | Event::VoteClaimRefused { .. } => {
+            return None;
+        }
+    })
 }

@@ -4,6 +4,7 @@ use super::member::{MAX_SERVICES, Member};
 use super::orders;
 use crate::protocol::{
     Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing,
+    VoteSecret,
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
@@ -13,7 +14,7 @@ use crate::runtime::net::death_watch;
 use crate::runtime::net::timeouts::ConnectionTimeouts;
 use crate::runtime::net::transport::{BindError, Transport, TransportOptions};
 use crate::runtime::network::{Network, Outbox};
-use crate::runtime::process_id::draw_process;
+use crate::runtime::process_id::{draw_process, draw_vote_secret};
 use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, QueryError};
 #[cfg(feature = "secure")]
@@ -121,8 +122,12 @@ impl Member {
         let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let builder = Member::builder("local").found();
         // No process dials it: nothing listens on port 0.
-        let me =
-            MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+        let me = MemberInfo {
+            process,
+            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            host: None,
+            vote_key: None,
+        };
         let engine = Engine::new(EngineOptions {
             config: builder.config(me, BTreeSet::new()),
             network: Arc::new(NullNetwork),
@@ -372,13 +377,19 @@ impl MemberBuilder {
             None => (None, None),
         };
         let process = transport.draw_process().map_err(|_| JoinError::NoRandomness)?;
-        let me = MemberInfo { process, addr: transport.advertised(), host: death_watch::here() };
+        let vote_secret = match &disk {
+            Some(_) => Some(draw_vote_secret().map_err(|_| JoinError::NoRandomness)?),
+            None => None,
+        };
+        let vote_key = vote_secret.as_ref().map(VoteSecret::key);
+        let (addr, host) = (transport.advertised(), death_watch::here());
+        let me = MemberInfo { process, addr, host, vote_key };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         if !transport.has_key() {
             let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;
             config.nonce = Some(NonZeroU64::new(nonce).unwrap_or(NonZeroU64::MIN));
         }
-        config.durable = disk.is_some();
+        config.vote_secret = vote_secret;
         config.stored = stored;
         let clock = MemberClock::machine();
         let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk, clock });

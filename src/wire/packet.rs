@@ -5,25 +5,54 @@
 use super::codec::{self, CodecError};
 use super::limits::MAX_FRAME;
 use crate::protocol::{
-    Lineage, MemberInfo, MemberMessage, Message, Notice, Packet, ProcessId, ViewNumber,
+    Lineage, MemberInfo, MemberMessage, Message, Notice, Packet, ProcessId, ViewNumber, VoteClaim,
 };
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
 enum FlatRef<'a> {
     Notice(&'a Notice),
-    Linked { view: ViewNumber, seq: u64, ack: u64, message: &'a Message },
-    Ack { view: ViewNumber, ack: u64, again: bool },
-    VoteSuccessor { voter: ProcessId, me: &'a MemberInfo, lineage: Lineage, notice: &'a Notice },
+    Linked {
+        view: ViewNumber,
+        seq: u64,
+        ack: u64,
+        message: &'a Message,
+    },
+    Ack {
+        view: ViewNumber,
+        ack: u64,
+        again: bool,
+    },
+    VoteSuccessor {
+        // Made by `me`.
+        claim: &'a VoteClaim,
+        me: &'a MemberInfo,
+        lineage: Lineage,
+        notice: &'a Notice,
+    },
 }
 
 /// Reads the output of [`FlatRef`]: same order, same fields.
 #[derive(Deserialize)]
 enum Flat {
     Notice(Box<Notice>),
-    Linked { view: ViewNumber, seq: u64, ack: u64, message: Message },
-    Ack { view: ViewNumber, ack: u64, again: bool },
-    VoteSuccessor { voter: ProcessId, me: Box<MemberInfo>, lineage: Lineage, notice: Box<Notice> },
+    Linked {
+        view: ViewNumber,
+        seq: u64,
+        ack: u64,
+        message: Message,
+    },
+    Ack {
+        view: ViewNumber,
+        ack: u64,
+        again: bool,
+    },
+    VoteSuccessor {
+        claim: Box<VoteClaim>,
+        me: Box<MemberInfo>,
+        lineage: Lineage,
+        notice: Box<Notice>,
+    },
 }
 
 impl Flat {
@@ -47,8 +76,8 @@ impl Flat {
                 Some(Packet::Linked { view, seq, ack, message })
             }
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::VoteSuccessor { voter, me, lineage, notice } => {
-                Some(Packet::VoteSuccessor { voter, me, lineage, notice })
+            Flat::VoteSuccessor { claim, me, lineage, notice } => {
+                Some(Packet::VoteSuccessor { claim, me, lineage, notice })
             }
         }
     }
@@ -62,8 +91,8 @@ fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
             FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message }
         }
         Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
-        Packet::VoteSuccessor { voter, me, lineage, notice } => {
-            FlatRef::VoteSuccessor { voter: *voter, me, lineage: *lineage, notice }
+        Packet::VoteSuccessor { claim, me, lineage, notice } => {
+            FlatRef::VoteSuccessor { claim, me, lineage: *lineage, notice }
         }
         Packet::Relay { .. } => return None,
     })

@@ -12,4 +12,5 @@
 /// - 6: a member that asks for a grantor states the youngest epoch that it has heard of.
 /// - 7: a holder is listed with its request, by which a revocation names the hold; messages are
 ///   grouped by the role that handles them.
-pub const PROTOCOL_VERSION: u16 = 7;
+/// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
+pub const PROTOCOL_VERSION: u16 = 8;

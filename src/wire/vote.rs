@@ -10,7 +10,7 @@ use crate::protocol::StoredVote;
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8] = b"elderlock vote\n";
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 /// Magic, format, checksum.
 const HEAD: usize = MAGIC.len() + 1 + 4;
 
@@ -80,7 +80,7 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Change, Config, MemberInfo, Node, ProcessId, Timing};
+    use crate::protocol::{Change, Config, MemberInfo, Node, ProcessId, Timing, VoteSecret};
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn vote() -> StoredVote {
@@ -88,8 +88,13 @@ mod tests {
             process: ProcessId(7),
             addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
             host: None,
+            vote_key: None,
         };
-        let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::lan()) };
+        let config = Config {
+            found_alone: true,
+            vote_secret: Some(VoteSecret::new([1; 32])),
+            ..Config::new(me, Timing::lan())
+        };
         let mut node = Node::new(config, crate::protocol::Time::from_nanos(1));
         for input in [crate::protocol::Input::Timer, crate::protocol::Input::Stored { number: 1 }] {
             node.step(crate::protocol::Time::from_nanos(2), input, &mut Vec::new());

@@ -47,7 +47,7 @@ fn setup(identity: &StaticKey) -> HandshakeSetup<'_> {
 
 fn info(identity: &StaticKey) -> MemberInfo {
     let process: ProcessId = identity.process();
-    MemberInfo { process, addr: ([127, 0, 0, 1], 7400).into(), host: None }
+    MemberInfo { process, addr: ([127, 0, 0, 1], 7400).into(), host: None, vote_key: None }
 }
 
 // One byte: which packet, and whether the rest stands in its place or says where and how the right

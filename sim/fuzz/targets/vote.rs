@@ -4,7 +4,7 @@
 #![no_main]
 
 use elderlock::protocol::{
-    Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing,
+    Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing, VoteSecret,
 };
 use elderlock::wire::{VoteError, read_vote, write_vote};
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 const CLUSTER: &str = "shop";
 /// Magic and format.
-const HEAD: &[u8] = b"elderlock vote\n\x01";
+const HEAD: &[u8] = b"elderlock vote\n\x05";
 
 // One byte: whether the rest is a file, or what follows a right checksum. (No fuzzer finds one.)
 fuzz_target!(|bytes: &[u8]| {
@@ -39,8 +39,10 @@ fn inherit(vote: StoredVote) {
         process: ProcessId(9),
         addr: SocketAddr::from(([10, 0, 0, 5], 7400)),
         host: None,
+        vote_key: None,
     };
-    let config = Config { durable: true, stored: Some(vote), ..Config::new(me, Timing::fast()) };
+    let (vote_secret, stored) = (Some(VoteSecret::new([9; 32])), Some(vote));
+    let config = Config { vote_secret, stored, ..Config::new(me, Timing::fast()) };
     let mut now = Time::from_nanos(1_000_000_000);
     let mut node = Node::new(config, now);
     for _ in 0..16 {

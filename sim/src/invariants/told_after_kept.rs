@@ -30,7 +30,7 @@ impl ToldAfterKept {
             }
             let (lineage, next) = (stored.view.lineage, stored.view.number.next());
             if stored.has_accepted() {
-                self.accepted.entry((lineage, next)).or_default().insert(stored.voter);
+                self.accepted.entry((lineage, next)).or_default().insert(stored.voter.process);
             }
         }
     }

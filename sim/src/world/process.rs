@@ -7,9 +7,10 @@ use crate::history::{Ask, ClientRequest, ObjectView};
 use crate::network::MS;
 use crate::site::ProcessState;
 use elderlock::protocol::{
-    Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId, RequestId,
+    Command, Content, Event, Hint, Input, LineageId, MemberInfo, Outcome, Output, ProcessId,
+    RequestId, View, ViewMember,
 };
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Steps of one member at one instant before it is called a livelock.
@@ -216,7 +217,10 @@ impl World {
             Output::Value { request, content } => (1_u8, site, request, content).hash(digest),
             Output::Lost { request, reason, .. } => (2_u8, site, request, reason).hash(digest),
             Output::RevocationRequested { request, .. } => (3_u8, site, request).hash(digest),
-            Output::Event(Event::ViewInstalled(view)) => (4_u8, site, view).hash(digest),
+            Output::Event(Event::ViewInstalled(view)) => {
+                (4_u8, site).hash(digest);
+                hash_view(view, digest);
+            }
             Output::Event(_) | Output::Send { .. } | Output::Store { .. } => {}
         }
     }
@@ -336,4 +340,16 @@ impl World {
             self.schedule(after, ScheduledEvent::Hint { to, process, hint });
         }
     }
+}
+
+/// A view as an outcome. The keys of its members' votes are none: they are as random as secrets.
+fn hash_view(view: &View, digest: &mut impl Hasher) {
+    let View { lineage, number, first_slot, slots, tenure, members, timing, .. } = view;
+    (lineage, number, first_slot, slots, tenure).hash(digest);
+    let shown = |member: &ViewMember| {
+        let MemberInfo { process, addr, host, .. } = member.info;
+        (process, addr, host, member.joined, member.ghost, member.learner)
+    };
+    members.iter().map(shown).collect::<Vec<_>>().hash(digest);
+    (timing, view.council_size, &view.departed).hash(digest);
 }

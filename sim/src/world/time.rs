@@ -153,7 +153,7 @@ impl World {
                     let next = self.peers[to]
                         .node
                         .as_ref()
-                        .map(|node| node.next_life(process, self.peers[to].slot(self.now)));
+                        .map(|node| node.next_life(process, None, self.peers[to].slot(self.now)));
                     self.end_process(to, "reborn");
                     self.peers[to].next_life = next;
                     self.start(to);

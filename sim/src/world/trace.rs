@@ -113,8 +113,8 @@ fn show_packet(packet: &Packet) -> String {
         Packet::Linked { view, seq, ack, message } => {
             format!("[v{view} #{seq} ack {ack}] {message:?}")
         }
-        Packet::VoteSuccessor { voter, me, notice, .. } => {
-            format!("{} for {voter}: {notice:?}", me.process)
+        Packet::VoteSuccessor { claim, me, notice, .. } => {
+            format!("{} for {}: {notice:?}", me.process, claim.voter)
         }
         Packet::Ack { view, ack, again } => {
             format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" })

@@ -4,9 +4,9 @@ use super::*;
 
 impl Cluster {
     pub(super) fn belonging(&self, now: Time) -> Affiliation {
-        if let Some(VoteSuccessor { voter, view, .. }) = &self.votes.successor {
+        if let Some(VoteSuccessor { claim, view, .. }) = &self.votes.successor {
             return Affiliation::VoteSuccessor {
-                voter: *voter,
+                claim: claim.clone(),
                 lineage: view.lineage,
                 view: view.number,
             };
@@ -28,11 +28,17 @@ impl Cluster {
     pub(super) fn on_hello(
         &mut self,
         now: Time,
+        from: ProcessId,
         me: MemberInfo,
         (asked, nonce): (Option<SocketAddr>, u64),
         belonging: Affiliation,
         step: &mut Step,
     ) {
+        if let Affiliation::VoteSuccessor { claim, lineage, .. } = &belonging
+            && !self.is_claim_possible((from, &me), claim, *lineage, step)
+        {
+            return;
+        }
         // The nonce of a question goes back with the answer, that of an answer proves it.
         let (echo, proof) = if asked.is_some() { (0, nonce) } else { (nonce, 0) };
         let is_believed = self.is_believed(me.process, proof);
@@ -56,8 +62,8 @@ impl Cluster {
             return;
         }
         match &belonging {
-            Affiliation::VoteSuccessor { voter, lineage, view } => {
-                self.on_vote_successor(now, &me, (*voter, *lineage, *view), (proof, echo), step)
+            Affiliation::VoteSuccessor { claim, lineage, view } => {
+                self.on_vote_successor(now, &me, (claim, *lineage, *view), (proof, echo), step)
             }
             Affiliation::Discovery { .. } => {
                 // It was taken in, and the member that should have told it is gone.
@@ -124,8 +130,8 @@ impl Cluster {
                 let me = self.config.me.process;
                 // A founder that is a quorum alone may grant at once, so its vote successor must
                 // know the view. Other founders need members that know the view, too.
-                if self.config.durable && view.is_quorum([&me]) {
-                    let number = self.votes.durability.put(founding_vote(me, &view), step.out);
+                if let Some(voter) = stored_voter(&self.config).filter(|_| view.is_quorum([&me])) {
+                    let number = self.votes.durability.put(founding_vote(voter, &view), step.out);
                     self.votes.durability.wait(number, AfterStore::Founded(*view));
                 } else {
                     self.begin_with(now, *view, step);
@@ -265,7 +271,7 @@ impl Cluster {
         step: &mut Step,
     ) {
         // With stored votes the teller of the view may not have it on disk yet, and is asked.
-        let teller = teller.filter(|_| !self.config.durable);
+        let teller = teller.filter(|_| !self.config.is_durable());
         let left = matches!(self.phase, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
         step.act(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
@@ -551,6 +557,14 @@ impl Cluster {
         }
     }
 
+    /// Whether its first view has other information about this process than its own. Another
+    /// process asked for it to be taken in, and the key of its vote could be that process's.
+    fn is_misnamed_in(&self, view: &View) -> bool {
+        let me = &self.config.me;
+        matches!(self.phase, MemberPhase::Seeking(_))
+            && view.member(me.process).is_some_and(|own| own.info != *me)
+    }
+
     /// Installs a decided view, with the process that told it. Only this function adapts the state
     /// that depends on the view.
     pub(super) fn install(
@@ -561,6 +575,9 @@ impl Cluster {
         step: &mut Step,
     ) {
         let me = self.config.me.process;
+        if self.is_misnamed_in(&view) {
+            return self.end(now, Event::Abandoned, step);
+        }
         if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
             return;
         }
@@ -584,8 +601,7 @@ impl Cluster {
         self.votes.successors.clear();
         self.keep_view(step);
         self.votes.proposal = None;
-        self.votes.yield_until = Time::ZERO;
-        self.votes.rounds = 0;
+        (self.votes.yield_until, self.votes.rounds) = (Time::ZERO, 0);
         let follows = before.as_ref().is_some_and(|before| before.number.next() == view.number);
         if let Some((teller, addr)) = teller.filter(|(teller, _)| !view.contains(*teller)) {
             self.tell_when_kept(now, AfterStore::Known { addr, teller }, step);

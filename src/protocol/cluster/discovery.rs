@@ -15,6 +15,7 @@ use crate::protocol::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::locks::dealer::AHEAD;
 use crate::protocol::message::{Affiliation, Notice, Packet};
 use crate::protocol::time::{Time, WallClock, WrongClock};
+use crate::protocol::vote_claim::VoteClaim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -236,7 +237,9 @@ impl Discovery {
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
         let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
-        let in_it = view.contains(config.me.process) && view.is_sound();
+        // With the information as it is: the key of its vote could be another one's.
+        let own = view.member(config.me.process);
+        let in_it = own.is_some_and(|own| own.info == config.me) && view.is_sound();
         let known = self.knows_a_cluster();
         // Without authentication only a seed that was asked proves that it is one.
         let is_seed = config.nonce.is_none()
@@ -301,7 +304,7 @@ impl Discovery {
             Affiliation::Member { view, .. } => {
                 format!("is in view {view}, but no elder has a quorum there")
             }
-            Affiliation::VoteSuccessor { voter, view, .. } => {
+            Affiliation::VoteSuccessor { claim: VoteClaim { voter, .. }, view, .. } => {
                 format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
             }
         };

@@ -19,7 +19,7 @@
 
 use super::decision::Acceptor;
 use super::view::{Change, View};
-use super::vote_successor::StoredVote;
+use super::vote_successor::{StoredVote, StoredVoter};
 use crate::protocol::event::Output;
 use crate::protocol::id::ProcessId;
 use crate::protocol::message::{Ballot, Notice};
@@ -38,7 +38,7 @@ pub(crate) enum AfterStore {
         /// The other voter.
         to: ProcessId,
         /// The answer.
-        notice: Notice,
+        notice: Box<Notice>,
     },
     /// The own promise counts.
     Promised {
@@ -208,9 +208,9 @@ impl VoteDurability {
 }
 
 /// The vote of a founder before its first view.
-pub(crate) fn founding_vote(me: ProcessId, view: &View) -> StoredVote {
+pub(crate) fn founding_vote(voter: StoredVoter, view: &View) -> StoredVote {
     StoredVote {
-        voter: me,
+        voter,
         view: view.clone(),
         acceptor: Acceptor::default(),
         successors: Vec::new(),

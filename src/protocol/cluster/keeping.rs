@@ -19,7 +19,7 @@ impl Cluster {
     pub(super) fn store(&mut self, step: &mut Step) -> Option<u64> {
         let forgets =
             planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some();
-        let vote = self.stored_vote().filter(|_| self.config.durable && !forgets)?;
+        let vote = self.stored_vote().filter(|_| self.config.is_durable() && !forgets)?;
         Some(self.votes.durability.put(vote, step.out))
     }
 
@@ -56,7 +56,8 @@ impl Cluster {
         step: &mut Step,
     ) {
         let is_refusal = matches!(answer, Notice::Nack { .. });
-        let telling = AfterStore::Answer { addr: to.addr, to: to.process, notice: answer };
+        let telling =
+            AfterStore::Answer { addr: to.addr, to: to.process, notice: Box::new(answer) };
         if is_refusal || planted!(self.config.mutant, TellUnstored) {
             self.store(step);
             self.tell_kept(now, telling, step);
@@ -104,7 +105,7 @@ impl Cluster {
     fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
         match telling {
             AfterStore::Answer { addr, to, notice } => {
-                self.send_ballot(now, addr, to, notice, step)
+                self.send_ballot(now, addr, to, *notice, step)
             }
             AfterStore::Promised { ballot, accepted } => {
                 self.on_vote(now, &self.own_voice(), ballot, Some(accepted), step);

@@ -78,19 +78,19 @@ impl Cluster {
         {
             return None;
         }
-        let mut voters = BTreeSet::from([successor.voter]);
+        let mut voters = BTreeSet::from([successor.claim.voter]);
         let mut replacements = BTreeSet::new();
         for founder in view.members.iter().map(|member| &member.info) {
-            if founder.process == successor.voter {
+            if founder.process == successor.claim.voter {
                 continue;
             }
             let (process, affiliation) = seeking.answer_from(founder.addr)?;
             match affiliation {
                 Affiliation::Discovery { .. } => {}
-                Affiliation::VoteSuccessor { voter, lineage, view: number }
+                Affiliation::VoteSuccessor { claim, lineage, view: number }
                     if (*lineage, *number) == (view.lineage, view.number) =>
                 {
-                    voters.insert(*voter);
+                    voters.insert(claim.voter);
                 }
                 _ => return None,
             }

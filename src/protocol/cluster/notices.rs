@@ -179,10 +179,10 @@ impl Cluster {
                     nonce,
                 };
                 send(addr, from, answer, step);
-                self.on_hello(now, me, (None, nonce), belonging, step);
+                self.on_hello(now, from, me, (None, nonce), belonging, step);
             }
             Notice::HelloReply { me, asked, belonging, nonce } => {
-                self.on_hello(now, me, (Some(asked), nonce), belonging, step)
+                self.on_hello(now, from, me, (Some(asked), nonce), belonging, step)
             }
             Notice::Found { attempt, view } => {
                 if let MemberPhase::Seeking(seeking) = &mut self.phase {
@@ -282,18 +282,24 @@ impl Cluster {
         }
     }
 
-    /// A notice about the choice of a view comes from a process that claims the vote of `voter`.
+    /// A notice about the choice of a view comes from a process that claims the vote of another.
     pub(crate) fn on_packet_of_successor(
         &mut self,
         now: Time,
-        (voter, lineage): (ProcessId, Lineage),
-        me: MemberInfo,
+        (from, me): (ProcessId, MemberInfo),
+        (claim, lineage): (VoteClaim, Lineage),
         notice: Notice,
         step: &mut Step,
     ) {
-        if self.hear_successor(now, voter, lineage, &me) {
-            let speaker =
-                VoteSender { vote: voter, process: me.process, addr: me.addr, successor: Some(me) };
+        if self.is_claim_possible((from, &me), &claim, lineage, step)
+            && self.hear_successor(now, &claim, lineage, &me)
+        {
+            let speaker = VoteSender {
+                vote: claim.voter,
+                process: me.process,
+                addr: me.addr,
+                successor: Some(me),
+            };
             self.on_ballot(now, speaker, notice, step);
         }
     }

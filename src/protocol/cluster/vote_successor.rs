@@ -12,6 +12,8 @@ use super::view::View;
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::message::Ballot;
 use crate::protocol::time::Time;
+use crate::protocol::vote_claim::VoteClaim;
+use crate::protocol::vote_key::{VoteProof, VoteSecret};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,7 +25,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct StoredVote {
     /// The process that gave the vote.
-    pub voter: ProcessId,
+    pub voter: StoredVoter,
     /// The latest view that it knew. Its vote counts while it is in that view's council.
     pub view: View,
     /// Its promise and its acceptance for the view after that.
@@ -31,10 +33,19 @@ pub struct StoredVote {
     /// The vote successors that have used the directory since, newest last. A view may have taken
     /// one of them in without its knowledge, so that it never voted there: its vote is inherited
     /// too.
-    pub successors: Vec<ProcessId>,
+    pub successors: Vec<StoredVoter>,
     /// The view is not the first of its lineage, or its process has had a lease in it for as long
     /// as a member lease. So the other founders have it on disk as well.
     pub is_established: bool,
+}
+
+/// A process whose vote is on disk, and the secret with which its vote is claimed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct StoredVoter {
+    /// The process.
+    pub process: ProcessId,
+    /// The secret that it drew at its start.
+    pub secret: VoteSecret,
 }
 
 /// This many vote successors are remembered. One is forgotten after as many further starts that led
@@ -69,8 +80,10 @@ impl StoredVote {
     /// Accepts this change, as the voter itself.
     #[cfg(test)]
     pub(crate) fn accept(&mut self, change: super::view::Change) {
-        self.acceptor.accepted =
-            Some((crate::protocol::message::Ballot { round: 0, process: self.voter }, change));
+        self.acceptor.accepted = Some((
+            crate::protocol::message::Ballot { round: 0, process: self.voter.process },
+            change,
+        ));
     }
 }
 
@@ -78,11 +91,13 @@ impl StoredVote {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct VoteSuccessor {
     /// The process whose vote it has.
-    pub(crate) voter: ProcessId,
+    pub(super) voter: StoredVoter,
+    /// Its claim to that vote, which it makes to others.
+    pub(super) claim: VoteClaim,
     /// The latest view that it knows of the voter's lineage.
     pub(crate) view: Arc<View>,
     /// The vote successors before this one, and this one.
-    pub(crate) successors: Vec<ProcessId>,
+    pub(super) successors: Vec<StoredVoter>,
     /// The voter may have promised its vote to an elder just before it ended: no other candidate
     /// gets it before this time.
     pub(crate) free_at: Time,
@@ -103,15 +118,21 @@ impl VoteSuccessor {
     /// The vote successor of the process that left `stored`, if that process is still in the view.
     /// A ghost has no vote, but a view that it does not know yet may have given its vote back. An
     /// earlier vote successor also counts: a later view may have taken it in, and it ended before
-    /// it knew.
-    pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<VoteSuccessor> {
-        let view = &stored.view;
+    /// it knew. `own`: this process, if it stores its votes.
+    pub(crate) fn of(
+        stored: &StoredVote,
+        me: &MemberInfo,
+        own: Option<StoredVoter>,
+        now: Time,
+    ) -> Option<VoteSuccessor> {
+        let (view, voter) = (&stored.view, &stored.voter);
         let promise = view.timing.surely(view.timing.elder_lease);
         let mut successors = stored.successors.clone();
         successors.drain(..successors.len().saturating_sub(MAX_SUCCESSORS - 1));
-        successors.push(me);
-        (view.contains(stored.voter) || !stored.successors.is_empty()).then(|| VoteSuccessor {
-            voter: stored.voter,
+        successors.extend(own);
+        (view.contains(voter.process) || !stored.successors.is_empty()).then(|| VoteSuccessor {
+            voter: voter.clone(),
+            claim: VoteClaim::new(&voter.secret, voter.process, view.lineage, me),
             view: Arc::new(view.clone()),
             successors,
             free_at: now + promise,
@@ -122,12 +143,15 @@ impl VoteSuccessor {
 
     /// Goes on to a later view of the lineage, with the vote of an inherited process that has one
     /// there.
-    pub(crate) fn inherit(&mut self, view: View) {
-        let spoken_for = || self.successors.iter().rev().chain([&self.voter]).copied();
-        let voter = spoken_for().find(|process| view.has_vote(*process));
-        self.voter = voter
-            .or_else(|| spoken_for().find(|process| view.contains(*process)))
-            .unwrap_or(self.voter);
+    pub(crate) fn inherit(&mut self, view: View, me: &MemberInfo) {
+        let spoken_for = || self.successors.iter().rev().chain([&self.voter]);
+        let voter = spoken_for().find(|voter| view.has_vote(voter.process));
+        let voter = voter.or_else(|| spoken_for().find(|voter| view.contains(voter.process)));
+        if let Some(voter) = voter.cloned() {
+            self.voter = voter;
+        }
+        let StoredVoter { process, secret } = &self.voter;
+        self.claim = VoteClaim::new(secret, *process, view.lineage, me);
         self.is_established = true;
         self.view = Arc::new(view);
     }
@@ -138,40 +162,59 @@ impl VoteSuccessor {
     }
 }
 
+/// A vote successor that has proven its claim.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct KnownSuccessor {
+    info: MemberInfo,
+    proof: VoteProof,
+    heard_at: Time,
+}
+
 /// The vote successors of voters, as far as a member or another vote successor has heard in this
 /// view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct VoteSuccessors {
-    known: BTreeMap<ProcessId, (MemberInfo, Time)>,
+    known: BTreeMap<ProcessId, KnownSuccessor>,
 }
 
 impl VoteSuccessors {
-    /// `info` claims the vote of `voter`. False if another process, at another address, claims the
-    /// same: one of the two has a copy of the other's data directory, and the first stays.
+    /// Whether this process has made this claim before in this view.
+    pub(crate) fn is_known(&self, claim: &VoteClaim, info: &MemberInfo) -> bool {
+        let known = self.known.get(&claim.voter);
+        known.is_some_and(|known| known.info == *info && known.proof == claim.proof)
+    }
+
+    /// `info` claims a vote, and has proven that. False if another process, at another address,
+    /// claims the same: one of the two has a copy of the other's data directory, and the first
+    /// stays.
     pub(crate) fn hear(
         &mut self,
         now: Time,
-        voter: ProcessId,
+        claim: &VoteClaim,
         info: &MemberInfo,
         span: Duration,
     ) -> bool {
-        let rival = self.known.get(&voter).is_some_and(|(known, at)| {
-            known.process != info.process && known.addr != info.addr && *at + span > now
+        let rival = self.known.get(&claim.voter).is_some_and(|known| {
+            known.info.process != info.process
+                && known.info.addr != info.addr
+                && known.heard_at + span > now
         });
         if !rival {
-            self.known.insert(voter, (info.clone(), now));
+            let proof = claim.proof.clone();
+            let known = KnownSuccessor { info: info.clone(), proof, heard_at: now };
+            self.known.insert(claim.voter, known);
         }
         !rival
     }
 
     /// The vote successor of `voter`.
     pub(crate) fn of(&self, voter: ProcessId) -> Option<&MemberInfo> {
-        self.known.get(&voter).map(|(info, _)| info)
+        self.known.get(&voter).map(|known| &known.info)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &MemberInfo> {
-        self.known.values().map(|(info, _)| info)
+        self.known.values().map(|known| &known.info)
     }
 
     /// A new view: its voters have other vote successors.
@@ -208,10 +251,15 @@ mod tests {
             process: ProcessId(process),
             addr: ([127, 0, 0, 1], PORT).into(),
             host: None,
+            vote_key: None,
         };
-        let config =
-            Config { found_alone: true, durable: true, stored, ..Config::new(me, Timing::fast()) };
-        Node::new(config, Time::from_nanos(1))
+        let vote_secret = Some(secret(process));
+        let config = Config { vote_secret, stored, ..Config::new(me, Timing::fast()) };
+        Node::new(Config { found_alone: true, ..config }, Time::from_nanos(1))
+    }
+
+    fn secret(process: u128) -> VoteSecret {
+        VoteSecret::new([process as u8; 32])
     }
 
     /// Runs its timers for twenty seconds.
@@ -229,6 +277,49 @@ mod tests {
                 }));
             }
         }
+    }
+
+    /// A later view took an earlier vote successor in, and its vote is claimed with its own secret.
+    #[test]
+    fn an_inherited_vote_is_claimed_with_the_secret_of_its_process() {
+        let info = |process: u128| MemberInfo {
+            process: ProcessId(process),
+            addr: ([127, 0, 0, 1], PORT).into(),
+            host: None,
+            vote_key: Some(secret(process).key()),
+        };
+        let mut founder = lone(7, None);
+        go_on(&mut founder);
+        let stored = founder.stored_vote().expect("it has founded");
+        assert_eq!(stored.voter, StoredVoter { process: ProcessId(7), secret: secret(7) });
+        let first = stored.view.clone();
+
+        // The second of two vote successors, of which the first was taken in.
+        let successor = lone(8, Some(stored)).stored_vote().expect("it has a vote");
+        assert_eq!(
+            successor.successors,
+            [StoredVoter { process: ProcessId(8), secret: secret(8) }]
+        );
+        let me = info(9);
+        let own = StoredVoter { process: me.process, secret: secret(9) };
+        let now = Time::from_nanos(1);
+        let mut vote = VoteSuccessor::of(&successor, &me, Some(own), now).expect("it has a vote");
+        let is_of = |vote: &VoteSuccessor, process: u128| {
+            vote.claim.voter == ProcessId(process)
+                && vote.claim.is_proven(&secret(process).key(), vote.view.lineage, &me)
+        };
+        assert!(is_of(&vote, 7) && !is_of(&vote, 8));
+        let change = Change {
+            remove: [ProcessId(7)].into(),
+            join: vec![info(8)],
+            promote: [ProcessId(8)].into(),
+            ..Change::default()
+        };
+        vote.inherit(first.next(&change), &me);
+        assert!(is_of(&vote, 8) && !is_of(&vote, 7));
+        // The next one on the directory has the same vote, and none of the secrets is lost.
+        let kept: Vec<_> = vote.successors.iter().map(|voter| voter.process.0).collect();
+        assert_eq!((vote.voter.process.0, kept), (8, vec![8, 9]));
     }
 
     /// Votes that are read from a disk are checked there, but a core has to stand an unchecked one.

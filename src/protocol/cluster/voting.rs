@@ -14,20 +14,22 @@ impl Cluster {
 
     /// The process whose vote it gives.
     pub(super) fn voter(&self) -> ProcessId {
-        self.votes.successor.as_ref().map_or(self.config.me.process, |successor| successor.voter)
-    }
-
-    /// The vote that a data directory has to store of this process now.
-    pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
-        let view = self.ballot_view()?;
-        let successors = self
-            .votes
+        self.votes
             .successor
             .as_ref()
-            .map(|successor| successor.successors.clone())
-            .unwrap_or_default();
+            .map_or(self.config.me.process, |successor| successor.claim.voter)
+    }
+
+    /// The vote that a data directory has to store of this process now; `None`: it has no view, or
+    /// stores no vote.
+    pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
+        let view = self.ballot_view()?;
+        let (voter, successors) = match &self.votes.successor {
+            Some(successor) => (successor.voter.clone(), successor.successors.clone()),
+            None => (stored_voter(&self.config)?, Vec::new()),
+        };
         Some(StoredVote {
-            voter: self.voter(),
+            voter,
             view: View::clone(&view),
             acceptor: self.votes.acceptor.clone(),
             successors,
@@ -45,10 +47,10 @@ impl Cluster {
         step: &mut Step,
     ) {
         match &self.votes.successor {
-            Some(VoteSuccessor { voter, view, .. }) => {
+            Some(VoteSuccessor { claim, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
                 let packet = Packet::VoteSuccessor {
-                    voter: *voter,
+                    claim: Box::new(claim.clone()),
                     me: Box::new(me),
                     lineage,
                     notice: Box::new(notice),
@@ -59,20 +61,54 @@ impl Cluster {
         }
     }
 
-    /// A process claims the vote of `voter`. False if the claim does not count.
+    /// Whether `from` may have the vote that it claims: with the view of the voter, only if it
+    /// proves that. A claim that it cannot have is refused, and reported. Each use of a claim comes
+    /// after this.
+    ///
+    /// A claim is of its sender. Another process that repeats it has no part in the vote.
+    pub(super) fn is_claim_possible(
+        &self,
+        (from, me): (ProcessId, &MemberInfo),
+        claim: &VoteClaim,
+        lineage: Lineage,
+        step: &mut Step,
+    ) -> bool {
+        let view = self.ballot_view();
+        let view = view.as_deref().or(self.config.last_view());
+        let voter =
+            view.filter(|view| view.lineage == lineage).and_then(|view| view.member(claim.voter));
+        let is_proven = match voter {
+            None => true,
+            Some(_) if self.votes.successors.is_known(claim, me) => true,
+            Some(voter) => {
+                let key = voter.info.vote_key.as_ref();
+                key.is_some_and(|key| claim.is_proven(key, lineage, me))
+            }
+        };
+        let is_possible = from == me.process && is_proven;
+        if !is_possible {
+            let event = Event::VoteClaimRefused { voter: claim.voter, from };
+            step.out.push(Output::Event(event));
+        }
+        is_possible
+    }
+
+    /// A process claims a vote, [possibly](Self::is_claim_possible) with right. False if the claim
+    /// does not count.
     pub(super) fn hear_successor(
         &mut self,
         now: Time,
-        voter: ProcessId,
+        claim: &VoteClaim,
         lineage: Lineage,
         info: &MemberInfo,
     ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
+        let voter = claim.voter;
         let is_rival = voter == self.voter() || voter == self.config.me.process;
         view.lineage == lineage
             && view.has_vote(voter)
             && !is_rival
-            && self.votes.successors.hear(now, voter, info, view.timing.retry * 8)
+            && self.votes.successors.hear(now, claim, info, view.timing.retry * 8)
     }
 
     /// A vote successor reports the view of its stored vote.
@@ -80,11 +116,12 @@ impl Cluster {
         &mut self,
         now: Time,
         info: &MemberInfo,
-        (voter, lineage, theirs): (ProcessId, Lineage, ViewNumber),
+        (claim, lineage, theirs): (&VoteClaim, Lineage, ViewNumber),
         (proof, echo): (u64, u64),
         step: &mut Step,
     ) {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
+        let voter = claim.voter;
         if theirs > view.number {
             self.fetch_from(now, info, proof, step);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
@@ -98,14 +135,14 @@ impl Cluster {
                 send(info.addr, info.process, Notice::FullView { view, nonce: echo }, step);
             }
         } else {
-            self.hear_successor(now, voter, lineage, info);
+            self.hear_successor(now, claim, lineage, info);
         }
     }
 
     /// The directory was restored to an older state: its vote may contradict later votes of its
     /// process.
     pub(super) fn on_stale_vote(&mut self, voter: ProcessId) {
-        if self.votes.successor.as_ref().is_some_and(|successor| successor.voter == voter) {
+        if self.votes.successor.as_ref().is_some_and(|successor| successor.claim.voter == voter) {
             self.give_vote_up();
         }
     }
@@ -122,7 +159,7 @@ impl Cluster {
     /// more.
     pub(super) fn inherit(&mut self, view: View, step: &mut Step) {
         let Some(successor) = &mut self.votes.successor else { return };
-        successor.inherit(view);
+        successor.inherit(view, &self.config.me);
         self.votes.acceptor = Acceptor::default();
         self.votes.proposal = None;
         self.votes.yield_until = Time::ZERO;
@@ -132,7 +169,7 @@ impl Cluster {
         if let Some(successor) = &self.votes.successor {
             let addrs = successor.addrs();
             // A still later view may list an earlier vote successor, which asked to be taken in.
-            if !successor.view.contains(successor.voter) && successor.successors.len() == 1 {
+            if !successor.view.contains(successor.claim.voter) && successor.successors.len() <= 1 {
                 self.config.remembered = Some(View::clone(&successor.view));
                 self.config.stored = None;
                 self.votes.successor = None;

@@ -129,8 +129,12 @@ mod tests {
     const LIMITS: Limits = Limits::DEFAULT;
 
     fn founded_at(slot: u64) -> View {
-        let me =
-            MemberInfo { process: ProcessId(1), addr: ([127, 0, 0, 1], 7400).into(), host: None };
+        let me = MemberInfo {
+            process: ProcessId(1),
+            addr: ([127, 0, 0, 1], 7400).into(),
+            host: None,
+            vote_key: None,
+        };
         View::first(Slot(slot), vec![me], Timing::fast(), 7)
     }
 

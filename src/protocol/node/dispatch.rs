@@ -51,8 +51,9 @@ impl Node {
             Packet::Relay { from: origin, to, troubled, heard, packet } => {
                 self.on_relay(now, from, *origin, (to, troubled, heard), *packet, out);
             }
-            Packet::VoteSuccessor { voter, me, lineage, notice } => {
-                cluster.on_packet_of_successor(now, (voter, lineage), *me, *notice, &mut step);
+            Packet::VoteSuccessor { claim, me, lineage, notice } => {
+                let claim = (*claim, lineage);
+                cluster.on_packet_of_successor(now, (from, *me), claim, *notice, &mut step);
             }
         }
     }

@@ -6,6 +6,7 @@ use super::super::hold_cell::{HoldCell, MemberLease};
 use super::super::local_grants::{Drained, LocalGrants};
 use super::super::member_clock::MemberClock;
 use super::super::network::Network;
+use super::super::process_id::draw_vote_secret;
 use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
 use super::super::telemetry::{MemberLog, PacketCounts, SpanTracker, TelemetryNote};
 use super::super::vote_writer::{VoteStorage, VoteWriter};
@@ -557,6 +558,8 @@ impl EngineState {
             }
             // Neither a gain nor a loss.
             Event::GrantorAborted { .. } | Event::Supplied { .. } => {}
+            // Any stranger can cause as many as it likes: a count and a line of the log at times.
+            Event::VoteClaimRefused { .. } => self.network.claim_refused(),
             event => after.announce(Announcement::Event(event)),
         }
     }
@@ -590,7 +593,14 @@ impl EngineState {
                 return self.fail("no randomness for a new process id", after);
             }
         };
-        self.config = self.node.next_life(process, clock::slot());
+        let vote_secret = match self.config.vote_secret.is_some().then(draw_vote_secret) {
+            Some(Err(error)) => {
+                tracing::error!(%error, "no randomness for a new vote secret: this member leaves");
+                return self.fail("no randomness for a new vote secret", after);
+            }
+            drawn => drawn.and_then(Result::ok),
+        };
+        self.config = self.node.next_life(process, vote_secret, clock::slot());
         tracing::info!(%process, expelled, "starting again as a new process");
         self.lease = Arc::new(self.lease.next());
         // Before the first packet of the new incarnation.

@@ -3,7 +3,7 @@
 use super::super::member_clock::MemberClock;
 use super::super::network::Outbox;
 use super::*;
-use crate::protocol::Event;
+use crate::protocol::{Event, VoteSecret};
 use crate::protocol::{
     LockName, LockRequest, Metadata, Notice, OwnerId, Packet, Timing, ViewNumber, Wait, Want,
 };
@@ -25,6 +25,7 @@ fn engine() -> Arc<Engine> {
         process: ProcessId(7),
         addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         host: None,
+        vote_key: None,
     };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     let engine = Engine::new(EngineOptions {
@@ -118,7 +119,7 @@ impl Network for Watcher {}
 fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
     let info = |process, port| {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        MemberInfo { process: ProcessId(process), addr, host: None }
+        MemberInfo { process: ProcessId(process), addr, host: None, vote_key: None }
     };
     let config = Config { found_alone: true, ..Config::new(info(7, 1), Timing::lan()) };
     let network = Arc::new(Watcher::default());
@@ -172,8 +173,13 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
         process: ProcessId(7),
         addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         host: None,
+        vote_key: None,
     };
-    let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::fast()) };
+    let config = Config {
+        found_alone: true,
+        vote_secret: Some(VoteSecret::new([1; 32])),
+        ..Config::new(me, Timing::fast())
+    };
     let refuses = Arc::new(AtomicBool::new(true));
     let asked_by = Arc::new(Mutex::new(Vec::new()));
     let disk: Box<dyn VoteStorage> =
@@ -256,10 +262,14 @@ fn tells_of_vote(packet: &Packet, view: ViewNumber) -> bool {
 async fn lone_elder_tells_of_no_vote_before_it_is_written() {
     let info = |process, port| {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        MemberInfo { process: ProcessId(process), addr, host: None }
+        MemberInfo { process: ProcessId(process), addr, host: None, vote_key: None }
     };
     let timing = Timing::fast();
-    let config = Config { found_alone: true, durable: true, ..Config::new(info(7, 1), timing) };
+    let config = Config {
+        found_alone: true,
+        vote_secret: Some(VoteSecret::new([1; 32])),
+        ..Config::new(info(7, 1), timing)
+    };
     let (network, disk) = (Arc::new(Listener::default()), Arc::new(HeldBack::default()));
     let engine = Engine::new(EngineOptions {
         config,

@@ -47,6 +47,8 @@ pub struct Counters {
     pub repeated: u64,
     /// Refused: a process with the key that claimed the id of another one.
     pub impostors: u64,
+    /// Refused: a packet of a process that claimed the vote of a member without a proof.
+    pub vote_claims: u64,
     /// Refused: a process that wants more than the role of its key allows.
     pub above_role: u64,
     /// Orders of operators that were carried out, or begun.
@@ -101,6 +103,7 @@ counters!(
     forged,
     repeated,
     impostors,
+    vote_claims,
     above_role,
     orders,
     evicted,

@@ -1,7 +1,7 @@
 //! `Transport`: one member's network, from binding to closing.
 
 use super::connection_reader::ConnectionReader;
-use super::counters::Counters;
+use super::counters::{Counters, add};
 use super::reception::{GossipInput, Reception};
 use super::security::Security;
 use super::timeouts::ConnectionTimeouts;
@@ -311,6 +311,10 @@ impl Network for Transport {
 
     fn installed(&self, view: &View) {
         self.shared.set_view(view);
+    }
+
+    fn claim_refused(&self) {
+        add(&self.shared.reception.counters.vote_claims, 1);
     }
 
     fn joined(&self) {

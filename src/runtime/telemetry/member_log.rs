@@ -12,6 +12,9 @@ use tracing::{info, warn};
 /// Lines about lost locks in a row, and in the long run. A member may lose a million at once.
 const MOST_LOSSES: u32 = 16;
 const LOSSES_A_SECOND: u32 = 1;
+/// Lines about refused claims, as of all that other processes cause.
+const MOST_CLAIMS: u32 = 16;
+const CLAIMS_A_SECOND: u32 = 1;
 
 /// The longest name that a line shows. Names have up to 4096 bytes, each of which may be escaped.
 const LONGEST_NAME: usize = 100;
@@ -24,6 +27,7 @@ pub(crate) struct MemberLog {
     /// How members of the view are about to end, as far as this member heard.
     ends: BTreeMap<ProcessId, MemberEnd>,
     losses: RateLimit,
+    claims: RateLimit,
     is_suspended: bool,
 }
 
@@ -47,6 +51,7 @@ pub(crate) enum LogNote {
     Resumed,
     Orphaned,
     IdentityTaken,
+    ClaimRefused { voter: ProcessId, from: ProcessId, left_out: u64 },
     Expelled,
     LockLost { service: ServiceName, want: Want, token: Token, reason: LostReason, left_out: u64 },
 }
@@ -58,6 +63,7 @@ impl Default for MemberLog {
             lineage: None,
             ends: BTreeMap::new(),
             losses: RateLimit::new(MOST_LOSSES, LOSSES_A_SECOND),
+            claims: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
             is_suspended: false,
         }
     }
@@ -94,6 +100,11 @@ impl MemberLog {
             }
             Event::Orphaned => notes.push(LogNote::Orphaned),
             Event::IdentityTaken => notes.push(LogNote::IdentityTaken),
+            Event::VoteClaimRefused { voter, from } => {
+                if let Some(left_out) = self.claims.pass() {
+                    notes.push(LogNote::ClaimRefused { voter: *voter, from: *from, left_out });
+                }
+            }
             Event::Expelled => {
                 notes.push(LogNote::Expelled);
                 self.forget();
@@ -208,6 +219,10 @@ impl LogNote {
             LogNote::IdentityTaken => warn!(
                 target: "elderlock", parent: None,
                 "another process has this process id: a cloned or restored machine"
+            ),
+            LogNote::ClaimRefused { voter, from, left_out } => warn!(
+                target: "elderlock", parent: None, %voter, %from, left_out,
+                "refused a process that claimed the vote of a member without its secret"
             ),
             LogNote::Expelled => warn!(
                 target: "elderlock", parent: None,

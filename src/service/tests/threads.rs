@@ -61,6 +61,7 @@ fn engine() -> Arc<Engine> {
         process: ProcessId(7),
         addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         host: None,
+        vote_key: None,
     };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     Engine::new(EngineOptions {

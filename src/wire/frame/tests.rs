@@ -10,7 +10,8 @@ use crate::protocol::{
     Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
     Host, Lineage, LockName, MemberInfo, MemberMessage, Message, Metadata, Mode, Notice,
     OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RegistryMessage, RequestId,
-    ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber, WaiterInfo, Want,
+    ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber, VoteClaim, VoteSecret,
+    WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,12 @@ fn info(process: u128) -> MemberInfo {
     let host =
         Host { boot: u128::MAX - process, namespace: 4_026_531_836, pid: 77, started: 1 << 40 };
     let addr = if process.is_multiple_of(2) { "10.0.0.5:7400" } else { "[2001:db8::5]:7400" };
-    MemberInfo { process: ProcessId(process), addr: addr.parse().unwrap(), host: Some(host) }
+    MemberInfo {
+        process: ProcessId(process),
+        addr: addr.parse().unwrap(),
+        host: Some(host),
+        vote_key: Some(VoteSecret::new([7; 32]).key()),
+    }
 }
 
 fn notices() -> Vec<Notice> {
@@ -56,6 +62,16 @@ fn notices() -> Vec<Notice> {
             nonce: 17,
         },
         Notice::HelloReply { me: me.clone(), asked: addr, belonging, nonce: 17 },
+        Notice::HelloReply {
+            me: me.clone(),
+            asked: addr,
+            belonging: Affiliation::VoteSuccessor {
+                claim: VoteClaim::new(&VoteSecret::new([2; 32]), ProcessId(2), view.lineage, &me),
+                lineage: view.lineage,
+                view: view.number,
+            },
+            nonce: 17,
+        },
         Notice::Found { attempt: 2, view: view.clone() },
         Notice::FoundOk { attempt: 2 },
         Notice::Join { me, heard: ViewNumber(3) },
@@ -388,7 +404,7 @@ fn packets() -> Vec<Packet> {
         willing: true,
     };
     packets.push(Packet::VoteSuccessor {
-        voter: ProcessId(7),
+        claim: Box::new(VoteClaim::new(&VoteSecret::new([7; 32]), ProcessId(7), lineage, &info(8))),
         me: Box::new(info(8)),
         lineage,
         notice: Box::new(notice),

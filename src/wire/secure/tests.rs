@@ -14,7 +14,12 @@ fn identity(seed: u8) -> StaticKey {
 }
 
 fn info(process: ProcessId) -> MemberInfo {
-    MemberInfo { process, addr: SocketAddr::from(([127, 0, 0, 1], 7400)), host: None }
+    MemberInfo {
+        process,
+        addr: SocketAddr::from(([127, 0, 0, 1], 7400)),
+        host: None,
+        vote_key: None,
+    }
 }
 
 /// One side of a handshake.

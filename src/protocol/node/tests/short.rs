@@ -19,6 +19,7 @@ impl NodePair {
             process: ProcessId(number.into()),
             addr: ([127, 0, 0, 1], 7400 + number).into(),
             host: None,
+            vote_key: None,
         };
         let founds = Config { found_alone: true, ..Config::new(info(0), Timing::fast()) };
         let joins = Config { seeds: [info(0).addr].into(), ..Config::new(info(1), Timing::fast()) };

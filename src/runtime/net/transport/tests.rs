@@ -42,7 +42,12 @@ impl Inbox for Letters {
 
     fn status(&self, _: usize) -> Option<Status> {
         Some(Status {
-            me: MemberInfo { process: ProcessId(7), addr: ([127, 0, 0, 1], 7).into(), host: None },
+            me: MemberInfo {
+                process: ProcessId(7),
+                addr: ([127, 0, 0, 1], 7).into(),
+                host: None,
+                vote_key: None,
+            },
             view: None,
             elder: None,
             leased: true,
@@ -107,6 +112,7 @@ impl TestPeer {
             process: ProcessId(process),
             addr: transport.advertised(),
             host: death_watch::here(),
+            vote_key: None,
         };
         let letters = Arc::new(Letters::default());
         transport.start(letters.clone(), me.clone());
@@ -340,7 +346,12 @@ async fn with_a_member_by_hand(
     let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
     let a = TestPeer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options })
         .await;
-    let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
+    let me = MemberInfo {
+        process: ProcessId(7),
+        addr: "127.0.0.1:9".parse().unwrap(),
+        host: None,
+        vote_key: None,
+    };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
@@ -397,7 +408,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     // A member that greets and then reads nothing for a while.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let slow = MemberInfo { process: ProcessId(7), addr, host: None };
+    let slow = MemberInfo { process: ProcessId(7), addr, host: None, vote_key: None };
     let send = |number| {
         let service = ServiceName::new(&"x".repeat(200)).unwrap();
         let message = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
@@ -622,7 +633,12 @@ fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
 #[tokio::test]
 async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
     let b = TestPeer::new(2).await;
-    let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
+    let me = MemberInfo {
+        process: ProcessId(7),
+        addr: "127.0.0.1:9".parse().unwrap(),
+        host: None,
+        vote_key: None,
+    };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut damaged = packet.clone();
     damaged[10] ^= 1;
@@ -652,7 +668,12 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
         TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") },
     )
     .await;
-    let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
+    let me = MemberInfo {
+        process: ProcessId(7),
+        addr: "127.0.0.1:9".parse().unwrap(),
+        host: None,
+        vote_key: None,
+    };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
@@ -820,7 +841,12 @@ async fn the_death_of_a_neighbour_is_told_once() {
     let started = after.split_whitespace().nth(19).expect("22 fields").parse().expect("a number");
     // A member that would live in the child, and says hello twice.
     let host = Some(crate::protocol::Host { pid: child.id(), started, ..here });
-    let info = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host };
+    let info = MemberInfo {
+        process: ProcessId(7),
+        addr: "127.0.0.1:9".parse().unwrap(),
+        host,
+        vote_key: None,
+    };
     let mut greeting = Vec::new();
     let hello = Frame::Hello(Box::new(Handshake {
         cluster: "shop".into(),

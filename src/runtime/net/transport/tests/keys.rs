@@ -28,7 +28,7 @@ async fn keyed(cluster: &str, keys: &[u8]) -> TestPeer {
     };
     let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
     let process = Network::draw_process(&*transport).expect("random bytes");
-    let me = MemberInfo { process, addr: transport.advertised(), host: None };
+    let me = MemberInfo { process, addr: transport.advertised(), host: None, vote_key: None };
     let letters = Arc::new(Letters::default());
     transport.start(letters.clone(), me.clone());
     TestPeer { transport, letters, me }
@@ -162,7 +162,7 @@ impl Attacker {
 }
 
 fn attacker_info(process: ProcessId) -> MemberInfo {
-    MemberInfo { process, addr: ([127, 0, 0, 1], 9).into(), host: None }
+    MemberInfo { process, addr: ([127, 0, 0, 1], 9).into(), host: None, vote_key: None }
 }
 
 fn sealed(sealer: &mut Sealer, packet: Packet) -> Vec<u8> {

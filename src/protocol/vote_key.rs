@@ -1,0 +1,103 @@
+//! The secret of a vote, the key that belongs to it, and the proof that it makes.
+//!
+//! `vote_claim.rs` tells how they are used.
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The secret of a process's vote: 32 random bytes, drawn by each process at its start.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VoteSecret([u8; 32]);
+
+impl VoteSecret {
+    /// The secret of these bytes, which no other process may know.
+    pub const fn new(bytes: [u8; 32]) -> VoteSecret {
+        VoteSecret(bytes)
+    }
+
+    /// The key that belongs to it. The secret cannot be computed from it.
+    pub fn key(&self) -> VoteKey {
+        VoteKey(SigningKey::from_bytes(&self.0).verifying_key().to_bytes())
+    }
+
+    /// The signature of these bytes.
+    pub(super) fn sign(&self, bytes: &[u8]) -> VoteProof {
+        let signature = SigningKey::from_bytes(&self.0).sign(bytes);
+        VoteProof([*signature.r_bytes(), *signature.s_bytes()])
+    }
+}
+
+impl fmt::Debug for VoteSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("VoteSecret(..)")
+    }
+}
+
+/// The key by which a claim to a process's vote is checked. It is no secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VoteKey([u8; 32]);
+
+impl VoteKey {
+    /// The key of these bytes. It need not be a good one.
+    pub const fn new(bytes: [u8; 32]) -> VoteKey {
+        VoteKey(bytes)
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Whether the secret of this key has signed these bytes.
+    pub(super) fn has_signed(&self, bytes: &[u8], proof: &VoteProof) -> bool {
+        let VoteProof([r, s]) = proof;
+        let signature = Signature::from_components(*r, *s);
+        VerifyingKey::from_bytes(&self.0)
+            .is_ok_and(|key| key.verify_strict(bytes, &signature).is_ok())
+    }
+}
+
+impl fmt::Debug for VoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VoteKey({})", Begin(&self.0))
+    }
+}
+
+/// The signature of a claim, which can be made only with the secret of the voter.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VoteProof([[u8; 32]; 2]);
+
+impl VoteProof {
+    /// The proof of these bytes, the two halves of a signature. It need not be a good one.
+    pub const fn new(halves: [[u8; 32]; 2]) -> VoteProof {
+        VoteProof(halves)
+    }
+}
+
+impl fmt::Debug for VoteProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VoteProof({})", Begin(&self.0[0]))
+    }
+}
+
+/// The first bytes, for people.
+struct Begin<'a>(&'a [u8; 32]);
+
+impl fmt::Display for Begin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let secret = VoteSecret::new([7; 32]);
+        assert_eq!(format!("{secret:?}"), "VoteSecret(..)");
+        assert_eq!(format!("{:#?}", Some(secret)), "Some(\n    VoteSecret(..),\n)");
+    }
+}
