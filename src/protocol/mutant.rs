@@ -128,6 +128,8 @@ pub enum ProtocolMutant {
     PromoteAll,
     /// A stranger's word on views counts though it was not asked.
     BelieveStrangers,
+    /// A process has the vote that it claims, whether it proves that or not.
+    BelieveAnyClaim,
     /// A packet that a stranger passes on counts as one of its origin.
     BelieveAnyRelay,
     /// A member on any host may vouch for a death.
@@ -366,7 +368,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 146] = [
+    pub const ALL: [ProtocolMutant; 147] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -415,6 +417,7 @@ impl ProtocolMutant {
         ProtocolMutant::PromoteTheSilent,
         ProtocolMutant::PromoteAll,
         ProtocolMutant::BelieveStrangers,
+        ProtocolMutant::BelieveAnyClaim,
         ProtocolMutant::BelieveAnyRelay,
         ProtocolMutant::BelieveAnyWitness,
         ProtocolMutant::TakeAnyToken,

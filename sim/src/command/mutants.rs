@@ -229,6 +229,15 @@ mod hunt {
                 "exclusive_by_lease",
                 "told_before_regrant",
             ],
+            ProtocolMutant::BelieveAnyClaim => &[
+                "views_agree",
+                "one_elder_per_view",
+                "voters_have_answered",
+                "told_after_kept",
+                "exclusive_by_lease",
+                "holds_survive",
+                "told_before_regrant",
+            ],
             ProtocolMutant::BelieveAnyRelay => &[
                 "holds_survive",
                 "exclusive_by_lease",

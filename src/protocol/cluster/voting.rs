@@ -85,7 +85,8 @@ impl Cluster {
                 key.is_some_and(|key| claim.is_proven(key, lineage, me))
             }
         };
-        let is_possible = from == me.process && is_proven;
+        let is_possible =
+            from == me.process && is_proven || planted!(self.config.mutant, BelieveAnyClaim);
         if !is_possible {
             let event = Event::VoteClaimRefused { voter: claim.voter, from };
             step.out.push(Output::Event(event));
