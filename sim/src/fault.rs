@@ -175,8 +175,8 @@ pub enum FaultKind {
     },
     /// A member receives nothing from the others, and they receive what it sends.
     Deafen(Target),
-    /// Two members refuse each other's connections, and the first hears late of views. Where the
-    /// operator trusts refusals.
+    /// Two members refuse each other's connections, the first hears late of views, and its
+    /// connections to the others break. Where the operator trusts refusals.
     RejectPair(Target, usize),
     /// A member is named grantor and learns it late, when the request that led to the naming is
     /// over.
@@ -360,11 +360,30 @@ pub struct Fault {
 
 /// How long a fault waits at least for its victim to be there, or to be spared.
 const PATIENCE: u64 = 10 * SECOND;
+/// The same for a fault that no other fault may go beside.
+const LONE_PATIENCE: u64 = SECOND;
 
 impl Fault {
     /// Until when it may still begin, if it cannot at first.
     pub fn may_begin_until(&self) -> u64 {
-        self.at + self.lasts.max(PATIENCE)
+        let patience = if self.is_lone() { LONE_PATIENCE } else { self.lasts.max(PATIENCE) };
+        self.at + patience
+    }
+
+    /// Until when it may go on.
+    pub fn may_last_until(&self) -> u64 {
+        self.may_begin_until() + self.lasts
+    }
+
+    /// Whether no other fault may go on at the same time.
+    fn is_lone(&self) -> bool {
+        matches!(
+            self.what,
+            FaultKind::RejectPair(..)
+                | FaultKind::Ring(_)
+                | FaultKind::OneWayRing(_)
+                | FaultKind::OneNeighbour(..)
+        )
     }
 
     /// Whether its target exists only for moments.

@@ -19,6 +19,7 @@ pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::ActOnEarlierTable => {
             Some("scripts/a_later_grantor_that_has_not_begun_is_awaited")
         }
+        ProtocolMutant::CallBrokenUnreached => Some("scripts/connections_break_beside_a_refusal"),
         _ => None,
     }
 }

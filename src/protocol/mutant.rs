@@ -106,6 +106,8 @@ pub enum ProtocolMutant {
     TrustRefused,
     /// Where refused connections count as deaths, one member that is refused is enough.
     SuspectAlone,
+    /// A member whose connection to a suspected process breaks reports it as dead at once.
+    CallBrokenUnreached,
     /// A member of the council votes for another elder before its promise to the present one is
     /// over.
     VoteEarly,
@@ -368,7 +370,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 147] = [
+    pub const ALL: [ProtocolMutant; 148] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -407,6 +409,7 @@ impl ProtocolMutant {
         ProtocolMutant::ForgetGhosts,
         ProtocolMutant::TrustRefused,
         ProtocolMutant::SuspectAlone,
+        ProtocolMutant::CallBrokenUnreached,
         ProtocolMutant::VoteEarly,
         ProtocolMutant::ForgetPromiseOverView,
         ProtocolMutant::ForgetAccepted,

@@ -439,8 +439,8 @@ impl ChaosPlan {
 
 /// Puts a fault into a plan, and takes all others away that would go on at the same time.
 fn put_alone(lone: Fault, faults: &mut Vec<Fault>) {
-    let ends = lone.at + lone.lasts;
-    faults.retain(|fault| fault.at + fault.lasts + SECOND < lone.at || ends < fault.at);
+    let ends = lone.may_last_until();
+    faults.retain(|fault| fault.may_last_until() + SECOND < lone.at || ends < fault.at);
     faults.push(lone);
 }
 

@@ -154,6 +154,7 @@ mod hunt {
             | ProtocolMutant::ForgetGhosts => TWO_HOLDERS,
             ProtocolMutant::TrustRefused
             | ProtocolMutant::SuspectAlone
+            | ProtocolMutant::CallBrokenUnreached
             | ProtocolMutant::VoteEarly => TWO_HOLDERS,
             ProtocolMutant::GrantAfterTransfer
             | ProtocolMutant::TakeNoTableForEmpty

@@ -516,6 +516,18 @@ impl World {
                     .into_iter()
                     .for_each(|kind| plot.hold(None, Some(site), kind));
                 plot.both(site, other, Step::Reject, Step::Accept);
+                // A connection of a third member that breaks meanwhile is no second refusal.
+                for third in all().filter(|third| ![site, other].contains(third)) {
+                    let draw = |question, below| mix(&[fault.at, third as u64, question]) % below;
+                    for number in 0..draw(0, 6) {
+                        plot.add(now + draw(number + 1, fault.lasts), Step::Reset(third, site));
+                    }
+                    // Again and again while the first member learns that it is refused.
+                    let times = if fault.at.is_multiple_of(2) { 10 } else { 0 };
+                    for number in 0..times {
+                        plot.add(now + number * MS, Step::Reset(third, site));
+                    }
+                }
             }
             FaultKind::LateNaming { named, elder_fails } => {
                 let elder = self.find_elder()?;

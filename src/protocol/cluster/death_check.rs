@@ -2,13 +2,16 @@
 //!
 //! One refused member may be behind a firewall, or have a wrong address. So it asks the council,
 //! and each council member greets the suspected process. Its death counts only if a second member
-//! is refused as well, or does not reach it, and no member has heard it since.
+//! is refused as well, or does not reach it for a while, and no member has heard it since.
 //!
 //! ```text
 //! A, refused by P ->[SuspectDead P] council ->[Hello] P
 //! a member that hears P     ->[Alive P] A: nothing has happened
-//! a member that does not    ->[SuspectDead P] A: P is dead
+//! a member that is refused  ->[SuspectDead P] A: P is dead
+//! a member that hears nothing for a `retry` ->[SuspectDead P] A: P is dead
 //! ```
+//!
+//! A broken connection alone shows nothing: the process may answer on the next one.
 
 use super::*;
 
@@ -60,19 +63,24 @@ impl Cluster {
             return self.on_dead(now, process, step);
         }
         if let Some(suspicion) = self.suspect(now, process) {
-            suspicion.refused = true;
-            self.on_unreached(now, process, step);
+            let was_refused = std::mem::replace(&mut suspicion.refused, true);
+            suspicion.unreached = true;
+            if !was_refused {
+                self.tell_suspicion(now, process, step);
+            }
+            self.judge_suspicion(now, process, step);
         }
     }
 
     /// This member does not reach the process. That is reported only if another member suspects it,
-    /// too.
+    /// too, and if the process is not heard before the report is due.
     pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, step: &mut Step) {
-        if let Some(suspicion) = self.liveness.death_suspicions.get_mut(&process) {
-            if !std::mem::replace(&mut suspicion.unreached, true) {
-                self.tell_suspicion(now, process, step);
-            }
-            self.judge_suspicion(now, process, step);
+        let at_once = planted!(self.config.mutant, CallBrokenUnreached);
+        if let Some(suspicion) = self.liveness.death_suspicions.get_mut(&process)
+            && !std::mem::replace(&mut suspicion.unreached, true)
+            && at_once
+        {
+            self.tell_suspicion(now, process, step);
         }
     }
 
@@ -100,7 +108,7 @@ impl Cluster {
         }
         let Some(suspicion) = self.suspect(now, about) else { return };
         if suspicion.witnesses.insert(from) {
-            match suspicion.unreached {
+            match suspicion.refused {
                 true => self.reply(now, addr, from, Notice::SuspectDead { process: about }, step),
                 false => self.greet_suspect(now, about, step),
             }
