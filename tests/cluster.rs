@@ -426,7 +426,7 @@ fn ten_members_started_at_once_are_one_cluster() {
         let start = Instant::now();
         let cluster = wait::until("ten free ports", || {
             let addrs: Vec<String> = ports::free(10).iter().map(ToString::to_string).collect();
-            Cluster::start_at(&addrs, seeds, &[], &mut rng).inspect_err(|error| {
+            Cluster::start_at(&addrs, seeds, &[], "", &mut rng).inspect_err(|error| {
                 // Another process took a port meanwhile.
                 assert!(error.contains("is taken"), "round {round}, {seeds} seeds: {error}");
             })

@@ -1,9 +1,10 @@
 //! Members in network namespaces, some of whose packets are dropped. Needs root and the command
 //! `ip`; says `skipped:` where they are missing.
-#![cfg(all(unix, feature = "tokio"))]
+#![cfg(all(unix, feature = "tokio", feature = "secure"))]
 
 mod support;
 
+use elderlock::ClusterKey;
 use std::time::{Duration, Instant};
 use support::cluster::Cluster;
 use support::network::Network;
@@ -25,11 +26,11 @@ fn child_member() {
 
 /// Five members in namespaces of their own.
 fn start(test: &str, seed: u64) -> Option<(Network, Cluster, Rng)> {
-    start_many(test, seed, 5)
+    start_many(test, seed, 5, "")
 }
 
-/// `count` members in namespaces of their own.
-fn start_many(test: &str, seed: u64, count: usize) -> Option<(Network, Cluster, Rng)> {
+/// `count` members in namespaces of their own, with such cluster keys.
+fn start_many(test: &str, seed: u64, count: usize, keys: &str) -> Option<(Network, Cluster, Rng)> {
     let network = match Network::new(count) {
         Ok(network) => network,
         Err(reason) => {
@@ -39,7 +40,7 @@ fn start_many(test: &str, seed: u64, count: usize) -> Option<(Network, Cluster, 
         }
     };
     let mut rng = Rng::new(test, seed);
-    let cluster = Cluster::start_at(&network.addrs, 3, &network.namespaces, &mut rng);
+    let cluster = Cluster::start_at(&network.addrs, 3, &network.namespaces, keys, &mut rng);
     Some((network, cluster.unwrap_or_else(|error| panic!("{error}")), rng))
 }
 
@@ -228,7 +229,9 @@ fn a_minority_grants_nothing_and_the_rest_goes_on() {
 
 #[test]
 fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
-    let Some((network, cluster, mut rng)) = start("relay", 27) else { return };
+    // The packets that others relay are sealed.
+    let key = ClusterKey::generate().expect("there is randomness").to_base64();
+    let Some((network, cluster, mut rng)) = start_many("relay", 27, 5, &key) else { return };
     let elder = cluster.agree();
     let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);
@@ -283,7 +286,7 @@ fn lock_once(peer: &Peer, service: &str) -> Grant {
 }
 
 fn one_neighbour(test: &str, seed: u64, count: usize) {
-    let Some((network, cluster, mut rng)) = start_many(test, seed, count) else { return };
+    let Some((network, cluster, mut rng)) = start_many(test, seed, count, "") else { return };
     let elder = cluster.agree();
     let mut others: Vec<usize> = (0..count).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);

@@ -186,7 +186,7 @@ impl Attacks<'_> {
     fn hello(&self, process: ProcessId) -> Vec<u8> {
         let addr = SocketAddr::from(([127, 0, 0, 1], 9));
         let host = Some(Host { boot: 1, namespace: 1, pid: 1, started: 1 });
-        let me = MemberInfo { process, addr, host, vote_key: None };
+        let me = MemberInfo { host, ..MemberInfo::new(process, addr) };
         let cluster = self.cluster.to_owned();
         bytes_of(&Frame::Hello(Box::new(Handshake { cluster, me, reserved: Vec::new() })))
     }
@@ -250,7 +250,7 @@ impl Attacks<'_> {
     fn without_the_key(&self) -> Vec<Vec<u8>> {
         let join = |id| {
             let (process, addr) = (ProcessId(id), SocketAddr::from(([127, 0, 0, 1], 9)));
-            let me = MemberInfo { process, addr, host: None, vote_key: None };
+            let me = MemberInfo::new(process, addr);
             bytes_of(&Frame::Packet(Notice::Join { me, heard: self.view.number }.into()))
         };
         let mut packets = self.of_strangers();

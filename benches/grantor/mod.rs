@@ -26,12 +26,7 @@ pub(crate) struct Grantor {
 
 impl Grantor {
     pub(crate) fn new() -> Grantor {
-        let me = MemberInfo {
-            process: ProcessId(7),
-            addr: ([127, 0, 0, 1], 7400).into(),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(ProcessId(7), ([127, 0, 0, 1], 7400).into());
         let config = Config { found_alone: true, ..Config::new(me, Timing::fast()) };
         let mut node = Node::new(config, Time::from_nanos(1));
         while let Some(due) = node.deadline().filter(|due| *due < NOW) {
@@ -127,12 +122,7 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new() -> Pair {
         let grantor = Grantor::new();
-        let me = MemberInfo {
-            process: ProcessId(8),
-            addr: ([127, 0, 0, 1], 7401).into(),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(ProcessId(8), ([127, 0, 0, 1], 7401).into());
         let seeds = [grantor.node.status(NOW).me.addr].into();
         let other = Node::new(Config { seeds, ..Config::new(me, Timing::fast()) }, NOW);
         let mut decoder = Decoder::new();

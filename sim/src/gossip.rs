@@ -93,7 +93,7 @@ impl World {
         let peer = &self.peers[site];
         let Some(process) = peer.process() else { return };
         let (wall, seeds, addr) = (peer.wall_millis(self.now), peer.seeds.clone(), peer.addr);
-        let me = MemberInfo { process, addr, host: None, vote_key: None };
+        let me = MemberInfo::new(process, addr);
         let seed = mix(&[self.common.seed, 0x905512, site as u64, peer.incarnation]);
         let Some(gossip) = self.gossip_at(site) else { return };
         gossip.generation = wall.max(gossip.generation.saturating_add(1));

@@ -1,4 +1,4 @@
-//! Handshakes, records and sealed gossip on a network that belongs to an attacker.
+//! Handshakes, records, sealed gossip and sealed relays on a network that belongs to an attacker.
 //!
 //! The attacker keeps every packet. It delivers each to any process, as often as it likes, whole,
 //! cut, changed, or joined from two. Some processes lie too: one has the cluster key and claims the
@@ -14,16 +14,18 @@
 //! | `version` | both sides speak the highest version that both offer |
 //! | `records` | each side opens what the other has sealed: all of it, once, in order, and nothing else |
 //! | `datagrams` | a datagram is opened by the process that it is for, once, and as its sender sealed it |
+//! | `relays` | a relayed packet is opened by the process that it is for, once, and as its origin sealed it; an origin has the static key of its id |
 //! | `honest_is_heard` | a packet that is whole, and comes where and when it should, is accepted |
 
 use crate::chance::{Rng, mix};
 use elderlock::Role;
-use elderlock::protocol::{MemberInfo, ProcessId};
+use elderlock::protocol::{MemberInfo, Packet, ProcessId, ViewNumber};
 use elderlock::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Opened, Opener, Purpose, Responder,
-    SealedGossip, SecureError, Session, StaticKey, Versions, WINDOW,
+    SealedGossip, SealedRelays, SecureError, Session, StaticKey, Versions, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Steps of a run.
 const STEPS: u64 = 300;
@@ -45,13 +47,15 @@ pub struct HandshakeViolation {
 pub type HandshakeCounts = BTreeMap<&'static str, u64>;
 
 /// The acts that a batch of runs has to show, so that its silence says something.
-pub const ACTS: [&str; 9] = [
+pub const ACTS: [&str; 11] = [
     "datagrams opened",
     "datagrams refused",
     "impostors refused",
     "orders",
     "records opened",
     "records refused",
+    "relays opened",
+    "relays refused",
     "responds refused",
     "roles refused",
     "sessions",
@@ -93,6 +97,7 @@ struct Endpoint {
     key: ClusterKey,
     purpose: Purpose,
     gossip: SealedGossip,
+    relays: SealedRelays,
 }
 
 impl Endpoint {
@@ -167,6 +172,14 @@ struct Datagram {
     key: ClusterKey,
 }
 
+struct RelayedPacket {
+    from: usize,
+    to: usize,
+    /// The relay before it was sealed.
+    plain: Packet,
+    sealed: Packet,
+}
+
 /// Everything, and the attacker's notes of it.
 struct AttackedNetwork {
     rng: Rng,
@@ -178,6 +191,9 @@ struct AttackedNetwork {
     heard: BTreeSet<(usize, usize)>,
     /// The highest number that each process has opened of another.
     highest: BTreeMap<(usize, usize), u64>,
+    relayed: Vec<RelayedPacket>,
+    /// The relayed packets that were opened.
+    opened: BTreeSet<usize>,
     counts: HandshakeCounts,
 }
 
@@ -188,7 +204,7 @@ struct AttackedNetwork {
 pub fn run(seed: u64) -> Result<HandshakeCounts, HandshakeViolation> {
     let mut network = AttackedNetwork::new(seed);
     for _ in 0..STEPS {
-        match network.rng.below(15) {
+        match network.rng.below(19) {
             0 | 1 => network.dial(),
             2 | 3 => network.answer()?,
             4 | 5 => network.finish_dial()?,
@@ -196,7 +212,9 @@ pub fn run(seed: u64) -> Result<HandshakeCounts, HandshakeViolation> {
             8 | 9 => network.seal_record(),
             10..=12 => network.open_record()?,
             13 => network.send_datagram(),
-            _ => network.open_datagram()?,
+            14 => network.open_datagram()?,
+            15 | 16 => network.send_relay(),
+            _ => network.open_relay()?,
         }
     }
     Ok(network.counts)
@@ -208,8 +226,10 @@ fn key(number: u8) -> ClusterKey {
     ClusterKey::from_bytes(&bytes).expect("its bytes differ")
 }
 
-fn info(process: ProcessId) -> MemberInfo {
-    MemberInfo { process, addr: ([127, 0, 0, 1], 7400).into(), host: None, vote_key: None }
+/// A process with this key, which claims this id.
+fn info(identity: &StaticKey, process: ProcessId) -> MemberInfo {
+    let info = MemberInfo::new(process, ([127, 0, 0, 1], 7400).into());
+    MemberInfo { static_key: Some(identity.public()), ..info }
 }
 
 impl AttackedNetwork {
@@ -236,7 +256,7 @@ impl AttackedNetwork {
                 _ => {}
             }
             let mut key = ring.first().clone();
-            let mut purpose = Purpose::Member(info(claims));
+            let mut purpose = Purpose::Member(info(&identity, claims));
             if number == 4 {
                 let role = *rng.pick(&[Role::Observer, Role::Operator]);
                 key = key.derive(role).expect("a cluster key derives all");
@@ -245,10 +265,28 @@ impl AttackedNetwork {
             }
             let gossip = SealedGossip::new(cluster, claims, ring.clone());
             let versions = *rng.pick(&ranges);
-            let endpoint =
-                Endpoint { cluster, identity, claims, versions, ring, key, purpose, gossip };
+            let relays = match number {
+                3 => StaticKey::of_impostor(bytes, claims),
+                _ => StaticKey::new(bytes),
+            };
+            let relays = SealedRelays::new(Arc::new(relays));
+            let endpoint = Endpoint {
+                cluster,
+                identity,
+                claims,
+                versions,
+                ring,
+                key,
+                purpose,
+                gossip,
+                relays,
+            };
             endpoints.push(endpoint);
         }
+        let truthful = endpoints.iter().filter(|endpoint| endpoint.is_truthful());
+        let members: Vec<MemberInfo> =
+            truthful.map(|endpoint| info(&endpoint.identity, endpoint.claims)).collect();
+        endpoints.iter_mut().for_each(|endpoint| endpoint.relays.set_members(members.iter()));
         AttackedNetwork {
             rng,
             endpoints,
@@ -257,6 +295,8 @@ impl AttackedNetwork {
             datagrams: Vec::new(),
             heard: BTreeSet::new(),
             highest: BTreeMap::new(),
+            relayed: Vec::new(),
+            opened: BTreeSet::new(),
             counts: BTreeMap::new(),
         }
     }
@@ -318,7 +358,7 @@ impl AttackedNetwork {
         let by = self.index(self.endpoints.len());
         let entropy = self.entropy();
         let endpoint = &self.endpoints[by];
-        let me = info(endpoint.claims);
+        let me = info(&endpoint.identity, endpoint.claims);
         let answered = Responder::answer(&endpoint.ring, &endpoint.setup(entropy), &me, &packet);
         let made = self.dials.iter().position(|dial| dial.initiate == packet);
         let fits = made.is_some_and(|made| endpoint.fits(&self.endpoints[self.dials[made].by]));
@@ -371,7 +411,8 @@ impl AttackedNetwork {
                     "an answer that was not made for the dial is believed",
                 )?;
                 let listener = &self.endpoints[self.answers[answer].by];
-                let info = Purpose::Member(info(listener.identity.process()));
+                let identity = &listener.identity;
+                let info = Purpose::Member(info(identity, identity.process()));
                 ensure(session.purpose == info, "identity", || {
                     format!("{:?} is not {info:?}", session.purpose)
                 })?;
@@ -603,6 +644,95 @@ impl AttackedNetwork {
                 });
                 ensure(!(is_due && is_known && is_fresh) || is_twofold, "honest_is_heard", || {
                     format!("a datagram that is due: {error}")
+                })
+            }
+        }
+    }
+
+    fn send_relay(&mut self) {
+        let [from, to] = [(); 2].map(|()| self.index(self.endpoints.len()));
+        let ack = self.rng.roll();
+        let packet = Box::new(Packet::Ack { view: ViewNumber(ack), ack, again: false });
+        let (troubled, to_id) = (self.rng.below(2) == 0, self.endpoints[to].claims);
+        let Endpoint { identity, claims, relays, .. } = &mut self.endpoints[from];
+        let from_info = Box::new(info(identity, *claims));
+        let plain =
+            Packet::Relay { from: from_info, to: to_id, troubled, heard: Some(to_id), packet };
+        let sealed = relays.seal(plain.clone()).expect("all truthful processes are members");
+        self.relayed.push(RelayedPacket { from, to, plain, sealed });
+    }
+
+    /// A relayed packet as a lying relay delivers it, and the process that gets it.
+    fn pass_on(&mut self, index: usize) -> (usize, Packet) {
+        let RelayedPacket { to, ref plain, ref sealed, .. } = self.relayed[index];
+        let (plain, mut relay) = (plain.clone(), sealed.clone());
+        if self.is_honest() {
+            return (to, relay);
+        }
+        let by = self.index(self.endpoints.len());
+        let other = self.index(self.relayed.len());
+        let other = self.relayed[other].sealed.clone();
+        let what = self.rng.below(6);
+        let Packet::Relay { from, to: to_id, troubled, packet, .. } = &mut relay else {
+            return (by, relay);
+        };
+        match (what, other) {
+            (0, _) => return (by, relay),
+            (1, _) => return (to, plain),
+            (2, _) => *troubled = !*troubled,
+            (3, Packet::Relay { from: other, .. }) => *from = other,
+            (4, _) => {
+                *to_id = self.endpoints[by].claims;
+                return (by, relay);
+            }
+            (_, Packet::Relay { packet: other, .. }) => {
+                if let (Packet::Sealed { bytes, .. }, Packet::Sealed { bytes: other, .. }) =
+                    (&mut **packet, *other)
+                {
+                    *bytes = self.forge(&bytes.clone(), &other);
+                }
+            }
+            _ => {}
+        }
+        (to, relay)
+    }
+
+    fn open_relay(&mut self) -> AttackVerdict {
+        if self.relayed.is_empty() {
+            return Ok(());
+        }
+        let index = self.index(self.relayed.len());
+        let (by, relay) = self.pass_on(index);
+        let made = self.relayed.iter().position(|made| made.sealed == relay);
+        let receiver = &mut self.endpoints[by];
+        let is_due_here = receiver.is_truthful();
+        let is_for_receiver = matches!(&relay, Packet::Relay { to, .. } if *to == receiver.claims);
+        match receiver.relays.open(relay.clone(), false) {
+            Ok(opened) if !is_for_receiver => ensure(opened == relay, "relays", || {
+                "a packet for another process does not stay as it is".to_owned()
+            }),
+            Ok(opened) => {
+                let index =
+                    expect(made, "relays", "a relayed packet that no process sealed is opened")?;
+                let made = &self.relayed[index];
+                ensure(made.plain == opened, "relays", || "it changed".to_owned())?;
+                ensure(self.endpoints[made.from].is_truthful(), "relays", || {
+                    "a process seals in the name of another".to_owned()
+                })?;
+                ensure(self.opened.insert(index), "relays", || {
+                    "a relayed packet is opened twice".to_owned()
+                })?;
+                self.count("relays opened");
+                Ok(())
+            }
+            Err(error) => {
+                self.count("relays refused");
+                let is_due = made.is_some_and(|made| {
+                    self.endpoints[self.relayed[made].from].is_truthful()
+                        && !self.opened.contains(&made)
+                });
+                ensure(!(is_due && is_due_here), "honest_is_heard", || {
+                    format!("a relayed packet that is due: {error}")
                 })
             }
         }

@@ -12,7 +12,10 @@ pub fn message(packet: &Packet) -> Option<&Message> {
     match packet {
         Packet::Linked { message, .. } => Some(message),
         Packet::Relay { packet, .. } => message(packet),
-        Packet::Notice(_) | Packet::VoteSuccessor { .. } | Packet::Ack { .. } => None,
+        Packet::Notice(_)
+        | Packet::VoteSuccessor { .. }
+        | Packet::Ack { .. }
+        | Packet::Sealed { .. } => None,
     }
 }
 

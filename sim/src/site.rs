@@ -172,6 +172,7 @@ impl Site {
                 started: self.incarnation,
             }),
             vote_key: None,
+            static_key: None,
         };
         let fresh = || Config {
             council_size: common.council,

@@ -36,12 +36,10 @@ impl Luck {
     fn info(&self) -> MemberInfo {
         let bits = |part| u128::from(mix(&[self.0, 0x11e, part]));
         let last = (self.0 % 200) as u8 + 20;
-        MemberInfo {
-            process: ProcessId(bits(0) << 64 | bits(1)),
-            addr: SocketAddr::from((Ipv4Addr::new(10, 66, 0, last), 7400)),
-            host: None,
-            vote_key: None,
-        }
+        MemberInfo::new(
+            ProcessId(bits(0) << 64 | bits(1)),
+            SocketAddr::from((Ipv4Addr::new(10, 66, 0, last), 7400)),
+        )
     }
 }
 

@@ -29,7 +29,7 @@ fn process(n: u16, run: u128) -> ProcessId {
 }
 
 fn info(n: u16, run: u128) -> MemberInfo {
-    MemberInfo { process: process(n, run), addr: addr(n), host: None, vote_key: None }
+    MemberInfo::new(process(n, run), addr(n))
 }
 
 #[derive(Clone)]

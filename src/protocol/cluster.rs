@@ -329,7 +329,7 @@ impl Cluster {
 
     /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
     /// [`Event::Abandoned`]. `vote_secret` is its own, if it stores its votes, and `clock` is
-    /// the wall clock's time now.
+    /// the wall clock's time now. The driver gives it the static key of the new process id.
     ///
     /// An expelled process knows that the cluster lives on without it: from then on it joins and
     /// never founds.
@@ -341,6 +341,7 @@ impl Cluster {
     ) -> Config {
         let mut config = self.config.clone();
         config.me.process = process;
+        config.me.static_key = None;
         config.set_vote_secret(vote_secret);
         config.clock = clock;
         if self.votes.successor.is_some() || self.config.is_durable() {

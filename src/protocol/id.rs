@@ -79,6 +79,26 @@ pub struct MemberInfo {
     /// By which a vote successor is known. `None`: the process stores no vote, and no process may
     /// claim it.
     pub vote_key: Option<VoteKey>,
+    /// Present where the cluster has a key. The process id is a hash of it, and packets that other
+    /// members relay to the process are sealed with it.
+    pub static_key: Option<StaticPublicKey>,
+}
+
+impl MemberInfo {
+    /// A process that tells neither its host nor a key.
+    pub fn new(process: ProcessId, addr: SocketAddr) -> MemberInfo {
+        MemberInfo { process, addr, host: None, vote_key: None, static_key: None }
+    }
+}
+
+/// The static public key of a process. The core carries it and does not look into it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StaticPublicKey(pub [u8; 32]);
+
+impl fmt::Debug for StaticPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StaticPublicKey(..)")
+    }
 }
 
 /// The number of a view. The first view of a lineage has that of the slot of its founding; 0 stands

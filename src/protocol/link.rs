@@ -685,11 +685,8 @@ mod tests {
     }
 
     fn ends() -> ([LinkEnd; 2], View) {
-        let info = |number: u16| MemberInfo {
-            process: ProcessId(number.into()),
-            addr: ([127, 0, 0, 1], 7400 + number).into(),
-            host: None,
-            vote_key: None,
+        let info = |number: u16| {
+            MemberInfo::new(ProcessId(number.into()), ([127, 0, 0, 1], 7400 + number).into())
         };
         let ends = [1, 2].map(|number| {
             let config = Config::new(info(number), Timing::lan());
@@ -893,11 +890,8 @@ mod tests {
 
     #[test]
     fn a_detour_goes_through_all_until_one_is_known_to_bring_packets_there() {
-        let info = |number: u16| MemberInfo {
-            process: ProcessId(number.into()),
-            addr: ([127, 0, 0, 1], 7400 + number).into(),
-            host: None,
-            vote_key: None,
+        let info = |number: u16| {
+            MemberInfo::new(ProcessId(number.into()), ([127, 0, 0, 1], 7400 + number).into())
         };
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let view = View::first(Slot(1), (1..=5).map(info).collect(), timing, 7);

@@ -56,6 +56,14 @@ pub enum Packet {
         /// The inner packet. Never itself a relay.
         packet: Box<Packet>,
     },
+    /// The inner packet of a relay in a cluster with a key, as it passes the relay. Drivers seal
+    /// and open it. The core passes it on.
+    Sealed {
+        /// Whether it is a notice.
+        is_notice: bool,
+        /// The packet, sealed.
+        bytes: Vec<u8>,
+    },
     /// A notice that asks for votes or gives one, by the vote successor of a voter.
     VoteSuccessor {
         /// The vote that it has.
@@ -1061,6 +1069,7 @@ impl Packet {
             Packet::Linked { message, .. } => message.kind(),
             Packet::Ack { .. } => "Ack",
             Packet::Relay { packet, .. } => packet.kind(),
+            Packet::Sealed { .. } => "Sealed",
         }
     }
 }

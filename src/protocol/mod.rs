@@ -200,7 +200,7 @@ pub use event::{
 pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage,
     LineageId, LockName, MemberInfo, Metadata, Mode, OpenRequest, OwnerId, Permits, ProcessId,
-    RequestId, ServiceName, Slot, Ticket, Token, Value, ViewNumber, Want,
+    RequestId, ServiceName, Slot, StaticPublicKey, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;

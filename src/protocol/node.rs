@@ -70,7 +70,7 @@ impl Node {
 
     /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
     /// [`Event::Abandoned`]. `vote_secret` is its own, if it stores its votes, and `clock` is
-    /// the wall clock's time now.
+    /// the wall clock's time now. The driver gives it the static key of the new process id.
     ///
     /// An expelled process knows that the cluster lives on without it: from then on it joins and
     /// never founds.

@@ -44,7 +44,7 @@ impl VoteClaim {
 
 /// The bytes that are signed. All parts but the last have a fixed length, or a length before them.
 fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
-    let MemberInfo { process, addr, host, vote_key } = me;
+    let MemberInfo { process, addr, host, vote_key, static_key } = me;
     let mut bytes = PURPOSE.to_vec();
     bytes.extend(lineage.founded.0.to_be_bytes());
     for process in [lineage.founder, voter, *process] {
@@ -59,13 +59,15 @@ fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
     }
     bytes.push(u8::from(vote_key.is_some()));
     bytes.extend(vote_key.iter().flat_map(VoteKey::as_bytes));
+    bytes.push(u8::from(static_key.is_some()));
+    bytes.extend(static_key.iter().flat_map(|key| key.0));
     bytes.extend(addr.to_string().bytes());
     bytes
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::{Host, Slot};
+    use super::super::id::{Host, Slot, StaticPublicKey};
     use super::*;
 
     const SECRET: VoteSecret = VoteSecret::new([7; 32]);
@@ -78,6 +80,7 @@ mod tests {
             addr: ([10, 0, 0, 5], 7400).into(),
             host: Some(Host { boot: 1, namespace: 2, pid: 3, started: 4 }),
             vote_key: Some(VoteSecret::new([8; 32]).key()),
+            static_key: None,
         }
     }
 
@@ -113,6 +116,7 @@ mod tests {
             MemberInfo { host: None, ..me() },
             MemberInfo { vote_key: Some(key), ..me() },
             MemberInfo { vote_key: None, ..me() },
+            MemberInfo { static_key: Some(StaticPublicKey([8; 32])), ..me() },
         ] {
             assert!(!claim.is_proven(&key, LINEAGE, &other), "{other:?}");
         }

@@ -2,7 +2,8 @@
 
 use super::net::ConnectionReader;
 use super::process_id::draw_process;
-use crate::protocol::{MemberInfo, Packet, ProcessId, View};
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
+use rand::rngs::SysError;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ pub(crate) trait Outbox: Send + Sync {
 /// lock, as [`Outbox::send`].
 pub(crate) trait Network: Outbox {
     /// The id of the incarnation that begins next. With a cluster key a fresh static key proves it.
-    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
-        draw_process()
+    fn draw_identity(&self) -> Result<(ProcessId, Option<StaticPublicKey>), SysError> {
+        Ok((draw_process()?, None))
     }
 
     /// The member has installed this view.

@@ -627,7 +627,7 @@ mod tests {
     #[test]
     fn without_a_subscriber_nothing_is_kept_and_otherwise_a_span_ends_once() {
         let addr = "127.0.0.1:1".parse().expect("an address");
-        let me = MemberInfo { process: ProcessId(1), addr, host: None, vote_key: None };
+        let me = MemberInfo::new(ProcessId(1), addr);
         let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);
         let ballot = Ballot { round: 0, process: ProcessId(1) };
         let vote = Packet::from(Notice::Accepted { instance: ViewNumber(2), ballot });

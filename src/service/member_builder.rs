@@ -122,12 +122,7 @@ impl Member {
         let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let builder = Member::builder("local").found();
         // No process dials it: nothing listens on port 0.
-        let me = MemberInfo {
-            process,
-            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(process, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let engine = Engine::new(EngineOptions {
             config: builder.config(me, BTreeSet::new()),
             network: Arc::new(NullNetwork),
@@ -376,14 +371,15 @@ impl MemberBuilder {
             }
             None => (None, None),
         };
-        let process = transport.draw_process().map_err(|_| JoinError::NoRandomness)?;
+        let (process, static_key) =
+            transport.draw_identity().map_err(|_| JoinError::NoRandomness)?;
         let vote_secret = match &disk {
             Some(_) => Some(draw_vote_secret().map_err(|_| JoinError::NoRandomness)?),
             None => None,
         };
         let vote_key = vote_secret.as_ref().map(VoteSecret::key);
         let (addr, host) = (transport.advertised(), death_watch::here());
-        let me = MemberInfo { process, addr, host, vote_key };
+        let me = MemberInfo { process, addr, host, vote_key, static_key };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         if !transport.has_key() {
             let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;

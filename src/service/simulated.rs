@@ -150,7 +150,7 @@ impl MemberBuilder {
     ) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
-        let me = MemberInfo { process, addr, host: None, vote_key: None };
+        let me = MemberInfo::new(process, addr);
         let seeds: BTreeSet<SocketAddr> =
             self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
         let config = Config { limits, ..self.config(me.clone(), seeds) };

@@ -30,6 +30,10 @@ enum FlatRef<'a> {
         lineage: Lineage,
         notice: &'a Notice,
     },
+    Sealed {
+        is_notice: bool,
+        bytes: &'a [u8],
+    },
 }
 
 /// Reads the output of [`FlatRef`]: same order, same fields.
@@ -52,6 +56,10 @@ enum Flat {
         me: Box<MemberInfo>,
         lineage: Lineage,
         notice: Box<Notice>,
+    },
+    Sealed {
+        is_notice: bool,
+        bytes: Vec<u8>,
     },
 }
 
@@ -79,6 +87,7 @@ impl Flat {
             Flat::VoteSuccessor { claim, me, lineage, notice } => {
                 Some(Packet::VoteSuccessor { claim, me, lineage, notice })
             }
+            Flat::Sealed { is_notice, bytes } => Some(Packet::Sealed { is_notice, bytes }),
         }
     }
 }
@@ -94,13 +103,29 @@ fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
         Packet::VoteSuccessor { claim, me, lineage, notice } => {
             FlatRef::VoteSuccessor { claim, me, lineage: *lineage, notice }
         }
+        Packet::Sealed { is_notice, bytes } => FlatRef::Sealed { is_notice: *is_notice, bytes },
         Packet::Relay { .. } => return None,
     })
 }
 
-/// Appends a packet that is no relay. `None`: it is one.
+/// Appends a packet that stands by itself. `None`: it is a relay, or stands in one only.
 pub(super) fn write_flat(packet: &Packet, out: &mut Vec<u8>) -> Option<Result<(), CodecError>> {
+    if matches!(packet, Packet::Sealed { .. }) {
+        return None;
+    }
     Some(codec::write(&flat(packet)?, out))
+}
+
+/// The parts of a relay before its packet, which a seal of the packet covers.
+#[cfg(feature = "secure")]
+pub(super) fn relay_head(
+    from: &MemberInfo,
+    (to, troubled, heard): (ProcessId, bool, Option<ProcessId>),
+    is_notice: bool,
+) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    codec::write(&(from, to, troubled, heard, is_notice), &mut head).ok()?;
+    Some(head)
 }
 
 /// Appends a relay. `None`: the packet in it is a relay.
@@ -128,7 +153,8 @@ pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
     {
         return Some(Packet::Ack { view, ack, again: false });
     }
-    codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()
+    let packet = codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()?;
+    (!matches!(packet, Packet::Sealed { .. })).then_some(packet)
 }
 
 /// A linked packet that a stranger relays is read like one of its own.

@@ -13,4 +13,5 @@
 /// - 7: a holder is listed with its request, by which a revocation names the hold; messages are
 ///   grouped by the role that handles them.
 /// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
-pub const PROTOCOL_VERSION: u16 = 8;
+/// - 9: the information of a process has its static key; relayed packets are sealed.
+pub const PROTOCOL_VERSION: u16 = 9;

@@ -84,12 +84,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn vote() -> StoredVote {
-        let me = MemberInfo {
-            process: ProcessId(7),
-            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(ProcessId(7), SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)));
         let config = Config {
             found_alone: true,
             vote_secret: Some(VoteSecret::new([1; 32])),

@@ -49,14 +49,16 @@ impl Cluster {
     }
 
     /// Processes at these addresses. The first `seeds` are seeds. All start at once in random
-    /// order, each with the seeds in an order of its own. Returns when all are in one view.
+    /// order, each with the seeds in an order of its own. Returns when all are in one view. They
+    /// have such cluster keys.
     pub(crate) fn start_at(
         addrs: &[String],
         seeds: usize,
         namespaces: &[String],
+        keys: &str,
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
-        Cluster::start_keyed(addrs, seeds, namespaces, ("", None), rng)
+        Cluster::start_keyed(addrs, seeds, namespaces, (keys, None), rng)
     }
 
     fn start_keyed(
@@ -101,7 +103,8 @@ impl Cluster {
         let mut seeds = self.seeds.clone();
         rng.shuffle(&mut seeds);
         let peer = &self.peers[number];
-        let insecure = if self.namespaces.is_empty() { "" } else { " insecure=" };
+        let is_open = !self.namespaces.is_empty() && self.keys.is_empty();
+        let insecure = if is_open { " insecure=" } else { "" };
         let keys =
             if self.keys.is_empty() { String::new() } else { format!(" keys={}", self.keys) };
         peer.begin(&format!(

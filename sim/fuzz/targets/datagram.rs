@@ -54,7 +54,7 @@ fn hear(payload: &[u8]) {
     let addr = |port| SocketAddr::from(([10, 0, 0, 5], port));
     let swim = |port: u16| {
         let (process, addr) = (ProcessId(port.into()), addr(port));
-        let me = MemberInfo { process, addr, host: None, vote_key: None };
+        let me = MemberInfo::new(process, addr);
         Swim::new(&me, 3, 5, GossipCodec, 5)
     };
     let (mut swim, mut other) = (swim(7400), swim(7402));

@@ -46,8 +46,8 @@ fn setup(identity: &StaticKey) -> HandshakeSetup<'_> {
 }
 
 fn info(identity: &StaticKey) -> MemberInfo {
-    let process: ProcessId = identity.process();
-    MemberInfo { process, addr: ([127, 0, 0, 1], 7400).into(), host: None, vote_key: None }
+    let info = MemberInfo::new(identity.process(), ([127, 0, 0, 1], 7400).into());
+    MemberInfo { static_key: Some(identity.public()), ..info }
 }
 
 // One byte: which packet, and whether the rest stands in its place or says where and how the right

@@ -35,12 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// A member starts with it, receives nothing, and keeps a vote that can be read again.
 fn inherit(vote: StoredVote) {
     let known = vote.view.number;
-    let me = MemberInfo {
-        process: ProcessId(9),
-        addr: SocketAddr::from(([10, 0, 0, 5], 7400)),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(9), SocketAddr::from(([10, 0, 0, 5], 7400)));
     let (vote_secret, stored) = (Some(VoteSecret::new([9; 32])), Some(vote));
     let config = Config { vote_secret, stored, ..Config::new(me, Timing::fast()) };
     let mut now = Time::from_nanos(1_000_000_000);

@@ -110,7 +110,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
 
     let addr = SocketAddr::from(([10, 0, 0, 5], 7401));
     let host = Some(Host { boot: 5, namespace: 6, pid: 7, started: 8 });
-    let me = MemberInfo { process: ProcessId(9), addr, host, vote_key: None };
+    let me = MemberInfo { host, ..MemberInfo::new(ProcessId(9), addr) };
     let handshake = Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![1] };
     // The first byte is the stage of the connection at which the frame comes, see
     // `fuzz/targets/frame.rs`.
@@ -173,12 +173,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
 
 /// The gossip of two members in their first seconds.
 fn gossip(me: &MemberInfo) -> Vec<Vec<u8>> {
-    let other = MemberInfo {
-        process: ProcessId(7),
-        addr: SocketAddr::from(([10, 0, 0, 5], 7400)),
-        host: None,
-        vote_key: None,
-    };
+    let other = MemberInfo::new(ProcessId(7), SocketAddr::from(([10, 0, 0, 5], 7400)));
     let mut swims = [me, &other].map(|who| Swim::new(who, 3, 5, GossipCodec, 5));
     let mut said: Vec<Vec<u8>> = Vec::new();
     let mut out = Vec::new();

@@ -116,6 +116,7 @@ fn show_packet(packet: &Packet) -> String {
         Packet::VoteSuccessor { claim, me, notice, .. } => {
             format!("{} for {}: {notice:?}", me.process, claim.voter)
         }
+        Packet::Sealed { bytes, .. } => format!("{} sealed bytes", bytes.len()),
         Packet::Ack { view, ack, again } => {
             format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" })
         }

@@ -306,7 +306,7 @@ mod tests {
 
     fn info(process: u128) -> MemberInfo {
         let addr = std::net::SocketAddr::from(([10, 0, 0, process as u8], 7400));
-        MemberInfo { process: ProcessId(process), addr, host: None, vote_key: None }
+        MemberInfo::new(ProcessId(process), addr)
     }
 
     #[test]

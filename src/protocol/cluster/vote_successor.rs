@@ -247,12 +247,7 @@ mod tests {
     const PORT: u16 = 7400;
 
     fn lone(process: u128, stored: Option<StoredVote>) -> Node {
-        let me = MemberInfo {
-            process: ProcessId(process),
-            addr: ([127, 0, 0, 1], PORT).into(),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(ProcessId(process), ([127, 0, 0, 1], PORT).into());
         let vote_secret = Some(secret(process));
         let config = Config { vote_secret, stored, ..Config::new(me, Timing::fast()) };
         Node::new(Config { found_alone: true, ..config }, Time::from_nanos(1))
@@ -287,6 +282,7 @@ mod tests {
             addr: ([127, 0, 0, 1], PORT).into(),
             host: None,
             vote_key: Some(secret(process).key()),
+            static_key: None,
         };
         let mut founder = lone(7, None);
         go_on(&mut founder);

@@ -129,12 +129,7 @@ mod tests {
     const LIMITS: Limits = Limits::DEFAULT;
 
     fn founded_at(slot: u64) -> View {
-        let me = MemberInfo {
-            process: ProcessId(1),
-            addr: ([127, 0, 0, 1], 7400).into(),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(ProcessId(1), ([127, 0, 0, 1], 7400).into());
         View::first(Slot(slot), vec![me], Timing::fast(), 7)
     }
 

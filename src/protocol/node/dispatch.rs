@@ -51,6 +51,8 @@ impl Node {
             Packet::Relay { from: origin, to, troubled, heard, packet } => {
                 self.on_relay(now, from, *origin, (to, troubled, heard), *packet, out);
             }
+            // The driver of its destination has opened it, or this member has no key for it.
+            Packet::Sealed { .. } => {}
             Packet::VoteSuccessor { claim, me, lineage, notice } => {
                 let claim = (*claim, lineage);
                 cluster.on_packet_of_successor(now, (from, *me), claim, *notice, &mut step);

@@ -84,12 +84,7 @@ const BOB: ProcessId = ProcessId(2);
 
 /// A member that has founded a cluster of its own.
 fn lone() -> Node {
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: ([127, 0, 0, 1], 7400).into(),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), ([127, 0, 0, 1], 7400).into());
     let config = Config { found_alone: true, ..Config::new(me, Timing::fast()) };
     let mut node = Node::new(config, Time::from_nanos(1));
     while let Some(due) = node.deadline().filter(|due| *due < NOW) {
@@ -382,12 +377,7 @@ fn a_joiner_is_redirected_once() {
     view.members.rotate_left(1);
     let heard = view.number;
     node.cluster.view = Some(Arc::new(view));
-    let me = MemberInfo {
-        process: ProcessId(9),
-        addr: ([127, 0, 0, 1], 7409).into(),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(9), ([127, 0, 0, 1], 7409).into());
     let mut sends_on = |from| {
         let mut out = Vec::new();
         let join = Notice::Join { me: me.clone(), heard };

@@ -586,8 +586,8 @@ impl EngineState {
         if self.leaving {
             return self.close(EngineClosed::Unheard, after);
         }
-        let process = match self.network.draw_process() {
-            Ok(process) => process,
+        let (process, static_key) = match self.network.draw_identity() {
+            Ok(identity) => identity,
             Err(error) => {
                 tracing::error!(%error, "no randomness for a new process id: this member leaves");
                 return self.fail("no randomness for a new process id", after);
@@ -601,6 +601,7 @@ impl EngineState {
             drawn => drawn.and_then(Result::ok),
         };
         self.config = self.node.next_life(process, vote_secret, clock::slot());
+        self.config.me.static_key = static_key;
         tracing::info!(%process, expelled, "starting again as a new process");
         self.lease = Arc::new(self.lease.next());
         // Before the first packet of the new incarnation.

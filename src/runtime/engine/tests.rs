@@ -21,12 +21,7 @@ impl Network for SinkNetwork {}
 
 /// A member alone, without a timer task.
 fn engine() -> Arc<Engine> {
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     let engine = Engine::new(EngineOptions {
         config,
@@ -119,7 +114,7 @@ impl Network for Watcher {}
 fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
     let info = |process, port| {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        MemberInfo { process: ProcessId(process), addr, host: None, vote_key: None }
+        MemberInfo::new(ProcessId(process), addr)
     };
     let config = Config { found_alone: true, ..Config::new(info(7, 1), Timing::lan()) };
     let network = Arc::new(Watcher::default());
@@ -169,12 +164,7 @@ impl VoteStorage for Stubborn {
 
 #[tokio::test]
 async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let config = Config {
         found_alone: true,
         vote_secret: Some(VoteSecret::new([1; 32])),
@@ -262,7 +252,7 @@ fn tells_of_vote(packet: &Packet, view: ViewNumber) -> bool {
 async fn lone_elder_tells_of_no_vote_before_it_is_written() {
     let info = |process, port| {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        MemberInfo { process: ProcessId(process), addr, host: None, vote_key: None }
+        MemberInfo::new(ProcessId(process), addr)
     };
     let timing = Timing::fast();
     let config = Config {

@@ -353,11 +353,15 @@ impl ConnectionReader {
                     add(&reception.counters.frames_in, 1);
                     match frame {
                         Frame::Packet(packet) => {
-                            packets.push(Input::Received {
+                            let packet = match &incarnation.relays {
+                                Some(relays) => relays.open(packet, strange.0, reception, info),
+                                None => Some(packet),
+                            };
+                            packets.extend(packet.map(|packet| Input::Received {
                                 from: info.process,
                                 addr: info.addr,
                                 packet,
-                            });
+                            }));
                         }
                         frame => self.take_gossip(frame),
                     }

@@ -40,10 +40,11 @@ pub struct Counters {
     pub unknown_key: u64,
     /// Refused: a handshake without a key, though this member has one.
     pub keyless: u64,
-    /// Refused: a handshake, record or datagram that was changed or repeated, or made without the
-    /// key.
+    /// Refused: a handshake, record, datagram or relayed packet that was changed or repeated, or
+    /// made without the key.
     pub forged: u64,
-    /// Refused: a datagram that was opened before, or is for an earlier process of this address.
+    /// Refused: a datagram or relayed packet that was opened before, or a datagram for an earlier
+    /// process of this address.
     pub repeated: u64,
     /// Refused: a process with the key that claimed the id of another one.
     pub impostors: u64,

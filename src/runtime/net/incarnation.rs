@@ -1,7 +1,7 @@
 //! `Incarnation`: one identity of this process on the network.
 
 use super::death_watch::DeathWatch;
-use super::security::StaticKey;
+use super::security::{Relays, StaticKey};
 use crate::protocol::MemberInfo;
 use crate::runtime::inbox::Inbox;
 use std::sync::Arc;
@@ -16,4 +16,6 @@ pub(super) struct Incarnation {
     /// Proves its process id, if the cluster has a key.
     #[cfg_attr(not(feature = "secure"), allow(dead_code))]
     pub(super) identity: Option<Arc<StaticKey>>,
+    /// Seals the packets that others relay for it, if the cluster has a key.
+    pub(super) relays: Option<Relays>,
 }

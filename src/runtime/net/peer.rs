@@ -568,7 +568,9 @@ impl Peer {
 fn is_notice(frame: &Frame) -> bool {
     match frame {
         Frame::Packet(Packet::Notice(_)) => true,
-        Frame::Packet(Packet::Relay { packet, .. }) => matches!(**packet, Packet::Notice(_)),
+        Frame::Packet(Packet::Relay { packet, .. }) => {
+            matches!(**packet, Packet::Notice(_) | Packet::Sealed { is_notice: true, .. })
+        }
         _ => false,
     }
 }

@@ -4,11 +4,11 @@
 use super::counters::add;
 use super::hello::{HelloError, bytes_of, read_hello};
 use super::reception::Reception;
-use crate::protocol::{MemberInfo, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
 pub(super) use crate::wire::secure::StaticKey;
 use crate::wire::secure::{
-    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, Responder,
-    SealedGossip, Sealer, SecureError, Session, VERSIONS,
+    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, RelayError,
+    Responder, SealedGossip, SealedRelays, Sealer, SecureError, Session, VERSIONS,
 };
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION, encode};
 use rand::TryRng as _;
@@ -78,11 +78,11 @@ impl Security {
     }
 
     /// A process id with a static key behind it, for the incarnation that begins next.
-    pub(super) fn draw_process(&self) -> Result<ProcessId, SysError> {
+    pub(super) fn draw_identity(&self) -> Result<(ProcessId, StaticPublicKey), SysError> {
         let key = StaticKey::new(*entropy()?);
-        let process = key.process();
+        let identity = (key.process(), key.public());
         *lock(&self.next) = Some(Arc::new(key));
-        Ok(process)
+        Ok(identity)
     }
 
     /// The static key of an incarnation that begins, if it was drawn here.
@@ -399,6 +399,53 @@ impl Datagrams {
             Err(error) => return Err(error),
         }
         Ok(None)
+    }
+}
+
+/// One incarnation's sealed relays.
+pub(super) struct Relays(Mutex<SealedRelays>);
+
+impl Relays {
+    pub(super) fn new(identity: Arc<StaticKey>) -> Self {
+        Relays(Mutex::new(SealedRelays::new(identity)))
+    }
+
+    /// See [`SealedRelays::set_members`].
+    pub(super) fn set_view(&self, view: &View) {
+        lock(&self.0).set_members(view.members.iter().map(|member| &member.info));
+    }
+
+    /// See [`SealedRelays::seal`].
+    pub(super) fn seal(&self, packet: Packet) -> Option<Packet> {
+        match packet {
+            Packet::Relay { .. } => lock(&self.0).seal(packet),
+            packet => Some(packet),
+        }
+    }
+
+    /// Opens a packet that `relay` has sent. `None`: it is refused, which is counted and logged.
+    pub(super) fn open(
+        &self,
+        packet: Packet,
+        is_strange: bool,
+        reception: &Reception,
+        relay: &MemberInfo,
+    ) -> Option<Packet> {
+        if !matches!(packet, Packet::Relay { .. }) {
+            return Some(packet);
+        }
+        let opened = lock(&self.0).open(packet, is_strange);
+        let refused = |error: &RelayError| {
+            let counters = &reception.counters;
+            let counter = match error {
+                RelayError::Unsealed(_) | RelayError::Forged(_) => &counters.forged,
+                RelayError::Impostor(_) => &counters.impostors,
+                RelayError::Repeated(_) => &counters.repeated,
+            };
+            add(counter, 1);
+            reception.log_refused(Some(relay.addr), error);
+        };
+        opened.inspect_err(refused).ok()
     }
 }
 

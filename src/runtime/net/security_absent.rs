@@ -1,9 +1,10 @@
 //! Stands for `security` in a build without the feature `secure`: no member has a key.
 
 use super::reception::Reception;
-use crate::protocol::{MemberInfo, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
 use crate::wire::secure::Sealer;
 use crate::wire::{Decoder, Frame, HandshakeRefusal};
+use rand::rngs::SysError;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use {
     NoAnswer as Answered, NoDatagrams as Datagrams, NoHandshakeSide as HandshakeSide,
-    NoSecured as Secured, NoSecurity as Security, NoStaticKey as StaticKey,
+    NoRelays as Relays, NoSecured as Secured, NoSecurity as Security, NoStaticKey as StaticKey,
 };
 
 /// Has no value.
@@ -28,6 +29,9 @@ pub(super) struct NoSecured {
 /// Has no value.
 pub(super) struct NoDatagrams(Infallible);
 
+/// Has no value.
+pub(super) struct NoRelays(Infallible);
+
 /// A part in a handshake that never begins.
 #[allow(dead_code, reason = "no handshake reads it")]
 pub(super) struct NoHandshakeSide<'a> {
@@ -38,7 +42,7 @@ pub(super) struct NoHandshakeSide<'a> {
 }
 
 impl NoSecurity {
-    pub(super) fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+    pub(super) fn draw_identity(&self) -> Result<(ProcessId, StaticPublicKey), SysError> {
         match self.0 {}
     }
 
@@ -117,6 +121,30 @@ impl NoDatagrams {
         _may_answer: impl Fn() -> bool,
         _reply: &mut Vec<u8>,
     ) -> Result<Option<&'a [u8]>, Infallible> {
+        match self.0 {}
+    }
+}
+
+impl NoRelays {
+    pub(super) fn new(identity: Arc<NoStaticKey>) -> Self {
+        match identity.0 {}
+    }
+
+    pub(super) fn set_view(&self, _view: &View) {
+        match self.0 {}
+    }
+
+    pub(super) fn seal(&self, _packet: Packet) -> Option<Packet> {
+        match self.0 {}
+    }
+
+    pub(super) fn open(
+        &self,
+        _packet: Packet,
+        _is_strange: bool,
+        _reception: &Reception,
+        _relay: &MemberInfo,
+    ) -> Option<Packet> {
         match self.0 {}
     }
 }

@@ -7,13 +7,14 @@ use super::security::Security;
 use super::timeouts::ConnectionTimeouts;
 use super::transport_state::{TransportParts, TransportState};
 use super::{dialer, resolve, tcp, udp};
-use crate::protocol::{MemberInfo, Packet, ProcessId, View};
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::network::{Network, Outbox};
 use crate::runtime::process_id;
 use crate::wire::MAX_CLUSTER;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
+use rand::rngs::SysError;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
 use std::io;
@@ -302,10 +303,13 @@ impl Network for Transport {
         Transport::reborn(self, me);
     }
 
-    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+    fn draw_identity(&self) -> Result<(ProcessId, Option<StaticPublicKey>), SysError> {
         match &self.shared.security {
-            Some(security) => security.draw_process(),
-            None => process_id::draw_process(),
+            Some(security) => {
+                let (process, key) = security.draw_identity()?;
+                Ok((process, Some(key)))
+            }
+            None => Ok((process_id::draw_process()?, None)),
         }
     }
 

@@ -13,7 +13,7 @@ use super::peer::{Budget, ConnectionWriter, Peer};
 use super::poll_on_wake::on_wake;
 use super::rate_limit::RateLimit;
 use super::reception::Reception;
-use super::security::Security;
+use super::security::{Relays, Security};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::runtime::fork_guard::ForkGuard;
 use crate::runtime::inbox::Inbox;
@@ -149,7 +149,9 @@ impl TransportState {
         let watch = DeathWatch::new(me.host);
         let security = self.security.as_ref();
         let identity = security.and_then(|security| security.take_identity(me.process));
-        let incarnation = Arc::new(Incarnation { me: me.clone(), inbox, token, watch, identity });
+        let relays = identity.clone().map(Relays::new);
+        let incarnation =
+            Arc::new(Incarnation { me: me.clone(), inbox, token, watch, identity, relays });
         self.set_members(None);
         let current = IncarnationState {
             incarnation,
@@ -174,6 +176,11 @@ impl TransportState {
 
     /// The view that was installed: processes outside it are strangers.
     pub(super) fn set_view(&self, view: &View) {
+        if let Some(incarnation) = self.incarnation()
+            && let Some(relays) = &incarnation.relays
+        {
+            relays.set_view(view);
+        }
         self.set_members(Some(view.members.iter().map(|member| member.info.process).collect()));
     }
 
@@ -238,6 +245,13 @@ impl TransportState {
         }
         let mut current = self.current();
         let Some(current) = current.as_mut() else { return };
+        let packet = match &current.incarnation.relays {
+            Some(relays) => relays.seal(packet),
+            None => Some(packet),
+        };
+        let Some(packet) = packet else {
+            return add(&self.reception.counters.undelivered, 1);
+        };
         let Some(peer) = self.push(current, to, process, &Frame::Packet(packet)) else { return };
         let (first, more) = &mut current.fresh;
         match more.last().or(first.as_ref()) {

@@ -105,12 +105,7 @@ impl Lan {
     /// that is there may take as long as a lease to answer.
     pub(crate) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
         let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
-        let me = MemberInfo {
-            process: draw_process().unwrap(),
-            addr: addr(number),
-            host: None,
-            vote_key: None,
-        };
+        let me = MemberInfo::new(draw_process().unwrap(), addr(number));
         let (sender, mut parcels) = mpsc::unbounded_channel();
         let cable = Arc::new(Cable { me: Mutex::new(me.clone()), parcels: sender });
         let timing = Timing { answer: timing.member_lease, ..timing };

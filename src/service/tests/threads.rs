@@ -57,12 +57,7 @@ struct Alone {
 
 /// An engine that has not been started.
 fn engine() -> Arc<Engine> {
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     Engine::new(EngineOptions {
         config,

@@ -10,8 +10,8 @@ use crate::protocol::{
     Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
     Host, Lineage, LockName, MemberInfo, MemberMessage, Message, Metadata, Mode, Notice,
     OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RegistryMessage, RequestId,
-    ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber, VoteClaim, VoteSecret,
-    WaiterInfo, Want,
+    ServiceName, Slot, StaticPublicKey, Ticket, Timing, Token, Value, View, ViewNumber, VoteClaim,
+    VoteSecret, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,7 @@ fn info(process: u128) -> MemberInfo {
         addr: addr.parse().unwrap(),
         host: Some(host),
         vote_key: Some(VoteSecret::new([7; 32]).key()),
+        static_key: Some(StaticPublicKey([6; 32])),
     }
 }
 
@@ -409,8 +410,10 @@ fn packets() -> Vec<Packet> {
         lineage,
         notice: Box::new(notice),
     });
+    let sealed = Packet::Sealed { is_notice: true, bytes: vec![1, 2, 3] };
     let relays: Vec<_> = packets
         .iter()
+        .chain([&sealed])
         .map(|packet| Packet::Relay {
             from: Box::new(info(5)),
             to: ProcessId(6),
@@ -774,6 +777,23 @@ fn a_handshake_without_cluster_or_with_an_address_that_cannot_be_dialled_is_garb
         reserved: vec![0; MAX_RESERVED],
     };
     assert!(decoder(false, &bytes_of(&Frame::Hello(Box::new(full)))).next().is_ok());
+}
+
+#[test]
+fn a_sealed_packet_stands_in_relays_only() {
+    let sealed = Packet::Sealed { is_notice: true, bytes: vec![1, 2, 3] };
+    let (from, packet) = (Box::new(info(1)), Box::new(sealed.clone()));
+    let to = ProcessId(2);
+    let relay = Packet::Relay { from, to, troubled: false, heard: None, packet };
+    let mut out = vec![9];
+    assert_eq!(encode(&Frame::Packet(sealed), &mut out), Err(FrameError::Garbage));
+    assert_eq!(out, [9]);
+    let of_relay = body_of(&Frame::Packet(relay));
+    let mut alone = vec![FLAT];
+    // The kind of the packet, the flag, and three bytes with their number.
+    alone.extend_from_slice(&of_relay[of_relay.len() - 6..]);
+    assert_eq!(read_body(&alone, false), Err(FrameError::Garbage));
+    assert!(matches!(read_body(&of_relay, true), Ok(Frame::Packet(Packet::Relay { .. }))));
 }
 
 #[test]

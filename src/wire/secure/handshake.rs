@@ -8,8 +8,8 @@
 //! Confirm    chosen version 2 | s, se, sealed purpose
 //! ```
 
-use super::{ClusterKey, KeyName, Keyring, Opener, Sealer, TAG};
-use crate::protocol::{MemberInfo, ProcessId};
+use super::{ClusterKey, KeyName, Keyring, Opener, Sealer, Secret, TAG};
+use crate::protocol::{MemberInfo, ProcessId, StaticPublicKey};
 use crate::wire::handshake::is_dialable;
 use crate::wire::{MAX_CLUSTER, MAX_HELLO, PROTOCOL_VERSION, Role, codec};
 use ring::{digest, hmac};
@@ -60,6 +60,7 @@ impl fmt::Display for Versions {
 /// The static key of one incarnation, and the process id that it proves. Overwritten when dropped.
 pub struct StaticKey {
     private: Zeroizing<[u8; 32]>,
+    public: [u8; 32],
     process: ProcessId,
 }
 
@@ -69,8 +70,30 @@ impl StaticKey {
         let dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
         let mut dh = dh.expect("the default resolver has X25519");
         dh.set(&entropy);
-        let process = process_of(dh.pubkey());
-        StaticKey { private: Zeroizing::new(entropy), process }
+        let public = *dh.pubkey().first_chunk().expect("X25519 has keys of 32 bytes");
+        let process = process_of(&public);
+        StaticKey { private: Zeroizing::new(entropy), public, process }
+    }
+
+    /// A key that claims the id of another process, for simulated attackers.
+    pub fn of_impostor(entropy: [u8; 32], claims: ProcessId) -> Self {
+        StaticKey { process: claims, ..StaticKey::new(entropy) }
+    }
+
+    /// The public key.
+    pub fn public(&self) -> StaticPublicKey {
+        StaticPublicKey(self.public)
+    }
+
+    /// The secret that only this key and the private key of `public` make. `None`: `public` is one
+    /// of the few points that make the same secret with every key.
+    pub(super) fn agree(&self, public: &[u8; 32]) -> Option<Secret> {
+        let dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
+        let mut dh = dh.expect("the default resolver has X25519");
+        dh.set(&*self.private);
+        let mut secret = Zeroizing::new([0; 32]);
+        dh.dh(public, &mut *secret).ok()?;
+        (*secret != [0; 32]).then_some(secret)
     }
 
     /// The process id that the key proves.
@@ -86,7 +109,7 @@ impl fmt::Debug for StaticKey {
 }
 
 /// The process id that a static public key proves.
-fn process_of(public: &[u8]) -> ProcessId {
+pub(super) fn process_of(public: &[u8]) -> ProcessId {
     let hash = digest::digest(&digest::SHA256, public);
     let (id, _) = hash.as_ref().split_first_chunk::<16>().expect("SHA-256 has 32 bytes");
     ProcessId(u128::from_be_bytes(*id))
@@ -254,10 +277,13 @@ fn decoded<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, SecureErro
     codec::read::<T, MAX_HELLO>(bytes).map_err(|_| SecureError::Malformed)
 }
 
-/// Checks that the static key of the other side proves its process id.
+/// Checks that the static key of the other side proves its process id, and stands in its
+/// information.
 fn check_identity(noise: &HandshakeState, info: &MemberInfo) -> Result<(), SecureError> {
-    let proven = noise.get_remote_static().map(process_of);
-    if proven != Some(info.process) && !planted!(BelieveAnyId) {
+    let key = noise.get_remote_static();
+    let is_told = info.static_key.as_ref().map(|key| &key.0[..]) == key;
+    let is_proven = is_told && key.map(process_of) == Some(info.process);
+    if !is_proven && !planted!(BelieveAnyId) {
         return Err(SecureError::Impostor { claimed: info.process });
     }
     if is_dialable(info.addr) { Ok(()) } else { Err(SecureError::Malformed) }

@@ -1,4 +1,5 @@
-//! Keys, the handshake, records and sealed gossip, as values without input and output.
+//! Keys, the handshake, records, sealed gossip and sealed relays, as values without input and
+//! output.
 //!
 //! `docs/internals/security.md` specifies them. Randomness is an argument, so that tests repeat
 //! each run. A connection goes through these values:
@@ -30,6 +31,7 @@ mod key;
 #[cfg(elderlock_mutants)]
 pub mod mutant;
 mod record;
+mod relay;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -41,6 +43,7 @@ pub use handshake::{
 };
 pub use key::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 pub use record::{Exhausted, Forged, MAX_RECORD, Opener, REKEY_AFTER, Sealer};
+pub use relay::{RelayError, SealedRelays};
 pub use window::{ReplayWindow, WINDOW};
 
 use ring::aead::{AES_256_GCM, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};

@@ -22,17 +22,26 @@ pub enum Mutant {
     BelieveAnyVersion,
     /// The role of a key is not compared with what its holder wants.
     AdmitAnyRole,
+    /// A relayed packet is accepted though its origin has not sealed it.
+    TakeUnsealedRelays,
+    /// A relayed packet is accepted again.
+    TakeRepeatedRelays,
+    /// The origin of a relayed packet is believed though its static key does not fit its id.
+    BelieveAnyOrigin,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 6] = [
+    pub const ALL: [Mutant; 9] = [
         Mutant::BelieveAnyId,
         Mutant::MoveWindowFirst,
         Mutant::SkipPacketTag,
         Mutant::HearForOthers,
         Mutant::BelieveAnyVersion,
         Mutant::AdmitAnyRole,
+        Mutant::TakeUnsealedRelays,
+        Mutant::TakeRepeatedRelays,
+        Mutant::BelieveAnyOrigin,
     ];
 }
 

@@ -1,7 +1,9 @@
+use super::handshake::process_of;
 use super::*;
-use crate::protocol::{MemberInfo, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, ViewNumber};
 use crate::wire::Role;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 fn key(seed: u8) -> ClusterKey {
     let mut bytes = [seed; 32];
@@ -13,13 +15,10 @@ fn identity(seed: u8) -> StaticKey {
     StaticKey::new([seed; 32])
 }
 
-fn info(process: ProcessId) -> MemberInfo {
-    MemberInfo {
-        process,
-        addr: SocketAddr::from(([127, 0, 0, 1], 7400)),
-        host: None,
-        vote_key: None,
-    }
+/// A process with this key, which claims this id.
+fn info(identity: &StaticKey, process: ProcessId) -> MemberInfo {
+    let info = MemberInfo::new(process, SocketAddr::from(([127, 0, 0, 1], 7400)));
+    MemberInfo { static_key: Some(identity.public()), ..info }
 }
 
 /// One side of a handshake.
@@ -56,11 +55,11 @@ impl Side {
     }
 
     fn answer(&self, initiate: &[u8]) -> Result<(Responder, Vec<u8>), SecureError> {
-        Responder::answer(&self.ring, &self.setup(), &info(self.claims), initiate)
+        Responder::answer(&self.ring, &self.setup(), &info(&self.identity, self.claims), initiate)
     }
 
     fn purpose(&self) -> Purpose {
-        Purpose::Member(info(self.claims))
+        Purpose::Member(info(&self.identity, self.claims))
     }
 }
 
@@ -452,13 +451,172 @@ fn the_key_of_a_role_is_a_key_of_its_own_that_members_do_not_take_for_theirs() {
     assert_eq!("operator:".parse::<ClusterKey>(), Err(KeyError::Length(0)));
 }
 
-const CHECKS: [fn() -> Verdict; 6] = [
+/// The packets that relays carry in these tests.
+fn inner(seq: u64) -> Packet {
+    Packet::Ack { view: ViewNumber(seq), ack: seq, again: false }
+}
+
+/// Two members, and the relays of each.
+struct TwoEnds {
+    one: MemberInfo,
+    two: MemberInfo,
+    ones: SealedRelays,
+    twos: SealedRelays,
+}
+
+impl TwoEnds {
+    fn new() -> TwoEnds {
+        let (one, two) = (identity(1), identity(2));
+        let of = |identity: &StaticKey| info(identity, identity.process());
+        let (one_info, two_info) = (of(&one), of(&two));
+        let relays = |identity| {
+            let mut relays = SealedRelays::new(Arc::new(identity));
+            relays.set_members([&one_info, &two_info].into_iter());
+            relays
+        };
+        TwoEnds { ones: relays(one), twos: relays(two), one: one_info.clone(), two: two_info }
+    }
+
+    fn plain(&self, packet: Packet) -> Packet {
+        let (from, packet) = (Box::new(self.one.clone()), Box::new(packet));
+        let heard = Some(ProcessId(3));
+        Packet::Relay { from, to: self.two.process, troubled: true, heard, packet }
+    }
+
+    /// A sealed packet from the first to the second.
+    fn seal(&mut self, seq: u64) -> Packet {
+        let plain = self.plain(inner(seq));
+        self.ones.seal(plain).expect("the view has the key of the destination")
+    }
+}
+
+/// The relay with one part changed, for each part that its seal covers.
+fn changed(relay: &Packet) -> Vec<Packet> {
+    let mut all = Vec::new();
+    for part in 0..4 {
+        let mut relay = relay.clone();
+        let Packet::Relay { from, troubled, heard, packet, .. } = &mut relay else { return all };
+        let Packet::Sealed { is_notice, .. } = &mut **packet else { return all };
+        match part {
+            0 => *troubled = false,
+            1 => *heard = None,
+            2 => from.addr.set_port(7401),
+            _ => *is_notice = true,
+        }
+        all.push(relay);
+    }
+    let Packet::Relay { from, to, troubled, heard, packet } = relay else { return all };
+    let Packet::Sealed { is_notice, bytes } = &**packet else { return all };
+    let with = |bytes: Vec<u8>| {
+        let packet = Box::new(Packet::Sealed { is_notice: *is_notice, bytes });
+        Packet::Relay { from: from.clone(), to: *to, troubled: *troubled, heard: *heard, packet }
+    };
+    all.extend((0..bytes.len()).map(|length| with(bytes[..length].to_vec())));
+    all.extend((0..bytes.len() * 8).map(|bit| {
+        let mut bytes = bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        with(bytes)
+    }));
+    all
+}
+
+#[test]
+fn a_relayed_packet_is_read_by_its_destination_alone_and_as_its_origin_sealed_it() {
+    let mut ends = TwoEnds::new();
+    let relay = ends.seal(5);
+    let text = format!("{relay:?}");
+    assert!(!text.contains("Ack"), "the packet is hidden: {text}");
+    // A third member passes it on, and cannot open it.
+    let mut third = SealedRelays::new(Arc::new(identity(3)));
+    third.set_members([&ends.one, &ends.two].into_iter());
+    assert_eq!(third.open(relay.clone(), false), Ok(relay.clone()));
+    assert_eq!(third.seal(relay.clone()), Some(relay.clone()));
+    let forged = RelayError::Forged(ends.one.process);
+    for changed in changed(&relay) {
+        assert_eq!(ends.twos.open(changed.clone(), false), Err(forged), "{changed:?}");
+    }
+    assert_eq!(ends.twos.open(relay, false), Ok(ends.plain(inner(5))));
+    let mut back = TwoEnds::new();
+    std::mem::swap(&mut back.one, &mut back.two);
+    std::mem::swap(&mut back.ones, &mut back.twos);
+    let relay = back.seal(6);
+    assert_eq!(back.twos.open(relay, false), Ok(back.plain(inner(6))));
+}
+
+#[test]
+fn relayed_packets_are_opened_in_any_order_within_the_window_and_not_before_it() {
+    let mut ends = TwoEnds::new();
+    let relays: Vec<Packet> = (0..WINDOW + 2).map(|seq| ends.seal(seq)).collect();
+    let last = relays.len() - 1;
+    let repeated = RelayError::Repeated(ends.one.process);
+    for number in [3, 1, last, 5] {
+        let opened = ends.twos.open(relays[number].clone(), false);
+        assert_eq!(opened, Ok(ends.plain(inner(number as u64))), "{number}");
+    }
+    for number in [3, 1, last, 5, 0] {
+        assert_eq!(ends.twos.open(relays[number].clone(), false), Err(repeated), "{number}");
+    }
+}
+
+#[test]
+fn no_relay_is_sealed_for_a_process_without_a_key_that_proves_its_id() {
+    let mut ends = TwoEnds::new();
+    for static_key in [None, ends.one.static_key, Some(StaticPublicKey([0; 32]))] {
+        let two = MemberInfo { static_key, ..ends.two.clone() };
+        ends.ones.set_members([&ends.one, &two].into_iter());
+        assert_eq!(ends.ones.seal(ends.plain(inner(1))), None, "{static_key:?}");
+    }
+    let (public, purpose) = (StaticPublicKey([0; 32]), "a point of low order");
+    let id = process_of(&public.0);
+    let low = MemberInfo { static_key: Some(public), ..MemberInfo::new(id, ends.two.addr) };
+    ends.ones.set_members([&low].into_iter());
+    let mut plain = ends.plain(inner(1));
+    if let Packet::Relay { to, .. } = &mut plain {
+        *to = id;
+    }
+    assert_eq!(ends.ones.seal(plain), None, "{purpose}");
+    assert_eq!(identity(1).agree(&public.0), None, "{purpose}");
+}
+
+fn a_relayed_packet_without_a_seal_is_refused() -> Verdict {
+    let mut ends = TwoEnds::new();
+    let plain = ends.plain(inner(1));
+    let refused = Err(RelayError::Unsealed(ends.one.process));
+    ensure(ends.twos.open(plain, false) == refused, "a relay speaks for another member")
+}
+
+fn a_relayed_packet_is_opened_once() -> Verdict {
+    let mut ends = TwoEnds::new();
+    let relay = ends.seal(1);
+    ensure(ends.twos.open(relay.clone(), false).is_ok(), "it is refused")?;
+    let repeated = Err(RelayError::Repeated(ends.one.process));
+    ensure(ends.twos.open(relay, false) == repeated, "a relayed packet is repeated")
+}
+
+fn a_relay_cannot_seal_in_the_name_of_another() -> Verdict {
+    let mut ends = TwoEnds::new();
+    // The relay seals with its own key, and names the first member as the origin.
+    let impostor = StaticKey::of_impostor([3; 32], ends.one.process);
+    let from = Box::new(info(&impostor, ends.one.process));
+    let mut third = SealedRelays::new(Arc::new(impostor));
+    third.set_members([&ends.two].into_iter());
+    let (to, packet) = (ends.two.process, Box::new(inner(1)));
+    let relay = Packet::Relay { from, to, troubled: false, heard: None, packet };
+    let Some(forged) = third.seal(relay) else { return Err("it does not seal") };
+    let refused = Err(RelayError::Impostor(ends.one.process));
+    ensure(ends.twos.open(forged, false) == refused, "a relay seals for another member")
+}
+
+const CHECKS: [fn() -> Verdict; 9] = [
     a_forged_high_number_does_not_move_the_window,
     a_borrowed_id_is_refused_with_the_right_key,
     a_packet_without_a_known_key_is_refused_before_curve_work,
     a_datagram_for_an_earlier_process_is_refused,
     a_lower_version_in_front_is_noticed,
     the_key_of_a_role_opens_no_more_than_the_role_allows,
+    a_relayed_packet_without_a_seal_is_refused,
+    a_relayed_packet_is_opened_once,
+    a_relay_cannot_seal_in_the_name_of_another,
 ];
 
 #[test]

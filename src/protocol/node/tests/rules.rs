@@ -305,7 +305,7 @@ rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: P
     }
     let joiners = [ANN, BOB].map(|process| {
         let addr = SocketAddr::from(([127, 0, 0, 1], 7500 + process.0 as u16));
-        MemberInfo { process, addr, host: None, vote_key: None }
+        MemberInfo::new(process, addr)
     });
     let hear = |node: &mut Node, me: &MemberInfo, notice: Notice| {
         let (from, addr, packet) = (me.process, me.addr, notice.into());

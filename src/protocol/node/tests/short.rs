@@ -15,11 +15,8 @@ pub(super) struct NodePair {
 
 impl NodePair {
     pub(super) fn new() -> NodePair {
-        let info = |number: u16| MemberInfo {
-            process: ProcessId(number.into()),
-            addr: ([127, 0, 0, 1], 7400 + number).into(),
-            host: None,
-            vote_key: None,
+        let info = |number: u16| {
+            MemberInfo::new(ProcessId(number.into()), ([127, 0, 0, 1], 7400 + number).into())
         };
         let founds = Config { found_alone: true, ..Config::new(info(0), Timing::fast()) };
         let joins = Config { seeds: [info(0).addr].into(), ..Config::new(info(1), Timing::fast()) };

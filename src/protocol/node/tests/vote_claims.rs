@@ -14,7 +14,7 @@ const OTHER: VoteSecret = VoteSecret::new([2; 32]);
 /// The vote successor, or another process.
 fn info(process: u128) -> MemberInfo {
     let addr = SocketAddr::from(([127, 0, 0, 1], 7400 + process as u16));
-    MemberInfo { process: ProcessId(process), addr, host: None, vote_key: None }
+    MemberInfo::new(ProcessId(process), addr)
 }
 
 /// A member whose view has two more: one that stores its vote, and one that does not. It asks for

@@ -42,12 +42,7 @@ impl Inbox for Letters {
 
     fn status(&self, _: usize) -> Option<Status> {
         Some(Status {
-            me: MemberInfo {
-                process: ProcessId(7),
-                addr: ([127, 0, 0, 1], 7).into(),
-                host: None,
-                vote_key: None,
-            },
+            me: MemberInfo::new(ProcessId(7), ([127, 0, 0, 1], 7).into()),
             view: None,
             elder: None,
             leased: true,
@@ -113,6 +108,7 @@ impl TestPeer {
             addr: transport.advertised(),
             host: death_watch::here(),
             vote_key: None,
+            static_key: None,
         };
         let letters = Arc::new(Letters::default());
         transport.start(letters.clone(), me.clone());
@@ -346,12 +342,7 @@ async fn with_a_member_by_hand(
     let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
     let a = TestPeer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options })
         .await;
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: "127.0.0.1:9".parse().unwrap(),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().unwrap());
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
@@ -408,7 +399,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     // A member that greets and then reads nothing for a while.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let slow = MemberInfo { process: ProcessId(7), addr, host: None, vote_key: None };
+    let slow = MemberInfo::new(ProcessId(7), addr);
     let send = |number| {
         let service = ServiceName::new(&"x".repeat(200)).unwrap();
         let message = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
@@ -633,12 +624,7 @@ fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
 #[tokio::test]
 async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
     let b = TestPeer::new(2).await;
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: "127.0.0.1:9".parse().unwrap(),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().unwrap());
     let (greeting, packet) = greeting_and_packet(&me);
     let mut damaged = packet.clone();
     damaged[10] ^= 1;
@@ -668,12 +654,7 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
         TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") },
     )
     .await;
-    let me = MemberInfo {
-        process: ProcessId(7),
-        addr: "127.0.0.1:9".parse().unwrap(),
-        host: None,
-        vote_key: None,
-    };
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().unwrap());
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
@@ -846,6 +827,7 @@ async fn the_death_of_a_neighbour_is_told_once() {
         addr: "127.0.0.1:9".parse().unwrap(),
         host,
         vote_key: None,
+        static_key: None,
     };
     let mut greeting = Vec::new();
     let hello = Frame::Hello(Box::new(Handshake {

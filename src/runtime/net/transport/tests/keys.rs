@@ -1,6 +1,7 @@
 //! Transports with a cluster key.
 
 use super::*;
+use crate::protocol::{Slot, Timing, View};
 use crate::runtime::net::security::entropy;
 use crate::runtime::{OrderReports, QueryError, query_status_with};
 use crate::wire::secure::{
@@ -27,8 +28,8 @@ async fn keyed(cluster: &str, keys: &[u8]) -> TestPeer {
         ..TransportOptions::new(cluster, "127.0.0.1:0")
     };
     let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
-    let process = Network::draw_process(&*transport).expect("random bytes");
-    let me = MemberInfo { process, addr: transport.advertised(), host: None, vote_key: None };
+    let (process, static_key) = transport.draw_identity().expect("random bytes");
+    let me = MemberInfo { static_key, ..MemberInfo::new(process, transport.advertised()) };
     let letters = Arc::new(Letters::default());
     transport.start(letters.clone(), me.clone());
     TestPeer { transport, letters, me }
@@ -161,8 +162,10 @@ impl Attacker {
     }
 }
 
-fn attacker_info(process: ProcessId) -> MemberInfo {
-    MemberInfo { process, addr: ([127, 0, 0, 1], 9).into(), host: None, vote_key: None }
+/// A process with this key, which claims this id.
+fn attacker_info(identity: &StaticKey, process: ProcessId) -> MemberInfo {
+    let static_key = Some(identity.public());
+    MemberInfo { static_key, ..MemberInfo::new(process, ([127, 0, 0, 1], 9).into()) }
 }
 
 fn sealed(sealer: &mut Sealer, packet: Packet) -> Vec<u8> {
@@ -176,12 +179,59 @@ fn sealed(sealer: &mut Sealer, packet: Packet) -> Vec<u8> {
 async fn a_borrowed_id_with_the_right_key_is_refused() {
     let (a, b) = (keyed("shop", &[1]).await, keyed("shop", &[1]).await);
     let mut attacker = Attacker::dial(b.me.addr).await;
-    attacker.shake(&StaticKey::new([5; 32]), attacker_info(a.me.process)).await;
+    let identity = StaticKey::new([5; 32]);
+    attacker.shake(&identity, attacker_info(&identity, a.me.process)).await;
     assert_eq!(attacker.read().await, None, "the connection is closed");
     assert_eq!(b.transport.counters().impostors, 1);
     let is_connected =
         |inputs: &[Input]| inputs.contains(&Input::Hint(Hint::Connected(a.me.process)));
     assert!(!is_connected(&b.letters.inputs.lock().unwrap()));
+}
+
+/// The relayed packets that have come.
+fn relayed(inputs: &[Input]) -> Vec<Packet> {
+    let packet = |input: &Input| match input {
+        Input::Received { packet, .. } if matches!(packet, Packet::Relay { .. }) => {
+            Some(packet.clone())
+        }
+        _ => None,
+    };
+    inputs.iter().filter_map(packet).collect()
+}
+
+#[tokio::test]
+async fn a_relay_passes_on_what_it_cannot_read_or_change() {
+    let (a, relay, b) =
+        (keyed("shop", &[1]).await, keyed("shop", &[1]).await, keyed("shop", &[1]).await);
+    let members = [&a, &relay, &b].map(|peer| peer.me.clone()).to_vec();
+    let view = View::first(Slot(9), members, Timing::fast(), 7);
+    [&a, &relay, &b].iter().for_each(|peer| peer.transport.installed(&view));
+    let plain = |from: &TestPeer, seq: u64| {
+        let (from, packet) = (Box::new(from.me.clone()), Box::new(numbered(seq)));
+        Packet::Relay { from, to: b.me.process, troubled: false, heard: None, packet }
+    };
+    a.send(&relay, plain(&a, 7));
+    let sealed = relay.letters.until(|inputs| relayed(inputs).pop()).await;
+    let Packet::Relay { packet, .. } = &sealed else { panic!("{sealed:?}") };
+    assert!(matches!(**packet, Packet::Sealed { is_notice: false, .. }), "{sealed:?}");
+
+    // Changed, or made by the relay in the name of the other: refused, and the connection lives.
+    let mut changed = sealed.clone();
+    if let Packet::Relay { troubled, .. } = &mut changed {
+        *troubled = true;
+    }
+    relay.send(&b, changed);
+    relay.send(&b, plain(&a, 8));
+    relay.send(&b, sealed.clone());
+    relay.send(&b, sealed);
+    relay.send(&b, numbered(9));
+    b.letters.until(|inputs| numbers(inputs, relay.me.process).pop()).await;
+    assert_eq!(relayed(&b.letters.inputs.lock().unwrap()), [plain(&a, 7)]);
+    let counters = b.transport.counters();
+    assert_eq!((counters.forged, counters.repeated), (2, 1));
+    // One of its own is heard.
+    relay.send(&b, plain(&relay, 10));
+    b.letters.until(|inputs| (relayed(inputs).len() == 2).then_some(())).await;
 }
 
 #[tokio::test]
@@ -194,7 +244,7 @@ async fn an_observer_and_an_operator_are_told_the_status_and_refused_as_members(
         assert_eq!(status.expect("it answers").me.process, ProcessId(7));
         let identity = StaticKey::new([5; 32]);
         let mut attacker = Attacker::dial(b.me.addr).await;
-        let purpose = Purpose::Member(attacker_info(identity.process()));
+        let purpose = Purpose::Member(attacker_info(&identity, identity.process()));
         attacker.shake_under(&derived, &identity, purpose).await;
         assert_eq!(attacker.read().await, Some(Frame::Refused(HandshakeRefusal::Role(role))));
         assert_eq!(attacker.read().await, None, "the connection is closed");
@@ -258,8 +308,8 @@ async fn the_warnings_about_impostors_are_rate_limited() {
     let b = keyed("shop", &[1]).await;
     for seed in 1..30 {
         let mut attacker = Attacker::dial(b.me.addr).await;
-        let claimed = attacker_info(ProcessId(9));
-        attacker.shake(&StaticKey::new([seed; 32]), claimed).await;
+        let identity = StaticKey::new([seed; 32]);
+        attacker.shake(&identity, attacker_info(&identity, ProcessId(9))).await;
         assert_eq!(attacker.read().await, None, "the connection is closed");
     }
     assert_eq!(b.transport.counters().impostors, 29);
@@ -288,7 +338,7 @@ async fn a_recorded_session_replayed_whole_cut_flipped_doubled_or_shuffled_adopt
     let identity = StaticKey::new([5; 32]);
     let mut attacker = Attacker::dial(b.me.addr).await;
     let (mut session, mut packets) =
-        attacker.shake(&identity, attacker_info(identity.process())).await;
+        attacker.shake(&identity, attacker_info(&identity, identity.process())).await;
     let records = sealed(&mut session.sealer, numbered(1));
     attacker.stream.write_all(&records).await.unwrap();
     b.letters.until(|inputs| (!numbers(inputs, identity.process()).is_empty()).then_some(())).await;
@@ -331,7 +381,8 @@ async fn a_forged_record_ends_the_connection_and_nothing_of_it_is_heard() {
     let b = keyed("shop", &[1]).await;
     let identity = StaticKey::new([5; 32]);
     let mut attacker = Attacker::dial(b.me.addr).await;
-    let (mut session, _) = attacker.shake(&identity, attacker_info(identity.process())).await;
+    let (mut session, _) =
+        attacker.shake(&identity, attacker_info(&identity, identity.process())).await;
     let mut stream = sealed(&mut session.sealer, numbered(1));
     let mut forged = sealed(&mut session.sealer, numbered(2));
     let end = forged.len() - 1;
@@ -393,9 +444,9 @@ async fn a_connection_under_a_removed_key_is_closed_and_dialled_again() {
 async fn a_process_id_is_proven_by_a_fresh_key_in_each_incarnation() {
     let (a, b) = (keyed("shop", &[1]).await, keyed("shop", &[1]).await);
     a.meet(&b).await;
-    let process = Network::draw_process(&*a.transport).unwrap();
+    let (process, static_key) = a.transport.draw_identity().unwrap();
     assert_ne!(process, a.me.process);
-    let me = MemberInfo { process, ..a.me.clone() };
+    let me = MemberInfo { process, static_key, ..a.me.clone() };
     a.transport.reborn(me.clone());
     let again = TestPeer { me, ..a };
     again.meet(&b).await;

@@ -1,0 +1,196 @@
+//! Sealed relays: packets that other members pass on, and only their destination reads.
+//!
+//! Two members that do not reach each other have perhaps never shaken hands. So their key is made
+//! of their static keys, which stand in the view. The process ids prove the static keys.
+//!
+//! ```text
+//! key of A -> B   HKDF(X25519(A, B), "relay", id of A, id of B)
+//! sealed packet   number 8 | sealed bytes | tag 16
+//! ```
+//!
+//! The tag covers the head of the relay too: origin, destination, and what the origin says of its
+//! paths. A static key lives as long as its process, so a number is used once under a key.
+
+use super::handshake::{StaticKey, process_of};
+use super::{ReplayWindow, aead, derive, nonce};
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey};
+use crate::wire::packet::{read_flat, relay_head, write_flat};
+use ring::aead::{Aad, LessSafeKey};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Bytes of the number in front.
+const NUMBER: usize = 8;
+/// Origins with a window of numbers: many times the largest cluster. All of them hold the key.
+const MAX_ORIGINS: usize = 4096;
+
+/// The reason to drop a relayed packet. The window has not moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The packet is not sealed.
+    #[error("a relayed packet in the name of {0} that is not sealed")]
+    Unsealed(ProcessId),
+    /// The static key in the relay does not prove the id of its origin.
+    #[error("a relayed packet in the name of {0}, with the key of another process")]
+    Impostor(ProcessId),
+    /// The tag is wrong, or the opened bytes are no packet.
+    #[error("a relayed packet of {0} that was changed, or made by another process")]
+    Forged(ProcessId),
+    /// A packet of its number was opened before, or the number is too old.
+    #[error("a repeated relayed packet of {0}")]
+    Repeated(ProcessId),
+}
+
+/// A process whose packets were opened.
+struct KnownOrigin {
+    public: StaticPublicKey,
+    key: LessSafeKey,
+    window: ReplayWindow,
+    /// The count of opened packets at its latest one.
+    opened: u64,
+}
+
+/// One process's sealed relays: the numbers of its own, and the windows of other origins.
+pub struct SealedRelays {
+    identity: Arc<StaticKey>,
+    /// The static keys of the members of the view.
+    members: BTreeMap<ProcessId, StaticPublicKey>,
+    /// By destination, with the number of the next packet. None is ever forgotten, or its numbers
+    /// would begin again.
+    destinations: BTreeMap<ProcessId, (LessSafeKey, u64)>,
+    origins: BTreeMap<ProcessId, KnownOrigin>,
+    opened: u64,
+}
+
+impl SealedRelays {
+    /// The relays of the process with this key, which has sealed nothing yet. No other value may
+    /// seal for the same process.
+    pub fn new(identity: Arc<StaticKey>) -> Self {
+        SealedRelays {
+            identity,
+            members: BTreeMap::new(),
+            destinations: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            opened: 0,
+        }
+    }
+
+    /// Learns the static keys of the members.
+    pub fn set_members<'a>(&mut self, members: impl Iterator<Item = &'a MemberInfo>) {
+        self.members = members.filter_map(|info| Some((info.process, info.static_key?))).collect();
+    }
+
+    /// Seals the packet in a relay of this process; returns any other packet as it is. `None`: the
+    /// view has no static key that proves the id of the destination, and the packet is dropped.
+    pub fn seal(&mut self, relay: Packet) -> Option<Packet> {
+        let Packet::Relay { from, to, troubled, heard, packet } = relay else { return Some(relay) };
+        if from.process != self.identity.process() || matches!(*packet, Packet::Sealed { .. }) {
+            return Some(Packet::Relay { from, to, troubled, heard, packet });
+        }
+        if !self.destinations.contains_key(&to) {
+            let public = self.members.get(&to).filter(|public| process_of(&public.0) == to)?;
+            let key = self.key(public, (from.process, to))?;
+            self.destinations.insert(to, (key, 0));
+        }
+        let is_notice = matches!(*packet, Packet::Notice(_));
+        let head = relay_head(&from, (to, troubled, heard), is_notice)?;
+        let (key, next) = self.destinations.get_mut(&to)?;
+        let number = *next;
+        *next = number.checked_add(1)?;
+        let mut bytes = number.to_be_bytes().to_vec();
+        write_flat(&packet, &mut bytes)?.ok()?;
+        let (_, open) = bytes.split_at_mut(NUMBER);
+        let tag = key.seal_in_place_separate_tag(nonce(number), Aad::from(&head), open).ok()?;
+        bytes.extend_from_slice(tag.as_ref());
+        let packet = Box::new(Packet::Sealed { is_notice, bytes });
+        Some(Packet::Relay { from, to, troubled, heard, packet })
+    }
+
+    /// Opens the packet in a relay for this process; returns any other packet as it is. Of a linked
+    /// packet only the head is read if the relay `is_strange`, as from a connection of its own.
+    ///
+    /// # Errors
+    /// [`RelayError`]: the packet is to be dropped. Nothing has changed.
+    pub fn open(&mut self, relay: Packet, is_strange: bool) -> Result<Packet, RelayError> {
+        let Packet::Relay { from, to, troubled, heard, packet } = relay else { return Ok(relay) };
+        if to != self.identity.process() {
+            return Ok(Packet::Relay { from, to, troubled, heard, packet });
+        }
+        let origin = from.process;
+        let Packet::Sealed { is_notice, bytes } = *packet else {
+            return match planted!(TakeUnsealedRelays) {
+                true => Ok(Packet::Relay { from, to, troubled, heard, packet }),
+                false => Err(RelayError::Unsealed(origin)),
+            };
+        };
+        let forged = RelayError::Forged(origin);
+        let (number, sealed) = bytes.split_first_chunk::<NUMBER>().ok_or(forged)?;
+        let number = u64::from_be_bytes(*number);
+        let public = from.static_key.ok_or(RelayError::Impostor(origin))?;
+        let known = self.origins.get(&origin).filter(|known| known.public == public);
+        let is_fresh = known.is_none_or(|known| known.window.is_fresh(number));
+        if !is_fresh && !planted!(TakeRepeatedRelays) {
+            return Err(RelayError::Repeated(origin));
+        }
+        let new = if known.is_some() {
+            None
+        } else if process_of(&public.0) == origin || planted!(BelieveAnyOrigin) {
+            Some(self.key(&public, (origin, to)).ok_or(RelayError::Impostor(origin))?)
+        } else {
+            return Err(RelayError::Impostor(origin));
+        };
+        let key = new.as_ref().or(known.map(|known| &known.key)).ok_or(forged)?;
+        let head = relay_head(&from, (to, troubled, heard), is_notice).ok_or(forged)?;
+        let mut sealed = sealed.to_vec();
+        let opened = key.open_in_place(nonce(number), Aad::from(&head), &mut sealed);
+        let packet = read_flat(opened.map_err(|_| forged)?, is_strange).ok_or(forged)?;
+        self.note(origin, public, number, new);
+        Ok(Packet::Relay { from, to, troubled, heard, packet: Box::new(packet) })
+    }
+
+    fn note(
+        &mut self,
+        process: ProcessId,
+        public: StaticPublicKey,
+        number: u64,
+        new: Option<LessSafeKey>,
+    ) {
+        self.opened += 1;
+        let opened = self.opened;
+        if let Some(key) = new {
+            if self.origins.len() >= MAX_ORIGINS {
+                let oldest = self.origins.iter().min_by_key(|(_, origin)| origin.opened);
+                let oldest = oldest.map(|(process, _)| *process);
+                oldest.and_then(|process| self.origins.remove(&process));
+            }
+            let window = ReplayWindow::default();
+            self.origins.insert(process, KnownOrigin { public, key, window, opened });
+        }
+        if let Some(origin) = self.origins.get_mut(&process) {
+            origin.window.note(number);
+            origin.opened = opened;
+        }
+    }
+
+    /// The key of the packets between two processes, one of which is this one. `None`: the public
+    /// key is one of the few that make the same secret with every key.
+    fn key(
+        &self,
+        public: &StaticPublicKey,
+        (from, to): (ProcessId, ProcessId),
+    ) -> Option<LessSafeKey> {
+        let shared = self.identity.agree(&public.0)?;
+        let purpose: [&[u8]; 3] = [b"relay", &from.0.to_be_bytes(), &to.0.to_be_bytes()];
+        Some(aead(&derive(&shared, &purpose)))
+    }
+}
+
+impl fmt::Debug for SealedRelays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedRelays")
+            .field("process", &self.identity.process())
+            .field("opened", &self.opened)
+            .finish_non_exhaustive()
+    }
+}
