@@ -41,10 +41,14 @@ fn the_same_seed_is_the_same_run() {
 
 /// Seeds that broke an invariant which judged wrongly. In 249729672 a position was told, lost with
 /// its grantor and told anew. In 99940310 waits for permits filled the queue of the member that had
-/// to raise their number.
+/// to raise their number; in 1000017304 open objects did.
 #[test]
 fn seeds_that_were_judged_wrongly_hold() {
-    for (seed, faults) in [(249_729_672, &[3, 6, 10, 11, 12][..]), (99_940_310, &[])] {
+    for (seed, faults) in [
+        (249_729_672, &[3, 6, 10, 11, 12][..]),
+        (99_940_310, &[]),
+        (1_000_017_304, &[0, 1, 6, 7, 8]),
+    ] {
         let run = run_seed(&ChaosPlan::draw(seed, (3, 7)).only(faults), |world| world);
         assert_eq!(run.world.broken(), None, "seed {seed}");
     }

@@ -65,8 +65,8 @@ struct Pool {
 
 impl Pool {
     /// Opens it and raises the number. Where bounds are drawn tiny, the member may have no room for
-    /// the request: it asks again. If waits for permits take all the room, no answer makes any:
-    /// its client withdraws one of them.
+    /// the request: it asks again. If open objects and waits for permits take all the room, no
+    /// answer makes any: a client makes room.
     fn raise(&mut self, world: &mut World) {
         for asked in [&mut self.opened, &mut self.raised] {
             if asked.is_some_and(|ask| world.outcome(ask) == Some(&Outcome::Busy)) {
@@ -96,14 +96,44 @@ impl Pool {
     }
 }
 
-/// Withdraws the latest request of a member, once all that are open there want permits.
+/// Ends a request of a member that has as many as it may have. The member closes an object that it
+/// can spare. Without one it withdraws its latest request, once all without an answer want permits.
 fn make_room(world: &mut World, site: usize) {
-    let wants_permits = |ask: &Ask| matches!(world.call(*ask).mode, HoldMode::Permits(_));
+    let most = world.common.limits.requests as usize;
+    if world.sizes(site).is_none_or(|sizes| sizes.requests < most) {
+        return;
+    }
+    if let Some(spare) = find_spare(world, site) {
+        world.release(spare);
+        return;
+    }
     let open: Vec<Ask> =
         world.history().open().filter(|ask| world.call(*ask).member == site).collect();
-    if let Some(latest) = open.last().filter(|_| open.iter().all(wants_permits)) {
+    if let Some(latest) = open.last().filter(|_| open.iter().all(|ask| wants_permits(world, *ask)))
+    {
         world.cancel(*latest);
     }
+}
+
+/// A call that has an object open which a later call of the member has open too, or else an object
+/// whose permits no request waits for. The end of a member's last opening answers its waits for
+/// permits of that object, so it would hide that they are lost.
+fn find_spare(world: &World, site: usize) -> Option<Ask> {
+    let object = |ask: Ask| world.call(ask).object.as_ref();
+    let opened: Vec<Ask> =
+        world.history().opened().filter(|ask| world.call(*ask).member == site).collect();
+    let is_open_twice =
+        |ask: Ask| opened.iter().any(|later| *later > ask && object(*later) == object(ask));
+    let is_wanted = |ask: Ask| {
+        let mut waits = world.history().open().filter(|wait| wants_permits(world, *wait));
+        waits.any(|wait| object(ask).is_some_and(|key| world.call(wait).keys.contains(key)))
+    };
+    let twice = opened.iter().find(|ask| is_open_twice(**ask));
+    twice.or_else(|| opened.iter().find(|ask| !is_wanted(**ask))).copied()
+}
+
+fn wants_permits(world: &World, ask: Ask) -> bool {
+    matches!(world.call(ask).mode, HoldMode::Permits(_))
 }
 
 fn pools(world: &World) -> Vec<Pool> {
