@@ -129,14 +129,17 @@ fn pure_layers_name_no_socket_clock_or_thread() {
     }
 }
 
-/// A planted break is a word or a statement of `planted!`. Longer code stands in `planted.rs`,
-/// beside the code that it breaks.
+/// A planted break is a word or a statement of `planted!`, in one line. Longer code stands in
+/// `planted.rs`, beside the code that it breaks.
 #[test]
 fn shipped_files_have_no_function_of_a_planted_break() {
     for (_, file, text) in layer_files() {
         if !file.ends_with("mutant.rs") && !file.iter().any(|part| part == "tests") {
             assert_eq!(sabotage(&text), Vec::<&str>::new(), "{}", file.display());
             assert_eq!(long_thread_breaks(&text), Vec::<&str>::new(), "{}", file.display());
+            if !file.ends_with("planted.rs") {
+                assert_eq!(long_breaks(&text), Vec::<&str>::new(), "{}", file.display());
+            }
         }
     }
 }
@@ -154,6 +157,12 @@ fn a_function_of_a_planted_break_is_found() {
     let thread = "if !is_planted(ThreadMutant::Lose) {";
     assert_eq!(long_thread_breaks(&format!("{thread}\n    a();\n    b();\n}}")), [thread]);
     assert_eq!(long_thread_breaks(&format!("{thread}\n    a();\n}}")), Vec::<&str>::new());
+    for long in ["planted!(a, Lose => {", "if planted!(Lose) {\n    a();\n}"] {
+        assert_eq!(long_breaks(long).len(), 1, "{long}");
+    }
+    for short in ["planted!(a, Lose => b());", "if !planted!(Lose) {\n    a();\n}"] {
+        assert_eq!(long_breaks(short), Vec::<&str>::new());
+    }
     for plain in ["mod planted;", "pub mod mutant;", "mutant: Option<Mutant>,"] {
         assert_eq!(sabotage(&format!("#[cfg(elderlock_mutants)]\n{plain}")), Vec::<&str>::new());
     }
@@ -183,6 +192,22 @@ fn sabotage(text: &str) -> Vec<&str> {
         line.contains("cfg!(elderlock_mutants") || line.contains("cfg!(all(elderlock_mutants")
     });
     below.chain(inside).collect()
+}
+
+/// The planted breaks of more than one line: those whose macro does not end on its line, and blocks
+/// that only a planted break runs.
+fn long_breaks(text: &str) -> Vec<&str> {
+    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let is_open = |line: &str| {
+        let rest = line.split_once("planted!(").map_or("", |(_, rest)| rest);
+        rest.matches('(').count() + 1 > rest.matches(')').count() && !rest.is_empty()
+    };
+    let is_block = |line: &str| {
+        line.starts_with("if planted!(") && line.ends_with(") {") && !line.contains("||")
+    };
+    let is_code = |line: &&str| !line.starts_with("//") && !line.contains('$');
+    let lines = shipped.lines().map(str::trim).filter(is_code);
+    lines.filter(|line| is_open(line) || is_block(line)).collect()
 }
 
 /// The blocks of more than one statement that a planted break of the threads runs or skips. A break

@@ -16,6 +16,8 @@ mod lease;
 mod leasing;
 mod lost_founding;
 mod notices;
+#[cfg(elderlock_mutants)]
+mod planted;
 pub(super) mod view;
 pub(super) mod vote_successor;
 mod voting;
@@ -170,11 +172,7 @@ impl Cluster {
             // A known cluster may live on: the process joins it or continues it.
             config.found_alone = false;
         }
-        planted!(=> let successor = successor.map(|successor| {
-            let votes_at_once = planted!(config.mutant, VoteSuccessorVotesAtOnce);
-            let free_at = if votes_at_once { now } else { successor.free_at };
-            VoteSuccessor { free_at, ..successor }
-        }));
+        planted!(=> let successor = planted::successor(successor, &config, now));
         let mut seeking = Discovery::new(&config, now);
         seeking.set_voters(successor.iter().flat_map(VoteSuccessor::addrs).collect());
         let acceptor = match (&successor, &config.stored) {
@@ -491,13 +489,9 @@ impl Cluster {
     /// grant. [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first
     /// renewal.
     pub(super) fn lease_end(&self) -> Time {
+        planted!(=> if self.plant_lease() { return Time::MAX });
         match (&self.phase, &self.view) {
             (MemberPhase::Member, Some(_)) if self.is_alone() => Time::MAX,
-            (MemberPhase::Member, Some(_))
-                if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) =>
-            {
-                Time::MAX
-            }
             (MemberPhase::Member, Some(_)) => self.lease.until,
             _ => Time::ZERO,
         }

@@ -303,20 +303,9 @@ impl LinkSet {
                 let others = |info: &&MemberInfo| info.process != me.process && info.process != to;
                 let relays: Vec<ProcessId> =
                     view.council().filter(others).map(|info| info.process).collect();
-                let chosen = if planted!(self.mutant, DetoursInTurn) {
-                    let next =
-                        relays.get(detour.next_relay as usize % relays.len().max(1)).copied();
-                    detour.next_relay = detour.next_relay.wrapping_add(1);
-                    next.into_iter().collect()
-                } else {
-                    detour.choose(
-                        now,
-                        &packet,
-                        &relays,
-                        self.limits.detour_notices as usize,
-                        &view.timing,
-                    )
-                };
+                planted!(=> let mut detour = planted::Turns(detour, self.mutant));
+                let most = self.limits.detour_notices as usize;
+                let chosen = detour.choose(now, &packet, &relays, most, &view.timing);
                 let troubled = now < detour.seen_until;
                 let heard = detour
                     .heard
@@ -511,11 +500,7 @@ impl LinkSet {
         link.resent_at = Some(now);
         // The last messages had no answer: a few are enough to notice when that changes.
         let window = if link.tries > 1 { FEW } else { MANY };
-        let window = if planted!(self.mutant, RepeatAllAtOnce) {
-            self.limits.burst as usize
-        } else {
-            window
-        };
+        planted!(=> let window = planted::window(window, self.mutant, &self.limits));
         link.repeats = Some(Retransmission {
             next: link.first_kept(),
             last: link.sent,

@@ -419,9 +419,7 @@ impl AtomicCounter {
     }
 
     async fn write(&self, version: Token, value: Vec<u8>) -> Result<Token, SetError> {
-        if planted!(CounterWithoutLook) {
-            return self.value.set(value).await;
-        }
+        planted!(CounterWithoutLook => return self.value.set(value).await);
         self.value.compare_and_set(version, value).await
     }
 }

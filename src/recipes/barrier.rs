@@ -147,9 +147,7 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.waitOnBarrier`.
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        if planted!(GateAlwaysOpen) {
-            return Ok(());
-        }
+        planted!(GateAlwaysOpen => return Ok(()));
         let count = self.count.opened_anew().await?;
         let began = count.get()?.count;
         count.until(|count| !is_set(count) || count != began && !planted!(GateForgets)).await?;

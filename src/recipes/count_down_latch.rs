@@ -1,5 +1,8 @@
 //! `CountDownLatch`: keeps all its waiters waiting until its count has been counted down to zero.
 
+#[cfg(all(elderlock_mutants, feature = "simulated"))]
+mod planted;
+
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, ObjectKind, SharedCount};
 use crate::protocol::NumberEdit;
@@ -79,10 +82,7 @@ impl CountDownLatch {
     ///
     /// Java: `CountDownLatch.countDown`.
     pub async fn count_down(&self) -> Result<u32, CountError> {
-        if planted!(CountDownBlindly) {
-            let left = self.count()?.saturating_sub(1);
-            return self.count.set(left as i32).await.map(|_| left);
-        }
+        planted!(CountDownBlindly => return self.count_down_blindly().await);
         match self.count.step(NumberEdit::CountDown).await {
             Ok(seen) | Err(CountError::Changed(seen)) => Ok(seen.count as u32),
             Err(error) => Err(error),

@@ -283,9 +283,7 @@ impl DoubleBarrierGuard {
     pub async fn leave(self) -> Result<(), BarrierError> {
         let DoubleBarrierGuard { share, phase, round } = self;
         share.fence().map_err(CountError::from)?;
-        if planted!(LeaveAlone) {
-            return Ok(());
-        }
+        planted!(LeaveAlone => return Ok(()));
         // The lock is free when all are out, dead ones too. The first that gets it tells the
         // others: they do not wait for it in turn, behind the members of the next round.
         let lock = phase.service().lock(phase.name()).start();

@@ -219,9 +219,7 @@ impl LatchTask {
             if state.phase == LatchPhase::Started {
                 state.tenure = tenure.take();
                 state.tell(LatchEvent::IsLeader(term.clone()));
-                if planted!(TellTwice) {
-                    state.tell(LatchEvent::IsLeader(term.clone()));
-                }
+                planted!(TellTwice => state.tell(LatchEvent::IsLeader(term.clone())));
             }
         });
         // Not taken: closed meanwhile.

@@ -110,9 +110,7 @@ impl LeaderSelector {
                 *current = Some(term.clone());
             }
         }
-        if planted!(WorkOn) {
-            return Ok(work(term.clone()).await);
-        }
+        planted!(WorkOn => return Ok(work(term.clone()).await));
         // However this ends, the work is dropped before the tenure, which stands above it.
         Ok(term.protect(work(term.clone())).await?)
     }

@@ -180,9 +180,7 @@ impl LockValue {
         // stale. This member's copy may be older than the recovery that gave it the lock.
         let known = self.value.get()?;
         let anew = self.service.open(self.value.name(), &known.value).await?;
-        if planted!(ReadInSilence) {
-            return Ok(decode(&anew.get()?)?.0);
-        }
+        planted!(ReadInSilence => return Ok(decode(&anew.get()?)?.0));
         self.put(&anew, fence, None).await
     }
 

@@ -187,9 +187,7 @@ async fn take_all(
                         granted = &mut asking => break match granted {
                             Ok(granted) => Ok(granted),
                             Err(error) => {
-                                if planted!(MultiKeepsFirst) {
-                                    std::mem::forget(all);
-                                }
+                                planted!(MultiKeepsFirst => std::mem::forget(all));
                                 return Err(of(error));
                             }
                         },

@@ -107,9 +107,7 @@ impl PartitionGuard {
     /// # Ok(()) }
     /// ```
     pub fn fence(&self) -> Result<Token, TermEnd> {
-        if planted!(OwnOn) {
-            return Ok(self.token());
-        }
+        planted!(OwnOn => return Ok(self.token()));
         self.hold.term.fence()
     }
 

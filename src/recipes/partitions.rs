@@ -623,9 +623,7 @@ impl ClaimTask {
 
     /// Tells the holders of the youngest ones to release them, until no more than `quota` stay.
     fn request(&self, mut owned: Vec<Arc<PartitionHold>>, quota: usize) {
-        if planted!(KeepSurplus) {
-            return;
-        }
+        planted!(KeepSurplus => return);
         let asked = owned.iter().filter(|hold| hold.requested().is_some()).count();
         let more = (owned.len() - quota).saturating_sub(asked);
         owned.retain(|hold| hold.requested().is_none());

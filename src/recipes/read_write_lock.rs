@@ -122,9 +122,7 @@ impl ReadWriteLock {
     ///
     /// Curator: `InterProcessReadWriteLock.writeLock().acquire`.
     pub fn write(&self) -> LockBuilder<WriteGuard> {
-        if planted!(ReadForWrite) {
-            return self.service.share(&self.name).granting();
-        }
+        planted!(ReadForWrite => return self.service.share(&self.name).granting());
         self.service.lock(&self.name).granting()
     }
 

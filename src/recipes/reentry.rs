@@ -20,9 +20,7 @@ pub(super) async fn enter(
         let name = name.as_bytes();
         terms.put(if reads { service.share(name) } else { service.lock(name) })
     };
-    if planted!(AskAgain) {
-        return Ok(asked().await?);
-    }
+    planted!(AskAgain => return Ok(asked().await?));
     let hold = match entry.enter(reads)? {
         Some(hold) => hold,
         None => tokio::select! {

@@ -185,9 +185,7 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn try_set(&self, version: Token, count: i32) -> Result<Token, CountError> {
-        if planted!(SetWithoutLook) {
-            return self.set(count).await;
-        }
+        planted!(SetWithoutLook => return self.set(count).await);
         self.value
             .compare_and_set(version, self.kind.write(count))
             .await

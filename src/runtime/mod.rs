@@ -1,9 +1,15 @@
 //! The runtime drives the core: it waits on sockets, clock and tasks, steps the core and carries
 //! out its instructions.
 
-/// Whether this break is planted. In a build for use none ever is, and the code is as if
-/// this were not there.
+/// A planted break: whether it is planted, or after `=>` a statement that is run if it is. In a
+/// build for use none ever is, and the code is as if this were not there.
 macro_rules! planted {
+    ($name:ident => $($statement:tt)+) => {
+        #[cfg(all(elderlock_mutants, feature = "simulated"))]
+        if planted!($name) {
+            $($statement)+;
+        }
+    };
     ($name:ident) => {{
         #[cfg(all(elderlock_mutants, feature = "simulated"))]
         let planted =

@@ -171,7 +171,14 @@ pub fn plant(mutant: Option<RuntimeMutant>) {
     PLANTED.set(mutant);
 }
 
-/// Whether it is the one that is planted.
+/// Whether a hold is lost with its member's lease, and not by itself.
+#[cfg(elderlock_mutants)]
+pub(crate) fn is_of_member(reason: crate::protocol::LostReason) -> bool {
+    use crate::protocol::LostReason;
+    matches!(reason, LostReason::Suspended | LostReason::Expelled | LostReason::Left)
+}
+
+/// Whether this break is planted.
 #[cfg(elderlock_mutants)]
 pub(crate) fn is_planted(mutant: RuntimeMutant) -> bool {
     PLANTED.get() == Some(mutant)

@@ -264,9 +264,7 @@ pub(super) async fn confirmed(
     service: Arc<ServiceHandle>,
     over: RequestId,
 ) -> Result<(), ReleaseError> {
-    if planted!(ConfirmUnheard) {
-        return Ok(());
-    }
+    planted!(ConfirmUnheard => return Ok(()));
     let name = service.name.clone();
     let confirm = |request| Command::Confirm { request, service: name, over };
     match CommandFuture::new(service, confirm).await {

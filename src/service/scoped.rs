@@ -31,10 +31,7 @@ impl LockBuilder<Guard> {
     pub async fn with<T>(self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, WithError> {
         let guard = self.await?;
         let output = guard.protect(work(&guard)).await?;
-        if planted!(ScopeKeepsLock) {
-            std::mem::forget(guard);
-            return Ok(output);
-        }
+        planted!(ScopeKeepsLock => std::mem::forget(guard); return Ok(output));
         if let Err(ReleaseError::Lost(reason)) = guard.release().await {
             return Err(Lost::new(reason).into());
         }

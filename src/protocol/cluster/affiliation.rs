@@ -578,13 +578,7 @@ impl Cluster {
         if self.is_misnamed_in(&view) {
             return self.end(now, Event::Abandoned, step);
         }
-        if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
-            return;
-        }
-        if !view.contains(me) && planted!(self.config.mutant, VoteThoughExpelled) {
-            self.votes.acceptor = Acceptor::default();
-            return;
-        }
+        planted!(=> if self.plant_expulsion(&view) { return });
         if let Err(wrong) = self.clock.check(now, view.first_slot)
             && view.contains(me)
         {
@@ -631,9 +625,7 @@ impl Cluster {
             same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
         self.lease.on_view(now, &view.timing, same_elder);
         self.is_settled = false;
-        planted!(self.config.mutant, ViewRenewsLease => {
-            self.lease.until = self.lease.until.max(now + view.timing.member_lease);
-        });
+        planted!(self.config.mutant, ViewRenewsLease => self.plant_renewal(now, &view));
         planted!(self.config.mutant, ForgetPromiseOverView => self.lease.promised_until = now);
         self.adapt_liveness(now, &view);
         step.out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));

@@ -57,11 +57,7 @@ impl Cluster {
         if !self.trusts_refused() {
             return self.on_unreached(now, process, step);
         }
-        if planted!(self.config.mutant, SuspectAlone)
-            && self.view.as_ref().is_some_and(|view| view.contains(process))
-        {
-            return self.on_dead(now, process, step);
-        }
+        planted!(=> if self.plant_suspicion(process) { return self.on_dead(now, process, step) });
         if let Some(suspicion) = self.suspect(now, process) {
             let was_refused = std::mem::replace(&mut suspicion.refused, true);
             suspicion.unreached = true;

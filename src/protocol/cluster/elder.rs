@@ -356,13 +356,8 @@ impl Elder {
         );
         change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
         if now >= self.patient_until && self.has_authority(now, &view.timing) {
-            let is_over = |at: Time| {
-                at <= if planted!(self.mutant, RemoveEarly) {
-                    now + view.timing.member_lease
-                } else {
-                    now
-                }
-            };
+            let is_over = |at: Time| at <= now;
+            planted!(=> let is_over = |at: Time| self.plant_removal(at, now, view) || is_over(at));
             let over = self
                 .lease_ends
                 .iter()

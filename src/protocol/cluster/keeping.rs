@@ -17,9 +17,8 @@ impl Cluster {
 
     /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
     pub(super) fn store(&mut self, step: &mut Step) -> Option<u64> {
-        let forgets =
-            planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some();
-        let vote = self.stored_vote().filter(|_| self.config.is_durable() && !forgets)?;
+        planted!(=> if self.plant_loss() { return None });
+        let vote = self.stored_vote().filter(|_| self.config.is_durable())?;
         Some(self.votes.durability.put(vote, step.out))
     }
 
@@ -34,13 +33,8 @@ impl Cluster {
 
     /// Sends or does something as soon as the vote, as it is now, is on disk.
     pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
-        let counts_itself =
-            matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
-                && planted!(self.config.mutant, CountUnstored);
-        match self
-            .store(step)
-            .filter(|number| !self.votes.durability.has(*number) && !counts_itself)
-        {
+        planted!(=> let Some(telling) = self.plant_telling(now, telling, step) else { return });
+        match self.store(step).filter(|number| !self.votes.durability.has(*number)) {
             Some(number) => self.votes.durability.wait(number, telling),
             None => self.tell_kept(now, telling, step),
         }
@@ -102,7 +96,7 @@ impl Cluster {
         }
     }
 
-    fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
+    pub(super) fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
         match telling {
             AfterStore::Answer { addr, to, notice } => {
                 self.send_ballot(now, addr, to, *notice, step)

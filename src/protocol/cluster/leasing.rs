@@ -155,9 +155,7 @@ impl Cluster {
             }
             let first = self.lease.until == Time::ZERO;
             self.lease.on_pulse(now, pulse, renews, free, &view.timing);
-            if renews > 0 && planted!(self.config.mutant, LeaseFromReceipt) {
-                self.lease.until = now + view.timing.member_lease;
-            }
+            planted!(=> self.plant_pulse(now, renews, &view));
             // The first pulse of an elder cannot renew a beat that it has not confirmed yet: do not
             // wait a whole beat.
             if again

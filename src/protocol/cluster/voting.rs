@@ -242,12 +242,7 @@ impl Cluster {
                 self.votes.yield_until = self.votes.yield_until.max(until);
             }
             let answer = self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
-            let answer = match answer {
-                Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
-                    Notice::Promise { instance, ballot, accepted: None }
-                }
-                answer => answer,
-            };
+            planted!(=> let answer = planted::promise(answer, &self.config));
             self.answer_when_kept(now, speaker, answer, step);
         } else if let Some(promised) = self.votes.acceptor.promised
             && self.is_open(instance)
@@ -274,13 +269,10 @@ impl Cluster {
             self.stand_down(now, ballot);
         }
         planted!(self.config.mutant, BreakPromise => self.votes.acceptor.promised = None);
-        planted!(=> let promised = self.votes.acceptor.promised);
+        planted!(=> if self.plant_vote(now, speaker, (instance, ballot), change, step) { return });
         let Some(view) = self.ballot_view() else { return };
         let elder = view.elder().process;
         let answer = self.votes.acceptor.on_accept(elder, instance, ballot, change);
-        planted!(self.config.mutant, AcceptPromisesNothing => {
-            self.votes.acceptor.promised = promised;
-        });
         self.answer_when_kept(now, speaker, answer, step);
     }
 

@@ -1,7 +1,46 @@
 //! Planted breaks of links, see `mutant.rs`.
 
-use super::LinkSet;
+use super::{Detour, LinkSet};
 use crate::protocol::id::ProcessId;
+use crate::protocol::limits::LinkLimits;
+use crate::protocol::message::Packet;
+use crate::protocol::mutant::ProtocolMutant;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
+
+/// A detour that may use one relay after the other.
+pub(super) struct Turns<'a>(pub(super) &'a mut Detour, pub(super) Option<ProtocolMutant>);
+
+impl Turns<'_> {
+    pub(super) fn choose(
+        &mut self,
+        now: Time,
+        packet: &Packet,
+        relays: &[ProcessId],
+        most: usize,
+        timing: &Timing,
+    ) -> Vec<ProcessId> {
+        if !planted!(self.1, DetoursInTurn) {
+            return self.0.choose(now, packet, relays, most, timing);
+        }
+        let next = relays.get(self.0.next_relay as usize % relays.len().max(1)).copied();
+        self.0.next_relay = self.0.next_relay.wrapping_add(1);
+        next.into_iter().collect()
+    }
+}
+
+impl std::ops::Deref for Turns<'_> {
+    type Target = Detour;
+
+    fn deref(&self) -> &Detour {
+        self.0
+    }
+}
+
+/// The messages that are sent again at once.
+pub(super) fn window(window: usize, mutant: Option<ProtocolMutant>, limits: &LinkLimits) -> usize {
+    if planted!(mutant, RepeatAllAtOnce) { limits.burst as usize } else { window }
+}
 
 impl LinkSet {
     /// Messages under way are lost with their connection.

@@ -1216,11 +1216,7 @@ impl LockClient {
     fn end(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some((service, entry)) = self.take(request) else { return };
         self.shut(&service, &entry, cx);
-        if planted!(cx.mutant, KeepUnwantedGrant)
-            && !matches!(entry.state, ClientRequestState::Held { .. })
-        {
-            return;
-        }
+        planted!(=> if planted::is_kept(&entry, cx) { return });
         let Some(state) = self.states.get(&service) else { return };
         let grantor = state.grantor.map(|(process, _)| process);
         // A process that said it does not grant may have learned since that it does, and have us in

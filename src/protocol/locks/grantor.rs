@@ -432,14 +432,7 @@ impl Grantor {
             // it a share again.
             (Some(Want::Lock(_) | Want::Share(_)), ..) if cx.leased => match self.tokens.take(1) {
                 Some(token) => {
-                    let token = match self.table.entry_status(key) {
-                        Some(EntryStatus::Holds(before))
-                            if planted!(cx.mutant, UpgradeWithOldToken) =>
-                        {
-                            before
-                        }
-                        _ => token,
-                    };
+                    planted!(=> let token = self.plant_token(key, token, cx));
                     self.table.upgrade(key, token);
                     self.tell_upgraded((from, request), token, cx);
                     return self.request_tokens(0, cx);
@@ -521,9 +514,7 @@ impl Grantor {
     ) {
         for process in self.table.openers(name) {
             let answers = answers.filter(|((writer, _), _)| *writer == process);
-            if answers.is_none() && self.is_acting() && planted!(cx.mutant, TellWriterOnly) {
-                continue;
-            }
+            planted!(=> if answers.is_none() && self.plant_silence(cx) { continue });
             self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), cx);
         }
     }
@@ -742,9 +733,7 @@ impl Grantor {
         refusal: Refusal,
         cx: &mut StepContext,
     ) {
-        if refusal == Refusal::Deadlock && planted!(cx.mutant, DeadlockInSilence) {
-            return;
-        }
+        planted!(cx.mutant, DeadlockInSilence => if refusal == Refusal::Deadlock { return });
         let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
         cx.send(process, ClientMessage::Refuse { service, epoch, request, refusal });
     }

@@ -3,6 +3,12 @@
 use super::Locks;
 use super::grantor::Grantor;
 use crate::protocol::id::{ProcessId, ServiceName};
+use crate::protocol::step_context::StepContext;
+
+/// The member to which this one lost its service.
+pub(super) fn winner(by: ProcessId, cx: &StepContext) -> ProcessId {
+    cx.elder.filter(|_| planted!(cx.mutant, CallTheElderWinner)).unwrap_or(by)
+}
 
 impl Locks {
     /// All requests of a process are released.

@@ -4,6 +4,9 @@
 //!   view in which this elder began has answered or has left, and none had heard of the service.
 //! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
+#[cfg(elderlock_mutants)]
+mod planted;
+
 use super::dealer::Dealer;
 use crate::protocol::cluster::view::View;
 use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber};
@@ -282,14 +285,11 @@ impl Registry {
         let told: BTreeSet<ServiceName> =
             known.iter().map(|(service, ..)| service.clone()).collect();
         for (service, grantor, epoch) in known {
-            let entry = self.entries.entry(service.clone()).or_default();
-            entry.heard = entry.heard.max(Some(epoch));
             // Hearsay shows that the service is in use. Only the grantor's own member tells where
             // its grantor is.
-            if planted!(cx.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
-                self.entries.remove(&service);
-                continue;
-            }
+            planted!(=> if grantor != from && self.plant_hearsay(&service, cx) { continue });
+            let entry = self.entries.entry(service.clone()).or_default();
+            entry.heard = entry.heard.max(Some(epoch));
             // A grantor that was named after it and has gone since may have left its table to a
             // younger one.
             if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
@@ -648,10 +648,10 @@ impl Registry {
         epoch: Epoch,
         _turn: &StepContext,
     ) {
-        let is_any = planted!(_turn.mutant, BelieveAnyVacant);
+        planted!(_turn.mutant, BelieveAnyVacant => return self.plant_vacancy(service));
         if let Some(entry) = self.entries.get_mut(service)
-            && (entry.grantor == Some((from, epoch)) || is_any)
-            && (epoch.0 >= self.began || is_any)
+            && entry.grantor == Some((from, epoch))
+            && epoch.0 >= self.began
         {
             *entry = RegistryEntry { vacant: true, ..RegistryEntry::default() };
         }

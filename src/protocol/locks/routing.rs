@@ -256,9 +256,8 @@ impl Locks {
                 if grantor.on_request_table((from, epoch), cx) {
                     self.transfer(&service, (from, epoch), cx);
                 }
-                let by =
-                    cx.elder.filter(|_| planted!(cx.mutant, CallTheElderWinner)).unwrap_or(from);
-                self.client.on_superseded(&service, by, cx);
+                planted!(=> let from = planted::winner(from, cx));
+                self.client.on_superseded(&service, from, cx);
             }
         }
         self.send_on_early(&service, from, epoch, cx);

@@ -780,9 +780,7 @@ impl Table {
     fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         let Some(&(_, key)) = self.suspensions.first() else { return false };
         planted!(self.mutant, QueueDeadlock => return false);
-        if process == key.0 && planted!(self.mutant, QueueOwnersDeadlock) {
-            return false;
-        }
+        planted!(self.mutant, QueueOwnersDeadlock => if process == key.0 { return false });
         let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
         let awaited = if process != key.0 {
             self.holds_of(process, owner)

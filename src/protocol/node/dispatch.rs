@@ -24,8 +24,7 @@ impl Node {
             Packet::Linked { view: theirs, seq, ack, message } => {
                 if let Some(view) = cluster.known_sender(now, from, addr, theirs, &mut step) {
                     let standing = cluster.standing(now);
-                    planted!(standing.mutant, HearTwice =>
-                        step.repeat(now, (from, seq), &message, &standing));
+                    planted!(=> step.plant_repeat(now, (from, seq), &message, &standing));
                     let (first, more) = step.links.on_linked(
                         now,
                         standing.info,

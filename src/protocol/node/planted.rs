@@ -20,14 +20,14 @@ impl Node {
 
 impl Step<'_> {
     /// A message that was received before is handled once more.
-    pub(super) fn repeat(
+    pub(super) fn plant_repeat(
         &mut self,
         now: Time,
         (from, seq): (ProcessId, u64),
         message: &Message,
         standing: &Standing,
     ) {
-        if self.links.has_received(from, seq) {
+        if planted!(standing.mutant, HearTwice) && self.links.has_received(from, seq) {
             self.on_message(now, from, message.clone(), standing);
         }
     }

@@ -368,9 +368,7 @@ impl EngineState {
             }
             Output::RevocationRequested { request, by } => {
                 if let Some(hold) = self.holds.get(&request) {
-                    if planted!(WantTwice) {
-                        hold.want(by.clone());
-                    }
+                    planted!(WantTwice => hold.want(by.clone()));
                     if !planted!(WantInSilence) {
                         hold.want(by);
                     }
@@ -509,16 +507,8 @@ impl EngineState {
         names: (ServiceName, Want),
         after: &mut TurnEffects,
     ) {
-        let stays = match reason {
-            LostReason::Revoked => planted!(TakenAndKept),
-            LostReason::Suspended | LostReason::Expelled | LostReason::Left => {
-                planted!(GuardsOutliveMember)
-            }
-            _ => false,
-        };
-        if stays {
-            return;
-        }
+        planted!(TakenAndKept => if reason == LostReason::Revoked { return });
+        planted!(GuardsOutliveMember => if crate::runtime::mutant::is_of_member(reason) { return });
         if let Some(hold) = self.holds.remove(&request) {
             hold.mark_lost(reason);
             let line = self.log.lost(names, hold.token(), reason);
@@ -680,9 +670,7 @@ impl EngineState {
     fn end_all(&mut self, reason: LostReason, after: &mut TurnEffects) {
         self.watch.over(self.lease.now(), &mut after.notes);
         for hold in std::mem::take(&mut self.holds).values() {
-            if planted!(GuardsOutliveMember) {
-                continue;
-            }
+            planted!(GuardsOutliveMember => continue);
             hold.mark_lost(reason);
             after.lost.push(hold.clone());
         }

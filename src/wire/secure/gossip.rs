@@ -4,6 +4,9 @@
 //! magic 4 | version 2 | kind 1 | sender 16 | receiver 16 | number 8 | sealed bytes | tag 16
 //! ```
 
+#[cfg(elderlock_mutants)]
+mod planted;
+
 use super::{ClusterKey, Keyring, ReplayWindow, TAG, aead, nonce};
 use crate::protocol::ProcessId;
 use crate::wire::{MAX_DATAGRAM, MAX_PAYLOAD, PROTOCOL_VERSION};
@@ -164,9 +167,7 @@ impl SealedGossip {
         if self.senders.get(&from).is_some_and(|sender| !sender.window.is_fresh(number)) {
             return Err(GossipError::Repeated);
         }
-        if planted!(MoveWindowFirst) {
-            self.senders.entry(from).or_insert_with(Sender::new).window.note(number);
-        }
+        planted!(MoveWindowFirst => self.move_window(from, number));
         let used = self.open_with(from, number, head, sealed).ok_or(GossipError::Forged)?;
         if to != self.me && kind != WHO && !planted!(HearForOthers) {
             return Err(GossipError::Misaddressed { from });

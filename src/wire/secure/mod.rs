@@ -13,8 +13,15 @@
 //! No function panics on input. A value that has failed is consumed, so its keys are not used
 //! again.
 
-/// Whether a break is planted. Only builds with `--cfg elderlock_mutants` have any.
+/// A planted break: whether it is planted, or after `=>` a statement that is run if it is. Only
+/// builds with `--cfg elderlock_mutants` have any.
 macro_rules! planted {
+    ($name:ident => $($statement:tt)+) => {
+        #[cfg(elderlock_mutants)]
+        if planted!($name) {
+            $($statement)+;
+        }
+    };
     ($name:ident) => {{
         #[cfg(elderlock_mutants)]
         let planted =

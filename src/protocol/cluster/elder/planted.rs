@@ -1,6 +1,6 @@
 //! Planted breaks of an elder, see `mutant.rs`.
 
-use super::{Change, Elder};
+use super::{Change, Elder, View};
 use crate::protocol::mutant::ProtocolMutant;
 use crate::protocol::time::Time;
 
@@ -12,6 +12,11 @@ impl Elder {
             self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
         }
         self
+    }
+
+    /// Whether a lease that is over within a member lease is taken to be over.
+    pub(super) fn plant_removal(&self, at: Time, now: Time, view: &View) -> bool {
+        planted!(self.mutant, RemoveEarly) && at <= now + view.timing.member_lease
     }
 }
 

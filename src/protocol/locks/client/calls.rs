@@ -515,13 +515,8 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         if by != cx.me {
-            let heeds_old = planted!(cx.mutant, HeedOldOutbids);
-            self.answer_bids(
-                service,
-                |request| request <= last || heeds_old,
-                &Outcome::Superseded(by),
-                cx,
-            );
+            planted!(=> let last = planted::outbid(last, cx));
+            self.answer_bids(service, |request| request <= last, &Outcome::Superseded(by), cx);
         }
     }
 

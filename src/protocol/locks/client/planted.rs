@@ -2,6 +2,34 @@
 
 use super::*;
 
+/// Whether the grantor is not told of the end of a request, which may be granted yet.
+pub(super) fn is_kept(entry: &ClientRequest, cx: &StepContext) -> bool {
+    planted!(cx.mutant, KeepUnwantedGrant)
+        && !matches!(entry.state, ClientRequestState::Held { .. })
+}
+
+/// The last of the bids that another member has outbid.
+pub(super) fn outbid(last: RequestId, cx: &StepContext) -> RequestId {
+    if planted!(cx.mutant, HeedOldOutbids) { RequestId(u64::MAX) } else { last }
+}
+
+/// A request as it is reported.
+pub(super) fn reported(lock: LockRequest, cx: &StepContext) -> LockRequest {
+    let is_blank = planted!(cx.mutant, ReportNoOwners);
+    LockRequest { owner: if is_blank { OwnerId::default() } else { lock.owner }, ..lock }
+}
+
+/// Whether a report does not have a hold.
+pub(super) fn is_unreported(entry: &ClientRequest, cx: &StepContext) -> bool {
+    match entry.state {
+        ClientRequestState::Won(..) => planted!(cx.mutant, ReportNoWonHold),
+        ClientRequestState::Held { .. } => {
+            entry.want == Want::Suspension && planted!(cx.mutant, KeepSuspensionToItself)
+        }
+        _ => false,
+    }
+}
+
 impl ServiceState {
     /// The grantor hears that a hold is released, and the holder does not.
     pub(super) fn release(

@@ -2,8 +2,8 @@
 
 use super::{ClientRequestState, ServiceState};
 use crate::protocol::content::Content;
-use crate::protocol::id::{Epoch, LockName, OwnerId, ProcessId, ServiceName, Want};
-use crate::protocol::message::{GrantorMessage, HoldReport, LockRequest, WaitReport};
+use crate::protocol::id::{Epoch, LockName, ProcessId, ServiceName};
+use crate::protocol::message::{GrantorMessage, HoldReport, WaitReport};
 use crate::protocol::step_context::StepContext;
 
 /// One message of a report, as it fills up.
@@ -44,15 +44,11 @@ impl ServiceState {
             }
         }
         for (request, entry) in self.requests.iter_mut() {
-            let is_blank = planted!(cx.mutant, ReportNoOwners);
-            let owner = if is_blank { OwnerId::default() } else { entry.owner };
-            let lock = LockRequest { owner, ..entry.lock() };
+            planted!(=> if super::planted::is_unreported(entry, cx) { continue });
+            let lock = entry.lock();
+            planted!(=> let lock = super::planted::reported(lock, cx));
             chunk.bytes += 64 + lock.weight();
             match entry.state {
-                ClientRequestState::Won(..) if planted!(cx.mutant, ReportNoWonHold) => {}
-                ClientRequestState::Held { .. }
-                    if lock.want == Want::Suspension
-                        && planted!(cx.mutant, KeepSuspensionToItself) => {}
                 ClientRequestState::Held { token, since, .. }
                 | ClientRequestState::Won(token, since) => {
                     let held_for = cx.now.since(since);
@@ -60,13 +56,11 @@ impl ServiceState {
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
-                _ if planted!(cx.mutant, ReportNoWaits) => {
-                    entry.state = ClientRequestState::Asked(epoch)
-                }
                 _ => {
                     entry.state = ClientRequestState::Asked(epoch);
                     let ticket = entry.ticket();
                     chunk.waits.push(WaitReport { request, lock, ticket });
+                    planted!(cx.mutant, ReportNoWaits => chunk.waits.clear());
                 }
             }
             if chunk.bytes >= most {

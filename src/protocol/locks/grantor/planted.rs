@@ -5,6 +5,7 @@ use crate::protocol::content::NumberEdit;
 use crate::protocol::id::{Metadata, Mode, Permits, Value};
 use crate::protocol::message::LockRequest;
 use crate::protocol::mutant::ProtocolMutant;
+use std::time::Duration;
 
 /// The members that a recovery waits for.
 pub(super) fn awaiting(mut awaiting: BTreeSet<ProcessId>, cx: &StepContext) -> BTreeSet<ProcessId> {
@@ -17,6 +18,12 @@ pub(super) fn awaiting(mut awaiting: BTreeSet<ProcessId>, cx: &StepContext) -> B
 /// Waits for members that live, and for no ghosts.
 pub(super) fn await_no_ghosts(awaiting: &mut BTreeSet<ProcessId>, view: &View) {
     awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+}
+
+/// A hold that is taken over with a table.
+pub(super) fn taken_over(hold: HoldReport, cx: &StepContext) -> HoldReport {
+    let is_new = planted!(cx.mutant, TakeOverAsNew);
+    HoldReport { held_for: if is_new { Duration::ZERO } else { hold.held_for }, ..hold }
 }
 
 /// The waits that members report are reversed, and have no positions.
@@ -174,6 +181,24 @@ impl Grantor {
             }
             _ => Some(want.clone()),
         }
+    }
+
+    /// The token of an upgraded hold.
+    pub(super) fn plant_token(
+        &self,
+        key: (ProcessId, RequestId),
+        token: Token,
+        cx: &StepContext,
+    ) -> Token {
+        match self.table.entry_status(key) {
+            Some(EntryStatus::Holds(before)) if planted!(cx.mutant, UpgradeWithOldToken) => before,
+            _ => token,
+        }
+    }
+
+    /// Whether only the writer of a value is told of it.
+    pub(super) fn plant_silence(&self, cx: &StepContext) -> bool {
+        self.is_acting() && planted!(cx.mutant, TellWriterOnly)
     }
 
     pub(super) fn plant_upgrade(&mut self, key: (ProcessId, RequestId), cx: &StepContext) {

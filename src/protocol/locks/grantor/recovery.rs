@@ -64,9 +64,7 @@ impl Grantor {
         }
         for (name, content) in objects {
             let maybe_stale = !planted!(cx.mutant, CallItSure);
-            if planted!(cx.mutant, FirstValueWins) && self.table.content(&name).is_some() {
-                continue;
-            }
+            planted!(cx.mutant, FirstValueWins => if self.table.has_content(&name) { continue });
             self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for hold in holds {

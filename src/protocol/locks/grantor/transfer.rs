@@ -12,7 +12,6 @@
 
 use super::*;
 use crate::protocol::message::GrantorMessage;
-use std::time::Duration;
 
 impl Grantor {
     /// Asks the predecessor for its table.
@@ -57,9 +56,9 @@ impl Grantor {
             self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for (process, hold) in holds {
+            planted!(=> let hold = planted::taken_over(hold, cx));
             let (key, token) = ((process, hold.request), hold.token);
-            let is_new = planted!(cx.mutant, TakeOverAsNew);
-            let since = cx.now.back(if is_new { Duration::ZERO } else { hold.held_for });
+            let since = cx.now.back(hold.held_for);
             let is_there = view.contains(process) || planted!(cx.mutant, TakeOverTheDead);
             if !heard.over.contains(&key) && is_there {
                 self.table.claim(key, hold.lock, token, since);

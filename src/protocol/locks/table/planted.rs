@@ -5,6 +5,10 @@ use crate::protocol::id::{LockName, Mode};
 use crate::protocol::mutant::ProtocolMutant;
 
 impl Table {
+    pub(crate) fn has_content(&self, name: &LockName) -> bool {
+        self.content(name).is_some()
+    }
+
     /// Plants another break.
     pub(crate) fn plant(&mut self, mutant: Option<ProtocolMutant>) {
         self.mutant = mutant;

@@ -1,0 +1,111 @@
+//! Planted breaks of a member's part in its cluster, see `mutant.rs`.
+
+use super::*;
+
+/// The vote successor, if this process is one. It votes from `free_at` on.
+pub(super) fn successor(
+    successor: Option<VoteSuccessor>,
+    config: &Config,
+    now: Time,
+) -> Option<VoteSuccessor> {
+    successor.map(|successor| {
+        let votes_at_once = planted!(config.mutant, VoteSuccessorVotesAtOnce);
+        let free_at = if votes_at_once { now } else { successor.free_at };
+        VoteSuccessor { free_at, ..successor }
+    })
+}
+
+/// The answer to a candidate.
+pub(super) fn promise(answer: Notice, config: &Config) -> Notice {
+    match answer {
+        Notice::Promise { instance, ballot, .. } if planted!(config.mutant, ForgetAccepted) => {
+            Notice::Promise { instance, ballot, accepted: None }
+        }
+        answer => answer,
+    }
+}
+
+impl Cluster {
+    /// Whether this member's lease has no end.
+    pub(super) fn plant_lease(&self) -> bool {
+        matches!((&self.phase, &self.view), (MemberPhase::Member, Some(_)))
+            && !self.is_alone()
+            && self.lease.ever
+            && planted!(self.config.mutant, LeaseWithoutEnd)
+    }
+
+    /// Whether this member stays in its view although the next one is without it.
+    pub(super) fn plant_expulsion(&mut self, view: &View) -> bool {
+        if view.contains(self.config.me.process) {
+            return false;
+        }
+        if planted!(self.config.mutant, StayThoughExpelled) {
+            return true;
+        }
+        let votes_on = planted!(self.config.mutant, VoteThoughExpelled);
+        if votes_on {
+            self.votes.acceptor = Acceptor::default();
+        }
+        votes_on
+    }
+
+    /// A view renews this member's lease.
+    pub(super) fn plant_renewal(&mut self, now: Time, view: &View) {
+        self.lease.until = self.lease.until.max(now + view.timing.member_lease);
+    }
+
+    /// A pulse renews this member's lease from its receipt on.
+    pub(super) fn plant_pulse(&mut self, now: Time, renews: u64, view: &View) {
+        if renews > 0 && planted!(self.config.mutant, LeaseFromReceipt) {
+            self.lease.until = now + view.timing.member_lease;
+        }
+    }
+
+    /// Whether this member alone declares a process dead that refuses it.
+    pub(super) fn plant_suspicion(&self, process: ProcessId) -> bool {
+        planted!(self.config.mutant, SuspectAlone)
+            && self.view.as_ref().is_some_and(|view| view.contains(process))
+    }
+
+    /// Whether this process accepted a change and promised nothing by it.
+    pub(super) fn plant_vote(
+        &mut self,
+        now: Time,
+        speaker: &VoteSender,
+        (instance, ballot): (ViewNumber, Ballot),
+        change: &Change,
+        step: &mut Step,
+    ) -> bool {
+        let Some(view) = self.ballot_view() else { return false };
+        if !planted!(self.config.mutant, AcceptPromisesNothing) {
+            return false;
+        }
+        let (elder, promised) = (view.elder().process, self.votes.acceptor.promised);
+        let answer = self.votes.acceptor.on_accept(elder, instance, ballot, change);
+        self.votes.acceptor.promised = promised;
+        self.answer_when_kept(now, speaker, answer, step);
+        true
+    }
+
+    /// Whether the vote is not written.
+    pub(super) fn plant_loss(&self) -> bool {
+        planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some()
+    }
+
+    /// The work that waits for the disk: not this process's own vote.
+    pub(super) fn plant_telling(
+        &mut self,
+        now: Time,
+        telling: AfterStore,
+        step: &mut Step,
+    ) -> Option<AfterStore> {
+        if matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
+            && planted!(self.config.mutant, CountUnstored)
+        {
+            self.store(step);
+            self.tell_kept(now, telling, step);
+            return None;
+        }
+        Some(telling)
+    }
+}

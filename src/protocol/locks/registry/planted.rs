@@ -1,0 +1,22 @@
+//! Planted breaks of a registry, see `mutant.rs`.
+
+use super::*;
+
+impl Registry {
+    /// Whether the registry has no grantor of a service and drops hearsay of it.
+    pub(super) fn plant_hearsay(&mut self, service: &ServiceName, cx: &StepContext) -> bool {
+        let drops = planted!(cx.mutant, IgnoreHearsay)
+            && self.entries.get(service).is_none_or(|entry| entry.grantor.is_none());
+        if drops {
+            self.entries.remove(service);
+        }
+        drops
+    }
+
+    /// A service is vacant, whichever grantor says so.
+    pub(super) fn plant_vacancy(&mut self, service: &ServiceName) {
+        if let Some(entry) = self.entries.get_mut(service) {
+            *entry = RegistryEntry { vacant: true, ..RegistryEntry::default() };
+        }
+    }
+}
