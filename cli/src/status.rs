@@ -77,7 +77,7 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the latest answer in place of the one before, until the output is closed.
+/// Shows the latest answer in place of the answer before, until the output is closed.
 async fn watch(address: &MemberAddress) -> Done {
     loop {
         let text = match address.ask().await {

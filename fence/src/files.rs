@@ -1,6 +1,6 @@
 //! Files that are replaced only by a holder that is not stale.
 //!
-//! [`FencedFile`] keeps three files beside the one that it guards, here `stock.json`:
+//! [`FencedFile`] keeps three files beside the file that it guards, here `stock.json`:
 //!
 //! | file | contents |
 //! |---|---|

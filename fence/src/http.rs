@@ -70,7 +70,7 @@ pub fn header_value(holder: &(impl Fenced + ?Sized)) -> Result<HeaderValue, NoSt
 
 /// The highest stamp of each resource, kept where a restart does not lose it.
 pub trait FenceStore: Send + Sync + 'static {
-    /// Admits the stamp if it [may](Stamp::admits_after) come after the one that is stored, and
+    /// Admits the stamp if it [may](Stamp::admits_after) come after the stored stamp, and
     /// stores it. When this returns, the stamp is stored for good.
     ///
     /// # Errors

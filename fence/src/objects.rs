@@ -184,7 +184,7 @@ pub enum ObjectError {
     /// A later holder has written the object. Nothing was changed: take the lock again.
     #[error(transparent)]
     Stale(Stale),
-    /// The object was written since it was read, by an earlier holder, by this one, or without a
+    /// The object was written since it was read, by an earlier holder, by this holder, or without a
     /// fence. Nothing was changed. Read it again and replace that version.
     #[error("{path} was written since it was read; read it again and replace that version")]
     Changed {

@@ -15,7 +15,7 @@
 //!
 //! From the statement on, the transaction has the row, and with it the resource, until it ends.
 //! Transactions of several writers so follow each other in the order of their tokens, and each
-//! reads what the one before it wrote.
+//! reads what the transaction before it wrote.
 //!
 //! A resource is fenced by the tokens of **one lock name**. Tokens of two names, or of two
 //! services, cannot be compared.
@@ -24,7 +24,7 @@
 //! | database | level | behaviour |
 //! |---|---|---|
 //! | PostgreSQL | `READ COMMITTED` (default) | the statement waits for the row; the statements after it see what was committed before |
-//! | PostgreSQL | `REPEATABLE READ`, `SERIALIZABLE` | as above, but if another transaction has changed the row since this one began, error 40001: [`AdmitError::Retry`] |
+//! | PostgreSQL | `REPEATABLE READ`, `SERIALIZABLE` | as above, but if another transaction has changed the row since this transaction began, error 40001: [`AdmitError::Retry`] |
 //! | SQLite | all | the statement takes the file's write lock; reads after it are of that moment |
 //! | MariaDB, MySQL | all | the statements wait for the row; the snapshot of `REPEATABLE READ` is made by the first plain `SELECT` after them |
 //!
@@ -355,7 +355,7 @@ pub enum AdmitError<E> {
     /// stored. Nothing was sent.
     #[error(transparent)]
     NoStamp(NoStamp),
-    /// A later holder was admitted. This one has lost the lock: do not write, and take it again.
+    /// A later holder was admitted. This holder has lost the lock: do not write, and take it again.
     #[error(transparent)]
     Stale(Stale),
     /// There is no table `elderlock_fences`. Run the migration: `CREATE_TABLE` of the database's

@@ -35,15 +35,15 @@ impl Stamp {
         Ok(Stamp { token: holder.fence()?, lineage: holder.lineage() })
     }
 
-    /// Whether a writer with this stamp may write after the one with `stored`, as a [`TokenGate`]
-    /// decides: its token is higher, or it is the same stamp.
+    /// Whether a writer with this stamp may write after the writer with `stored`, as a
+    /// [`TokenGate`] decides: its token is higher, or it is the same stamp.
     pub fn admits_after(self, stored: Stamp) -> bool {
         TokenGate::with_highest(stored.token, stored.lineage)
             .admit(self.token, self.lineage)
             .is_ok()
     }
 
-    /// Refuses this stamp at `resource` if it may not come after the one that is stored, if any.
+    /// Refuses this stamp at `resource` if it may not come after the stored stamp, if any.
     #[cfg(any(feature = "files", feature = "object-store"))]
     pub(crate) fn check_after(
         self,

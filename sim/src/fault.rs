@@ -168,7 +168,8 @@ pub enum FaultKind {
     /// A value is written, and the grantor is killed before one of the members with the object open
     /// has heard of it.
     TornValue {
-        /// The member of those that hears nothing of it, counted round; the one before it writes.
+        /// The member of those that hears nothing of it, counted round; the member before it
+        /// writes.
         late: usize,
         /// The writer adds this much; `None`: it writes a text.
         adds: Option<i32>,

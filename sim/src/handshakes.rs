@@ -93,7 +93,7 @@ struct Endpoint {
     versions: Versions,
     /// Opens with all of these.
     ring: Keyring,
-    /// Dials with this one.
+    /// Dials with this key.
     key: ClusterKey,
     purpose: Purpose,
     gossip: SealedGossip,

@@ -18,7 +18,7 @@ const MAX_LOGS: usize = 1_000;
 /// The number of lucks of the network with which a part of a log is tried.
 const LUCKS: u64 = 4;
 
-/// Whether this run broke as that one did.
+/// Whether this run broke as that run did.
 fn is_same(found: Option<&Violation>, as_this: &Violation) -> bool {
     found.is_some_and(|found| found.invariant == as_this.invariant && found.lock == as_this.lock)
 }

@@ -219,7 +219,7 @@ impl Site {
         self.run != ProcessState::Down
     }
 
-    /// Whether `process` is the one that is here now.
+    /// Whether `process` is the process that is here now.
     pub fn is(&self, process: ProcessId) -> bool {
         self.is_alive() && self.process() == Some(process)
     }

@@ -191,7 +191,7 @@ pub enum ClientWant {
     Open(String, String),
     /// That the object that a call has open has this value.
     Put(usize, String),
-    /// The same, if the value is still the one that the client sees now.
+    /// The same, if the value is still the value that the client sees now.
     PutIf(usize, String),
     /// That this much is added to the number in the object that a call has open.
     Add(usize, i32),

@@ -169,7 +169,7 @@ impl Timed {
                         service.look(line.at);
                     }
                 }
-                // Of several grantors, the one of the highest epoch counts.
+                // Of several grantors, the grantor of the highest epoch counts.
                 Entry::Grantor { service, epoch, recovering: false } => {
                     let service = services.entry(service).or_default();
                     if let Some(site) = line.site

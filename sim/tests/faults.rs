@@ -460,8 +460,8 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
 /// The elder is cut off alone.
 const ALONE: CutOffGroup = CutOffGroup { sites: 0, holder: false };
 
-/// An overthrown elder is cut off while another elder is chosen. That one received nothing for an
-/// elder lease before. With votes on disk the voters are killed and start again at that moment.
+/// An overthrown elder is cut off while another elder is chosen. The new elder received nothing for
+/// an elder lease before. With votes on disk the voters are killed and start again at that moment.
 #[test]
 fn a_replaced_elder_runs_on_while_a_member_that_received_nothing_takes_over() {
     let (mut overthrown, mut restarted) = (0, 0);

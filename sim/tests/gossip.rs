@@ -74,8 +74,8 @@ fn a_false_verdict_of_gossip_costs_no_lock() {
     world.granted(next);
 }
 
-/// A process that starts again, even by a wall clock that was set back, is the one that gossip
-/// believes in.
+/// A process that starts again, even by a wall clock that was set back, is the process that
+/// gossip believes in.
 #[test]
 fn a_process_that_starts_again_is_known_again() {
     let mut world = met(4, 3);

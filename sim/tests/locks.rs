@@ -90,7 +90,7 @@ fn the_first_to_ask_grants_and_each_other_member_asks_the_elder_once() {
 }
 
 /// Geode's documentation: a request may reach a member that grants no more. That member says so,
-/// and the one that asked learns from the elder which member grants now.
+/// and the member that asked learns from the elder which member grants now.
 #[test]
 fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
     let (mut w, elder, grantor, a) = with_grantor(34);

@@ -48,7 +48,7 @@ enum PartyFate {
     Leaves,
     /// It is cut off from all others, in both directions.
     CutOff,
-    /// It and this one no longer reach each other.
+    /// It and this member no longer reach each other.
     CutFrom(usize),
 }
 
@@ -141,8 +141,8 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
 
 /// Unlike in Geode's documentation the elder tells the old grantor nothing. It names the young
-/// turk, or the successor of a grantor that leaves. That one asks the old grantor for its table. No
-/// member is asked for its holds before the new one acts.
+/// turk, or the successor of a grantor that leaves. The new grantor asks the old one for its table.
+/// No member is asked for its holds before the new one acts.
 #[test]
 fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
     for leaves in [false, true] {
@@ -513,7 +513,7 @@ fn a_leaving_grantor_transfers_its_table_to_the_member_with_most_holds() {
     assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
 }
 
-/// Of the members with equally many holds, the one with most waits.
+/// Of the members with equally many holds, the member with most waits.
 #[test]
 fn among_equal_holds_the_successor_has_the_most_waits() {
     assert_is_followed_by(3, &[(0, 1, 0), (2, 1, 1), (3, 1, 2)]);
@@ -525,7 +525,7 @@ fn among_equal_holds_and_waits_the_successor_is_the_oldest() {
     assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
 }
 
-/// The grantor leaves and is followed by the one of that age. Each of the others, by age, has so
+/// The grantor leaves and is followed by the member of that age. Each of the others, by age, has so
 /// many holds and waits.
 #[track_caller]
 fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
@@ -996,8 +996,9 @@ fn a_recovery_may_end_and_be_followed_in_one_step() {
     assert!(w.fence(held).is_some());
 }
 
-/// One link keeps its order, two links do not: the younger turk asks the one before it, which has
-/// not heard of its own naming. That one has no table and never will, so the younger one recovers.
+/// One link keeps its order, two links do not: the younger turk asks the turk before it, which has
+/// not heard of its own naming. The older turk has no table and never will, so the younger one
+/// recovers.
 #[test]
 fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
     let (mut w, order) = with_grantor(15, 4);

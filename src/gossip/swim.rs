@@ -273,9 +273,8 @@ where
             && header.dst.is_placeholder()
             && header.dst.addr != me.addr
         {
-            // A seed is often known by another address than the one that it advertises, a name's
-            // second one for example. foca would ignore this, though it has arrived where it was
-            // meant to.
+            // A seed is often known by another address than it advertises, a name's second one
+            // for example. foca would ignore this, though it has arrived where it was meant to.
             header.dst = me;
             if self.codec.encode_header(&header, &mut readdressed).is_err() {
                 self.refused += 1;
@@ -428,7 +427,7 @@ where
         if self.renewing.streak >= 2 {
             let me = *self.foca.identity();
             let generation = me.generation.saturating_add(1 << self.renewing.streak);
-            // Fails if there is no higher generation: then this one stays.
+            // Fails if there is no higher generation: then the present generation stays.
             let _ = self.foca.change_identity(SwimId { generation, ..me }, &mut self.effects);
         }
     }

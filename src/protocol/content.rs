@@ -45,7 +45,7 @@ pub enum Edit {
     Set {
         /// The new value.
         value: Value,
-        /// Only if the object's version is this one.
+        /// Only if the object has this version.
         expect: Option<Token>,
     },
     /// A step of the number that the object's value begins with: 32 bits, little endian.

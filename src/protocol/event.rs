@@ -150,7 +150,7 @@ pub enum Input {
         /// As in [`Output::Store`].
         number: u64,
     },
-    /// The write with this number failed: the disk has an earlier vote, or this one. The node asks
+    /// The write with this number failed: the disk has an earlier vote, or this vote. The node asks
     /// for it again.
     StoreFailed {
         /// As in [`Output::Store`].
@@ -577,8 +577,8 @@ pub enum Event {
     },
     /// The founding failed. The process must draw a new process id and start again.
     Abandoned,
-    /// Another process has this process id: a copy of a cloned or restored machine. This one ends,
-    /// as [`Expelled`](Event::Expelled) reports; the other goes on.
+    /// Another process has this process id: a copy of a cloned or restored machine. This process
+    /// ends, as [`Expelled`](Event::Expelled) reports; the other goes on.
     IdentityTaken,
     /// A process claimed the vote of a member without a proof. Nothing came of it.
     VoteClaimRefused {

@@ -61,7 +61,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether a process here can see that one end: another process on the same kernel.
+    /// Whether a process here can see that process end: another process on the same kernel.
     pub(crate) fn sees(&self, other: &Host) -> bool {
         self.boot == other.boot && self.namespace == other.namespace && self.pid != other.pid
     }

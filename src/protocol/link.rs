@@ -7,9 +7,9 @@
 //! that overtake tables.
 //!
 //! When the direct path to a process seems broken the same packets also go through members of the
-//! council. They go through all of them until one is known to deliver, then through that one. Each
-//! relayed packet names the member through which its sender has heard the other side. A packet that
-//! arrives twice is dropped, so no sender needs certainty.
+//! council. They go through all of them until one is known to deliver, then through that member.
+//! Each relayed packet names the member through which its sender has heard the other side. A packet
+//! that arrives twice is dropped, so no sender needs certainty.
 
 #[cfg(elderlock_mutants)]
 mod planted;
@@ -193,10 +193,10 @@ impl Detour {
         self.until > now
     }
 
-    /// The members of `relays` through which a packet goes: the one that is known to deliver. While
-    /// none is known, a notice goes through all, the same notice once in a quarter of `retry`. Of
-    /// frequent or long packets only one in that time goes through all, and the others through one
-    /// relay after the other. `most`: at most this many notices.
+    /// The members of `relays` through which a packet goes: the relay that is known to deliver.
+    /// While none is known, a notice goes through all, the same notice once in a quarter of
+    /// `retry`. Of frequent or long packets only one in that time goes through all, and the others
+    /// through one relay after the other. `most`: at most this many notices.
     fn choose(
         &mut self,
         now: Time,

@@ -123,7 +123,7 @@
 //! (`Recover`, `Report`), ghosts included. It acts when all have reported or left the view. Of
 //! two claims to one lock the higher token counts, and the other holder is told (`Supersede`). The
 //! elder names it as soon as its predecessor is silent, so a predecessor may live after all. Then
-//! that one answers with its table.
+//! the predecessor answers with its table.
 //!
 //! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
 //! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),

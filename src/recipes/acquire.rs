@@ -70,7 +70,7 @@ impl<G, E> Acquire<G, E> {
 
     /// Holds at most so long, unless [extended](Guard::extend). More than zero, at most ten years;
     /// without it, until all is released or lost. A lock that its owner has already, with a lease,
-    /// ends with that one, unless this is longer.
+    /// ends with that lease, unless this is longer.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = Some(lease);
         self

@@ -343,7 +343,7 @@ impl AtomicCounter {
     /// ```
     pub async fn initialize(&self, value: i64) -> Result<bool, CounterError> {
         let mut present = self.value.get()?;
-        // Once set it stays so while a member that has heard of it has it open, as this one has.
+        // Once set it stays so while a member that has heard of it has it open, as this member has.
         while !CounterParts::read(&present)?.is_set {
             match self.write(present.version, CounterParts::of(value).write()).await {
                 Ok(_) => return Ok(true),
@@ -390,8 +390,8 @@ impl AtomicCounter {
 
     /// Closes the counter, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
-    /// One round trip, no message at the grantor's own member.
+    /// anew. With other clones of this counter around only this clone ends, and the grantor is not
+    /// told. One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a counter that is opened before the grantor has heard of the drop
     /// has the old number.
@@ -413,7 +413,7 @@ impl AtomicCounter {
 
     /// The content as the grantor has it: an additional opening is answered with it.
     async fn fresh(&self) -> Result<Versioned, CounterError> {
-        // With this one open it is there, so nothing begins anew.
+        // With this counter open it is there, so nothing begins anew.
         let known = self.value.get()?;
         Ok(self.service.open(self.value.name(), &known.value).await?.get()?)
     }

@@ -99,8 +99,8 @@ impl Barrier {
 
     /// Closes the barrier, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
-    /// One round trip, no message at the grantor's own member.
+    /// anew. With other clones of this barrier around only this clone ends, and the grantor is not
+    /// told. One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.

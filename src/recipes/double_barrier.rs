@@ -94,8 +94,8 @@ impl DoubleBarrier {
 
     /// Closes the barrier, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
-    /// One round trip, no message at the grantor's own member.
+    /// anew. With other clones of this barrier around only this clone ends, and the grantor is not
+    /// told. One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.
@@ -161,7 +161,7 @@ impl DoubleBarrier {
             let next = match (is_begun(seen.count), round) {
                 // A later arrival writes the same phase anew, so that a member inside is older than
                 // the round's version. Otherwise the round would be taken for over as soon as its
-                // first members are gone, with this one in it.
+                // first members are gone, with this member in it.
                 (true, RoundState::GoesOn) => seen.count,
                 // Written before any wait, so later arrivals need not know the order.
                 (true, RoundState::Over) => seen.count.wrapping_add(1),
@@ -252,7 +252,7 @@ impl DoubleBarrierGuard {
     /// A fencing token, if this is still inside: every one has its own.
     ///
     /// # Errors
-    /// [`Lost`]: the others do not wait for this one any more, or will not soon.
+    /// [`Lost`]: the others do not wait for this member any more, or will not soon.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.share.fence()
     }

@@ -101,7 +101,7 @@ impl LeaderSelector {
         let term = tenure.term().clone();
         {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another run of this may lead by now, if this one was polled late: then this term is
+            // Another run of this may lead by now, if this run was polled late: then this term is
             // over.
             if current
                 .as_ref()

@@ -74,7 +74,7 @@ impl ValueFence {
     /// Of a value that no holder has read or written.
     const NONE: ValueFence = ValueFence { token: 0, lineage: 0 };
 
-    /// Whether a holder with this one may write after the holder with `last`.
+    /// Whether a holder with this fence may write after the holder with `last`.
     fn admits_after(self, last: ValueFence) -> bool {
         self.token > last.token || self == last
     }
@@ -248,8 +248,8 @@ impl LockValue {
 
     /// Closes the value, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, the value
-    /// begins anew. While there are other clones, only this one ends, and the grantor is not told.
-    /// One round trip, no message at the grantor's own member.
+    /// begins anew. While there are other clones, only this clone ends, and the grantor is not
+    /// told. One round trip, no message at the grantor's own member.
     ///
     /// Dropping the last clone closes it too, without waiting: an opening before the grantor has
     /// heard of that finds the old value.
@@ -269,7 +269,7 @@ impl LockValue {
         self.value.name()
     }
 
-    /// The hold, if it is the one that may write.
+    /// The hold, if it may write.
     fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a HoldHandle, LockValueError> {
         let hold = guard.held();
         // Of this member: another cluster in the same process may have the same names, and its
@@ -289,9 +289,9 @@ impl LockValue {
     /// Writes `new`, or the present value, with the holder's token. Returns the value that is there
     /// then, marked as it was before.
     ///
-    /// Each write has a token no lower than the one that it replaces. So the token of the last such
-    /// write never falls: a later holder's write stands. The clock decides nothing here; `fence`
-    /// only ends a useless write sooner.
+    /// Each write has a token no lower than the token that it replaces. So the token of the last
+    /// such write never falls: a later holder's write stands. The clock decides nothing here;
+    /// `fence` only ends a useless write sooner.
     pub(super) async fn put(
         &self,
         value: &SharedValue,

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 /// A partition that this claimant owns, from [`Partitions::next`](crate::Partitions::next).
 ///
 /// The guard has a lock with a [token](PartitionGuard::fence), and dropping it releases the lock:
-/// another claimant may own the partition then, or this one again. The guard ends earlier if the
-/// lock is lost, or if its [`Partitions`](crate::Partitions) is closed or dropped. It also ends
+/// another claimant may own the partition then, or this claimant again. The guard ends earlier if
+/// the lock is lost, or if its [`Partitions`](crate::Partitions) is closed or dropped. It also ends
 /// when the [grace period](crate::Partitions::grace) after a request to release it is over. It ends
 /// here before any other claimant owns the partition.
 #[must_use = "dropping it releases the partition"]

@@ -125,7 +125,7 @@ impl Tick {
         self.due
     }
 
-    /// How many ticks were left out between the last finished one that is known and this one.
+    /// How many ticks were left out between the last finished tick that is known and this tick.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -186,8 +186,8 @@ impl From<CandidacyEnd> for ScheduleError {
 
 impl Schedule {
     /// A schedule of `name`, 1 to 4096 bytes of any value, with a tick every `period`: both the
-    /// same for all that run it. Others see this one as `id`, up to 4096 bytes, in the queue of the
-    /// lock. It does nothing until it [runs](Schedule::run).
+    /// same for all that run it. Others see this member as `id`, up to 4096 bytes, in the queue of
+    /// the lock. It does nothing until it [runs](Schedule::run).
     ///
     /// # Errors
     /// [`ScheduleError::InvalidName`], [`ScheduleError::InvalidPeriod`]: less than 1 ms, or more
@@ -219,7 +219,7 @@ impl Schedule {
     }
 
     /// A tick that has finished, as a database of the program knows it. It counts if it is later
-    /// than the one that the cluster remembers, or if the cluster remembers none.
+    /// than the tick that the cluster remembers, or if the cluster remembers none.
     pub fn resume_after(mut self, tick: i64) -> Self {
         self.resume_after = Some(tick);
         self

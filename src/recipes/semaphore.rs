@@ -118,8 +118,8 @@ impl Semaphore {
 
     /// Closes the semaphore, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
-    /// One round trip, no message at the grantor's own member.
+    /// anew. With other clones of this semaphore around only this clone ends, and the grantor is
+    /// not told. One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a semaphore that is opened before the grantor has heard of the
     /// drop has the old limit.

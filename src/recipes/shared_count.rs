@@ -16,7 +16,7 @@ use crate::service::{
 /// anew. It stays open while the member is suspended.
 ///
 /// Each change has a higher version, dealt by the grantor as fencing tokens are. So of two counts
-/// seen anywhere, at any time, the one with the higher version is the later one. A
+/// seen anywhere, at any time, the count with the higher version is the later one. A
 /// [transfer](crate::LockService::become_grantor) of the grantor role loses nothing. When the
 /// grantor dies, the count is the highest version that any living member was told of. It is marked
 /// [`maybe_stale`](VersionedCount::maybe_stale) until it is written again: a later one may have
@@ -265,8 +265,8 @@ impl SharedCount {
 
     /// Closes the count, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this one around, or a stream of its
-    /// [`changes`](SharedCount::changes), only this one ends, and the grantor is not told. One
+    /// anew. With other clones of this count around, or a stream of its
+    /// [`changes`](SharedCount::changes), only this clone ends, and the grantor is not told. One
     /// round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a count that is opened before the grantor has heard of the drop
@@ -295,7 +295,7 @@ impl SharedCount {
     /// knows all that was written before the call. It never knows less than that, also when the
     /// grantor dies.
     pub(super) async fn opened_anew(&self) -> Result<SharedCount, CountError> {
-        // With this one open it is there, so nothing begins anew.
+        // With this count open it is there, so nothing begins anew.
         let known = self.value.get()?;
         let value = self.service.open(&self.name, &known.value).await?;
         Ok(SharedCount {
@@ -306,8 +306,8 @@ impl SharedCount {
         })
     }
 
-    /// Waits until it is as wanted, or until anything but the number itself changes: as this one
-    /// knows it.
+    /// Waits until it is as wanted, or until anything but the number itself changes: as this
+    /// member knows it.
     pub(super) async fn until_or_over(
         &self,
         wanted: impl Fn(i32) -> bool,
@@ -324,7 +324,7 @@ impl SharedCount {
         }
     }
 
-    /// Waits until it is as wanted, as this one knows it.
+    /// Waits until it is as wanted, as this member knows it.
     pub(super) async fn until(
         &self,
         wanted: impl Fn(i32) -> bool,

@@ -254,7 +254,7 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
         if *tries > 1 {
             return Err(LockValueError::Shared);
         }
-        // Another write comes first, so that this one is tried again.
+        // Another write comes first, so that this write is tried again.
         let mut write = Box::pin(value.write(&guard, "second"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(

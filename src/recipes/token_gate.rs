@@ -141,7 +141,7 @@ impl TokenGate {
     }
 }
 
-/// Refused by a [`TokenGate`]: another holder wrote before. This one has lost the lock.
+/// Refused by a [`TokenGate`]: another holder wrote before. This holder has lost the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "token {token} of lineage {lineage} is stale: {highest} of lineage {highest_lineage} came \

@@ -296,7 +296,7 @@ impl Engine {
         }
     }
 
-    /// Whether this process is a copy that was forked off the one that joined. A copy takes no
+    /// Whether this process is a copy that was forked off the process that joined. A copy takes no
     /// turn: a thread that it does not have may have had one when it was made.
     pub(crate) fn is_copy(&self) -> bool {
         self.home.is_left()
@@ -851,8 +851,8 @@ impl Engine {
         TurnResult { result, reader, has_woken }
     }
 
-    /// Empties the deferred queue, unless another thread has the engine state: then that one does
-    /// it after unlocking.
+    /// Empties the deferred queue, unless another thread has the engine state: then that thread
+    /// does it after unlocking.
     fn empty_deferred(&self) {
         while !self.deferred.is_empty() {
             let Some(state) = self.try_enter_past_readers() else { return };
@@ -863,7 +863,7 @@ impl Engine {
         }
     }
 
-    /// Announces events to the readers, unless another thread does: then that one looks again.
+    /// Announces events to the readers, unless another thread does: then that thread looks again.
     fn announce(&self) {
         while !lock(&self.announcements).is_empty() || self.has_unannounced_end() {
             let Ok(mut readers) = self.readers.try_lock() else { return };

@@ -1,4 +1,4 @@
-//! `ForkGuard`: whether this process is the one that joined, or a copy that `fork()` made of it.
+//! `ForkGuard`: whether this process joined itself, or is a copy that `fork()` made of a member.
 //!
 //! A copy has all that its parent had: guards, the core, and the very same connections. It must
 //! believe in nothing, since the parent's death is vouched for while the copy lives. It must send
@@ -22,7 +22,7 @@ impl ForkGuard {
     /// Whether this process is a copy of the one in which it was made. Once it is, it stays so.
     #[inline]
     pub(crate) fn is_left(&self) -> bool {
-        // The guard tells a fork once, and this one is to tell it for ever.
+        // The guard tells a fork once, and this guard is to tell it for ever.
         self.0.clone().detected_fork()
     }
 

@@ -106,7 +106,7 @@ pub enum RuntimeMutant {
     KeepSurplus,
     /// A claimant is content with one partition less than its share.
     TakeOneLess,
-    /// A schedule notes the tick before the one that has finished.
+    /// A schedule notes the tick before the tick that has finished.
     NoteTickBefore,
     /// Scoped work that has completed leaves its lock held.
     ScopeKeepsLock,

@@ -68,7 +68,7 @@ thread_local! {
     static OBSERVED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Holds that begin on this thread from now on are told to this one; `None`: to none.
+/// Holds that begin on this thread from now on are told to this observer; `None`: to none.
 #[cfg(feature = "simulated")]
 pub(crate) fn observe_holds(observer: Option<HoldObserver>) {
     OBSERVED.set(0);

@@ -115,7 +115,7 @@ pub(crate) enum ThreadMutant {
     LossUntold,
     /// The timer task is not told of a nearer deadline.
     TimerSleepsOn,
-    /// Of two turns the one that arrives later decides the phase.
+    /// Of two turns the turn that arrives later decides the phase.
     PhaseGoesBack,
     /// The thread that announces events does not look again.
     EventStays,

@@ -31,7 +31,7 @@
 //! | `elderlock_grantor_epoch{service}` | gauge | the grantor's epoch, which rises with every grantor; rounded as floats are, but no two epochs are so close. A grantor that is cut off keeps it until it hears of a later one: the highest is the present one |
 //! | `elderlock_recoveries_total{service}` | counter | it began to grant after asking every member for its holds, because its predecessor was gone |
 //! | `elderlock_recovery_seconds{service}` | histogram, s | from asking them to beginning to grant. The time before, until the others knew that the predecessor was gone, is the cluster's timing |
-//! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because that one left or destroyed its service |
+//! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because the predecessor left or destroyed its service |
 //! | `elderlock_transfer_seconds{service}` | histogram, s | from asking for the table to beginning to grant |
 //!
 //! Of the **member**. Messages are counted every quarter of a second, too.

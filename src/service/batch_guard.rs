@@ -8,7 +8,7 @@ use crate::protocol::Token;
 /// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all).
 /// They are granted, lost and released as one, and each has a fencing token of its own.
 ///
-/// The documentation of a [`Guard`](crate::Guard) holds for this one.
+/// The documentation of a [`Guard`](crate::Guard) holds for this guard.
 ///
 /// Geode: the batches of try-locks behind its transactions, which are not public.
 #[must_use = "the locks are released as soon as the guard is dropped"]

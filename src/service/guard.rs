@@ -293,7 +293,7 @@ impl Guard {
 
     /// Releases the lock and says whether it was held until now. Does not wait for the grantor: the
     /// release is repeated until it is known there. With other guards of the same hold around, only
-    /// this one ends.
+    /// this guard ends.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: the lock had been lost before. It is released all the same.
@@ -319,7 +319,7 @@ impl Guard {
     /// it. From then on no [`try_lock`](crate::LockService::try_lock) of any member is refused
     /// because of this hold. It takes one round trip to the grantor, none at the grantor's own
     /// member, and at most one [member lease](crate::Timing::member_lease). If the grantor changes
-    /// meanwhile, the next one is asked. With other guards of the same hold around, only this one
+    /// meanwhile, the next one is asked. With other guards of the same hold around, only this guard
     /// ends, and it does not wait.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub struct HoldHandle {
 
 impl Clone for HoldHandle {
     fn clone(&self) -> Self {
-        // There is this one, so there is none that was the last.
+        // This guard is here, so the last guard of the hold has not gone.
         if self.reads {
             let _ = self.cell.enter_again(true);
         } else {

@@ -22,11 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// the tokio runtime. The runtime must outlive the member: when it ends, so does the member. Calls
 /// of the member, of its services and recipes may be awaited anywhere, on another executor too.
 ///
-/// **Fork first, then join.** In a process that was forked off this one every guard is lost
+/// **Fork first, then join.** In a process that was forked off this process every guard is lost
 /// ([`LostReason::Forked`](crate::LostReason::Forked)) and every request is answered as if the
 /// member had left. Nothing is sent to others; the member here is not disturbed. Such a process may
-/// join as a member of its own. It keeps the port and the data directory of this one busy for as
-/// long as it lives.
+/// join as a member of its own. It keeps the port and the data directory of this process busy for
+/// as long as it lives.
 #[derive(Clone)]
 pub struct Member {
     handle: Arc<MemberHandle>,

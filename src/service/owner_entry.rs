@@ -54,7 +54,7 @@ impl OwnerEntry {
             let held =
                 OwnedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
             let mut last = slot.held();
-            // A later hold of the owner may have been granted and noted since: then this one is
+            // A later hold of the owner may have been granted and noted since: then this hold is
             // over.
             let is_later = |last: &OwnedHold| last.cell.guards() > 0 && last.token() > held.token();
             if !last.as_ref().is_some_and(is_later) {
@@ -77,7 +77,7 @@ impl OwnerEntry {
     }
 
     /// A sibling may have been granted another share at the same time. Then that one is entered,
-    /// and this one released: an owner has one hold of a lock.
+    /// and this hold released: an owner has one hold of a lock.
     fn give_share(self, mut hold: HoldHandle) -> HoldHandle {
         // A loss shows in its fence.
         let _ = hold.read_on();

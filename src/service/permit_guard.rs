@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// granted and lost as one, and each has a fencing token of its own, in a row from that of the
 /// first. They may be returned one by one.
 ///
-/// The documentation of a [`Guard`](crate::Guard) holds for this one.
+/// The documentation of a [`Guard`](crate::Guard) holds for this guard.
 ///
 /// Curator: the `Lease`s of `InterProcessSemaphoreV2`.
 #[must_use = "the permits are returned as soon as the guard is dropped"]
@@ -237,7 +237,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let left = self.left.fetch_sub(1, Ordering::AcqRel) - 1;
         // The last one returns the remaining permits by ending the hold. Of two that come the wrong
-        // way round the core takes the one that leaves less.
+        // way round the core takes the return that leaves less.
         let left = if planted!(PermitReturnsTwo) { left.saturating_sub(1) } else { left };
         if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left))
             && !planted!(KeepDroppedPermit)

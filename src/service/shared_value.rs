@@ -249,8 +249,8 @@ impl SharedValue {
 
     /// Closes the value, and waits until the grantor has heard of that. A later opening by that
     /// name, at any member, does not find this opening any more. If there is no other, the object
-    /// begins anew. With other clones of this one around, or a stream of its
-    /// [`changes`](SharedValue::changes), only this one ends, and the grantor is not told. One
+    /// begins anew. With other clones of this value around, or a stream of its
+    /// [`changes`](SharedValue::changes), only this clone ends, and the grantor is not told. One
     /// round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: an opening before the grantor has heard of the drop finds the old

@@ -60,8 +60,8 @@ impl GossipCodec {
     fn put<T: Serialize>(value: &T, mut buf: impl BufMut) -> Result<(), CodecError> {
         let mut bytes = Vec::with_capacity(64);
         write(value, &mut bytes)?;
-        // foca packs members until one does not fit, and relies on nothing of that one being
-        // written.
+        // foca packs members until one does not fit, and relies on nothing of that member
+        // being written.
         if buf.remaining_mut() < bytes.len() {
             return Err(CodecError::Full(bytes.len()));
         }

@@ -20,7 +20,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, the one that may do least first.
+    /// All roles, the role that may do least first.
     pub const ALL: [Role; 3] = [Role::Observer, Role::Operator, Role::Member];
 
     /// Returns the name of the role: `observer`, `operator` or `member`.

@@ -21,7 +21,7 @@ pub enum VoteError {
     /// The bytes are no stored vote at all.
     #[error("it is no vote of elderlock")]
     Foreign,
-    /// The vote has the format of a version of elderlock that this one does not know.
+    /// The vote has the format of a version of elderlock that this version does not know.
     #[error("its format is {0}, this version knows {FORMAT}")]
     Format(u8),
     /// Bytes are missing or changed.

@@ -587,7 +587,7 @@ impl Cluster {
         self.0.sites.members().iter().find(|(_, member)| member.is_elder()).map(|(site, _)| *site)
     }
 
-    /// Makes the member the grantor of the service, with the table of the one before it. Waits
+    /// Makes the member the grantor of the service, with the table of the grantor before it. Waits
     /// until it grants.
     ///
     /// # Errors

@@ -84,7 +84,7 @@ fn draw_one(rng: &mut Rng, members: u64, timing: Timing, span: u64) -> PlannedFa
     let (fault, shortest, longest) = match rng.below(100) {
         0..=17 => (SiteFault::Crash(site), 10, 2 * lease),
         18..=25 => (SiteFault::Leave(site), 10, lease),
-        // The one that a lock without a fence does not survive.
+        // The fault that a lock without a fence does not survive.
         26..=51 => (SiteFault::Pause(site), 50, 3 * lease),
         52..=67 => (SiteFault::Isolate(site), 100, 3 * lease),
         68..=75 => (SiteFault::OneWay(site, other), 100, 2 * lease),

@@ -2,7 +2,7 @@
 //! all:
 //!
 //! - a comparison becomes its neighbour: `<` and `<=`, `>` and `>=`, `==` and `!=`;
-//! - a number 0, 1 or 2 becomes the one beside it;
+//! - a number 0, 1 or 2 becomes the number beside it;
 //! - a statement is left out.
 //!
 //! Every site of that kind is found; a sequence of numbers from a fixed start chooses which of
@@ -65,7 +65,7 @@ fn is_left_out(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("cfg"))
 }
 
-/// The comparison beside this one.
+/// The comparison beside this comparison.
 fn neighbour(op: &BinOp) -> Option<BinOp> {
     Some(match op {
         BinOp::Lt(_) => parse_quote!(<=),
@@ -214,7 +214,7 @@ pub(crate) fn is(number: usize) -> bool {
     }
     is_on
 }
-/// Switches one on, and returns how often the one before it was come to.
+/// Switches one on, and returns how often the break before it was come to.
 pub fn switch(number: usize) -> usize {
     ON.store(number, Relaxed);
     MET.swap(0, Relaxed)

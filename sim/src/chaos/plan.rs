@@ -17,7 +17,7 @@ use elderlock::protocol::{Limits, Timing};
 
 /// Kinds of faults in each plan at least: one more than a run must show to count.
 const MIN_KINDS: usize = 4;
-/// Seeds below this one have neither small bounds nor the rarer faults: tests name some of them,
+/// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
 /// and depend on their outcome.
 const PLAIN: u64 = 1_000;
 

@@ -57,7 +57,7 @@ pub struct Scope {
     /// Sites where processes may be killed.
     pub mortal: &'static [usize],
     /// Whether a member on the same host sees the end of a killed one: any one of them, at any
-    /// later moment. The others hear of it from that one.
+    /// later moment. The others hear of it from that member.
     pub vouched: bool,
     /// The highest number of lost or doubled packets.
     pub faults: u8,

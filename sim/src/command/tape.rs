@@ -23,7 +23,7 @@ pub(crate) struct TapeOptions {
     /// The tape: the input that a crash of the fuzz target `world` left.
     #[arg(required_unless_present = "seeds")]
     file: Option<PathBuf>,
-    /// Writes a few inputs for each fuzz target into folders of this one.
+    /// Writes a few inputs for each fuzz target into folders below this folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
     seeds: Option<PathBuf>,
 }

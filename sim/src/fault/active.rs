@@ -606,7 +606,7 @@ impl World {
         Some(plot.active(weather, all()))
     }
 
-    /// The sites on the host of this one.
+    /// The sites on the host of this site.
     fn on_host_of(&self, site: usize) -> Vec<usize> {
         let host = self.peers[site].host;
         self.sites().filter(|other| self.peers[*other].host == host).collect()

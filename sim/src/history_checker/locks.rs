@@ -545,7 +545,7 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    /// The limit of an object may be this one from now on.
+    /// The object may have this limit from now on.
     fn on_limit(&mut self, object: Lock<'a>, at: u64, limit: u64) {
         let limits = self.limits.entry(object).or_default();
         if limits.last().is_none_or(|(_, most)| *most < limit) {
@@ -757,7 +757,7 @@ impl<'a> Sweep<'a, '_> {
     }
 }
 
-/// Of two holds that exclude each other, the one with the higher token begins when the other is
+/// Of two holds that exclude each other, the hold with the higher token begins when the other is
 /// over.
 fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], findings: &mut Findings) {
     // For each mode, the hold with the longest belief is the one to compare with.

@@ -1,11 +1,12 @@
 //! `deadlock_is_told`: two owners that have a hold of a service and want to suspend it would wait
-//! for each other. The one that asks later is told so, and does not queue; no other one is told so.
+//! for each other. The owner that asks later is told so, and does not queue; no other owner is told
+//! so.
 //!
 //! The check comes after the step in which a suspension gets its position in the line of an acting
 //! grantor. The grantor may be the suspension's own member. The suspension must not wait for the
-//! first one in the queue, and that one for it: each of their owners has a hold that came before
-//! this step and is not the other's. An owner that is the whole member beside another owner of that
-//! member is left out.
+//! first suspension in the queue, and that suspension for it: each of their owners has a hold that
+//! came before this step and is not the other's. An owner that is the whole member beside another
+//! owner of that member is left out.
 //!
 //! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both
 //! have a hold there. Otherwise its owner has or wants the suspension already. A step with a grant

@@ -81,7 +81,7 @@ fn ask_to_grant(world: &mut World, site: usize, service: &str, demand: &Demand) 
             world.release(open);
             continue;
         }
-        // Another member's request from before the healing may come after this one.
+        // Another member's request from before the healing may come after this request.
         if matches!(world.outcome(ask), Some(Outcome::Superseded(_))) && asks < ASKS {
             continue;
         }
@@ -115,7 +115,7 @@ pub struct LastYoungTurkWins {
     ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// How often each turk has asked each elder.
     bids: BTreeMap<(ServiceName, ProcessId, ProcessId), u64>,
-    /// How often that elder has told each other turk that it was outbid by this one.
+    /// How often that elder has told each other turk that it was outbid by this turk.
     spent: BTreeMap<(ServiceName, ProcessId, ProcessId, ProcessId), u64>,
     /// Turks that were told of a later bid and have not yet told their clients. Each message has
     /// the later bidder and the turk's last request that had arrived at the elder by then.

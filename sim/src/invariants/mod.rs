@@ -204,7 +204,7 @@ impl GrantorRecord {
     }
 
     /// Describes how the record of a client's open object falls short. Its version must be at least
-    /// as new, and as sure, as the one that the client has seen.
+    /// as new, and as sure, as the content that the client has seen.
     pub(crate) fn lacks(&self, ask: Ask, world: &World) -> Option<String> {
         let call = world.call(ask);
         let (_, Some(name)) = call.object.as_ref()? else { return None };

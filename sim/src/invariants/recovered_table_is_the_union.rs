@@ -4,8 +4,8 @@
 //! locks, the same owner, the same metadata. A hold is as old as its holder knows.
 //!
 //! The check comes after the step in which it begins to act; by then it may have granted on. A
-//! grantor that is already followed by another one is left out: its members answer to that one.
-//! Inside the clock bound.
+//! grantor that is already followed by another grantor is left out: its members answer to that
+//! grantor. Inside the clock bound.
 
 use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, shrunk};
 use crate::history::{Ask, Call};
@@ -24,7 +24,7 @@ struct Asking {
     /// When it began.
     since: u64,
     /// The processes that were asked. A member that joins later knows no older grantor, and asks
-    /// this one.
+    /// this grantor.
     whom: BTreeSet<ProcessId>,
 }
 

@@ -257,7 +257,7 @@ impl WhatIsSeenIsSo {
                     && wants(&wait.lock.want)
             });
             // It may have been granted in the same step; if another call has the same metadata,
-            // that one may be left.
+            // that call may be left.
             let (Some((_, wait)), None) = (this, calls.next()) else { continue };
             self.premises += u64::from(last.is_some());
             if wait.ticket < last {

@@ -1,7 +1,7 @@
 //! Discovery: joining an existing cluster, or founding one together with all other seeds.
 //!
 //! No process founds alone unless told to. Otherwise the first view takes *every* seed: each one
-//! agrees to one founding only, and the one with the lowest address proposes it. So two foundings
+//! agrees to one founding only, and the seed with the lowest address proposes it. So two foundings
 //! would need one process to agree twice. Before that it listens for a while
 //! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
 //! the time. So seeds that all start again at once find the cluster that lives on without them. A

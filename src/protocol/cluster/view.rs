@@ -56,7 +56,7 @@ pub struct View {
     pub departed: Vec<(ProcessId, ViewNumber)>,
 }
 
-/// A request to join counts for this many views after the one that its sender had heard of.
+/// A request to join counts for this many views after the view that its sender had heard of.
 pub(crate) const ENTRY_WINDOW: u64 = 16;
 
 /// A view has at most this many slots: half a second, or 2^32 tokens.

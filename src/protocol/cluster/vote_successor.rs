@@ -96,7 +96,7 @@ pub(crate) struct VoteSuccessor {
     pub(super) claim: VoteClaim,
     /// The latest view that it knows of the voter's lineage.
     pub(crate) view: Arc<View>,
-    /// The vote successors before this one, and this one.
+    /// The vote successors up to this process.
     pub(super) successors: Vec<StoredVoter>,
     /// The voter may have promised its vote to an elder just before it ended: no other candidate
     /// gets it before this time.

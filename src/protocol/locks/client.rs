@@ -257,8 +257,8 @@ impl ServiceState {
         self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
     }
 
-    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this one,
-    /// or all.
+    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this
+    /// request, or all.
     fn ask_for_locks(
         &mut self,
         service: &ServiceName,
@@ -1115,7 +1115,7 @@ impl LockClient {
     }
 
     /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds
-    /// and open objects of this member. Services `after` that one, all if there is none, in the
+    /// and open objects of this member. Services `after` that service, all if there is none, in the
     /// order of their names.
     pub(crate) fn status(
         &self,
@@ -1142,7 +1142,7 @@ impl LockClient {
         requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
     }
 
-    /// Brings unsent requests of the service on their way: `only` this one, or all. Whenever a
+    /// Brings unsent requests of the service on their way: `only` this request, or all. Whenever a
     /// grantor becomes known all are, so with a known grantor no other one is left.
     fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, cx: &mut StepContext) {
         let Some(state) = self.states.get_mut(service) else { return };

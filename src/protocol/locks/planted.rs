@@ -5,7 +5,7 @@ use super::grantor::Grantor;
 use crate::protocol::id::{ProcessId, ServiceName};
 use crate::protocol::step_context::StepContext;
 
-/// The member to which this one lost its service.
+/// The member to which this member lost its service.
 pub(super) fn winner(by: ProcessId, cx: &StepContext) -> ProcessId {
     cx.elder.filter(|_| planted!(cx.mutant, CallTheElderWinner)).unwrap_or(by)
 }

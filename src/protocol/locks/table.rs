@@ -776,7 +776,8 @@ impl Table {
         }
     }
 
-    /// Whether a suspension would wait for the first one that waits, and that one for it.
+    /// Whether a suspension would wait for the first suspension that waits, and that suspension for
+    /// it.
     fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         let Some(&(_, key)) = self.suspensions.first() else { return false };
         planted!(self.mutant, QueueDeadlock => return false);

@@ -210,7 +210,7 @@ fn an_outbid_bid_that_is_repeated_is_named_after_no_other() {
 }
 
 /// The grantor still grants when it hears that another asked after it. Its table is empty before
-/// that one asks for it.
+/// the other member asks for it.
 #[test]
 fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     let mut node = with_two_more();

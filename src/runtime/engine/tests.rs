@@ -385,7 +385,7 @@ fn take(engine: &Engine, local_grants: &Arc<LocalGrants>) -> Option<Arc<HoldCell
     )
 }
 
-/// Otherwise an event that ends all earlier requests would not end this one, too.
+/// Otherwise an event that ends all earlier requests would not end this request, too.
 #[test]
 fn a_local_grant_gets_a_lower_number_than_the_command_that_finds_it() {
     let engine = engine();

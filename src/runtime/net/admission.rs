@@ -1,9 +1,9 @@
 //! The bounds of accepted connections, so that strangers take none from members.
 //!
 //! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
-//! Few strangers are admitted. When no more may be, a new connection closes the one that was silent
-//! longest: a process that joins sends packets, and an attacker that only keeps connections open
-//! does not.
+//! Few strangers are admitted. When no more may be, a new connection closes the stranger that was
+//! silent longest: a process that joins sends packets, and an attacker that only keeps connections
+//! open does not.
 
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};

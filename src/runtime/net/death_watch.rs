@@ -1,11 +1,11 @@
 //! Vouched death: a member that shares the kernel of another sees for certain that it has ended.
 //!
 //! A process number alone proves nothing: the system may have reused it. So the process is first
-//! held by a descriptor, which stays with that one process even if the number is reused. *Then* the
-//! start time under the number is compared with the one from the handshake. If they are equal, the
-//! descriptor is of the very process that shook hands: had the number been reused before it was
-//! opened, the start time would differ. When the descriptor says "ended", that process has ended.
-//! If any of these steps fails, nothing is said.
+//! held by a descriptor, which stays with that process even if the number is reused. *Then* the
+//! start time under the number is compared with the start time from the handshake. If they are
+//! equal, the descriptor is of the very process that shook hands: had the number been reused before
+//! it was opened, the start time would differ. When the descriptor says "ended", that process has
+//! ended. If any of these steps fails, nothing is said.
 
 use crate::protocol::ProcessId;
 #[cfg(any(test, target_os = "linux"))]
@@ -19,7 +19,7 @@ pub(crate) use nowhere::{NoDeathWatch as DeathWatch, here};
 /// A process that is watched.
 pub(super) struct HeldProcess {
     pub(super) process: ProcessId,
-    /// Stays with this one process, also when the system uses its number again.
+    /// Stays with this process, also when the system uses its number again.
     #[cfg(target_os = "linux")]
     descriptor: std::os::fd::OwnedFd,
 }
@@ -63,7 +63,7 @@ mod linux {
         Some(Host { boot, namespace, pid: std::process::id(), started })
     }
 
-    /// A descriptor of the process that `host` tells of, if it is surely that one.
+    /// A descriptor of the process that `host` tells of, if it is surely that process.
     pub(super) fn hold(host: &Host) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(host.pid).ok()?)?;
         let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
@@ -75,7 +75,7 @@ mod linux {
     /// Returns when the held process has ended; an error tells nothing.
     pub(super) async fn ended(held: OwnedFd) -> std::io::Result<()> {
         // Deprecated for descriptors that may change under its feet, in favour of an unsafe
-        // function. This one is owned and does not change.
+        // function. This descriptor is owned and does not change.
         #[allow(deprecated)]
         let held = AsyncFd::with_interest(held, Interest::READABLE)?;
         held.readable().await?.retain_ready();

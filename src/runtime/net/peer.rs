@@ -11,8 +11,8 @@
 //! - no process answers in time: likewise, with a weaker hint.
 //!
 //! Dropping is right: the core sends again all that still matters, and nothing stale floods a peer
-//! that comes back. Two connections that cross are both kept. Both sides send on the one that the
-//! lesser process has dialled.
+//! that comes back. Two connections that cross are both kept. Both sides send on the connection
+//! that the lesser process has dialled.
 //!
 //! Mostly the task does not write. A thread that has queued an awaited frame writes it itself,
 //! after all frames that were queued before. It writes as much as the connection takes at once. To
@@ -65,8 +65,8 @@ pub(super) struct ConnectionWriter {
     pub(super) redundant: CancellationToken,
     /// The handshake's dialler was this member.
     pub(super) dialled: bool,
-    /// Of two connections that crossed, both sides use this one. So a caller knows where its answer
-    /// arrives.
+    /// Of two connections that crossed, both sides use this connection. So a caller knows where its
+    /// answer arrives.
     pub(super) is_preferred: bool,
     pub(super) opened: Instant,
 }

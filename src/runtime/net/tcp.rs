@@ -382,7 +382,7 @@ pub(super) fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::
 
 /// Tells the engine when a process that is watched has ended.
 async fn tell_death(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, held: HeldProcess) {
-    // The closing task waits for tasks that still deliver something, and this one does not.
+    // The closing task waits for tasks that still deliver something, and this task does not.
     let process = held.process;
     let told = tokio::select! {
         told = incarnation.watch.ended(held) => told,

@@ -202,7 +202,7 @@ impl Gossip {
                         tracing::error!(length = data.len(), "gossip does not fit in a datagram");
                         continue;
                     }
-                    // Datagrams may be lost; so may this one.
+                    // Datagrams may be lost; so may this datagram.
                     match self.socket.send_to(&self.datagram, to).await {
                         Ok(_) => add(&self.shared.reception.counters.datagrams_out, 1),
                         Err(error) => tracing::debug!(%to, %error, "a datagram was not sent"),

@@ -258,7 +258,7 @@ async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Left)));
     assert_eq!(left_over(leaver), NOTHING);
 
-    // Its lock is free for the one that stays, and its position in the queue is gone.
+    // Its lock is free for the request that stays, and its position in the queue is gone.
     come(|| sees(stayer, 1)).await;
     of_stayer.lock("a").wait(HANG).await.unwrap().release().await.unwrap();
     come(|| left_over(stayer) == (1, 1, 0) && queued(stayer) == 0).await;

@@ -274,7 +274,7 @@ impl Keyring {
         ring.ok_or(KeyError::Empty)
     }
 
-    /// The names of the ring's keys, the one that seals first.
+    /// The names of the ring's keys, the key that seals first.
     pub fn names(&self) -> impl Iterator<Item = KeyName> + '_ {
         self.keys.iter().map(ClusterKey::name)
     }
@@ -290,7 +290,7 @@ impl Keyring {
         self.keys.iter().map(ClusterKey::role).find(|role| *role < Role::Member)
     }
 
-    /// Its keys, the one that seals first.
+    /// Its keys, the key that seals first.
     pub fn keys(&self) -> &[ClusterKey] {
         &self.keys
     }

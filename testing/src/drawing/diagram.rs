@@ -60,7 +60,7 @@ struct Track<'a> {
 struct HoldRow<'a> {
     /// Where its last hold ends, in pixels.
     until: i64,
-    /// Whether that one takes less than a pixel.
+    /// Whether that hold takes less than a pixel.
     is_short: bool,
     holds: Vec<&'a HoldSpan>,
 }

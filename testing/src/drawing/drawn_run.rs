@@ -201,7 +201,7 @@ impl DrawnRun {
         self.lanes.iter().filter(|lane| lane.name.is_none()).count()
     }
 
-    /// The lock to show with its tokens: that of the violation, or else the one that was granted
+    /// The lock to show with its tokens: that of the violation, or else the lock that was granted
     /// most.
     pub fn focus(&self) -> Option<String> {
         if let Some(breach) = &self.breach {

@@ -41,7 +41,7 @@ pub fn draw(
     key(out, run);
     for (level, (_, window)) in windows.iter().enumerate() {
         let named = run.breach.is_some() && level + 1 == windows.len();
-        // Messages that the next picture shows as arrows would be a blot in this one.
+        // Messages that the next picture shows as arrows would be a blot in this picture.
         let blot = windows.get(level + 1).map_or(u64::MAX, |(_, next)| next.from);
         let shown: Vec<usize> = past
             .iter()

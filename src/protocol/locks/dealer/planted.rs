@@ -14,7 +14,7 @@ impl Dealer {
         self
     }
 
-    /// The next range is this one again.
+    /// The next range is this range again.
     pub(crate) fn deal_again(&mut self, range: TokenRange) {
         self.next = range.first;
     }

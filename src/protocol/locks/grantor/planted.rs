@@ -168,7 +168,7 @@ impl Grantor {
             (Want::Lock(_), Want::Share(_)) if planted!(cx.mutant, DowngradeLetsIn) => {
                 self.table.release(key);
                 self.grant(cx);
-                // If another request got in, that one has the higher token.
+                // If another request got in, it has the higher token.
                 self.table.claim(key, LockRequest { want: want.clone(), ..entry }, token, cx.now);
                 None
             }

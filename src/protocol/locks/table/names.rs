@@ -7,7 +7,7 @@
 //! A filter is made for a number of names. Another one takes its place when there are twice as many
 //! names, or half as many. That one is not made at once, for no operation goes through all names.
 //! The **current** filter goes on as ever. Beside it is the **next**, and each change of the tree
-//! moves a few more names into that one, in their order:
+//! moves a few more names into the next, in their order:
 //! ```text
 //!              up to the mark       behind the mark
 //! current      all names            all names

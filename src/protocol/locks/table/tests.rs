@@ -136,7 +136,7 @@ impl TableScript {
         matches!(self.table.entry_status(key), Some(EntryStatus::Waits(_)))
     }
 
-    /// Another grantor's table, made of the members' reports, or of this one's own parts.
+    /// Another grantor's table, made of the members' reports, or of this grantor's own parts.
     fn recover(&mut self, epoch: u32) {
         let mut table = Table::new(Epoch(token(epoch)));
         let (holds, waits) = self.table.export(NOW);

@@ -105,7 +105,7 @@ fn a_querying_member_is_told_its_position_before_the_answer() {
     assert_eq!(said(&two), ["Queued", "QueryReply"]);
 }
 
-/// A waiter that gave up and asks again has another position, and learns that one.
+/// A waiter that gave up and asks again has another position, and learns it.
 #[test]
 fn of_two_positions_the_valid_one_is_told() {
     let mut two = one_waits();
