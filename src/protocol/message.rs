@@ -4,16 +4,19 @@
 //! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
 //! (`link.rs`), which delivers it exactly once and in order while both processes live.
 
-use super::cluster::view::{Change, View};
+mod notice;
+mod query;
+
+pub use notice::{Affiliation, Ballot, Notice};
+pub use query::{HolderInfo, Query, QueryReply, QueuePosition, WaiterInfo};
+
 use super::content::{Content, Edit};
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId,
-    ServiceName, Slot, Ticket, Token, ViewNumber, Want,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName,
+    Slot, Ticket, Token, ViewNumber, Want,
 };
 use super::vote_claim::VoteClaim;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The content of one frame on a connection.
@@ -75,261 +78,6 @@ pub enum Packet {
         /// The notice itself.
         notice: Box<Notice>,
     },
-}
-
-/// A proposal number: a round, then the proposer. Round 0 belongs to the elder of the view.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct Ballot {
-    /// 0 for the elder's first proposal, which needs no question first.
-    pub round: u32,
-    /// The proposing process.
-    pub process: ProcessId,
-}
-
-/// The affiliation of a process, as it answers a hello.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Affiliation {
-    /// In no view yet. `bound`: it has agreed to be founded with others.
-    Discovery {
-        /// The seed addresses it was configured with.
-        seeds: BTreeSet<SocketAddr>,
-        /// Whether it has already agreed to a founding.
-        bound: bool,
-    },
-    /// In a view.
-    Member {
-        /// The lineage of that view.
-        lineage: Lineage,
-        /// Its number.
-        view: ViewNumber,
-        /// Its elder.
-        elder: MemberInfo,
-        /// Whether the answering member's lease runs: some elder has a quorum.
-        led: bool,
-        /// Whether a process that starts on its directory would know of that view. True without
-        /// storage.
-        kept: bool,
-        /// Whether the answering member knows that a quorum of that view's council has it.
-        settled: bool,
-    },
-    /// In no view, with the stored vote of a former process.
-    VoteSuccessor {
-        /// The vote that it has.
-        claim: VoteClaim,
-        /// The lineage of the latest view that it knows.
-        lineage: Lineage,
-        /// The number of that view.
-        view: ViewNumber,
-    },
-}
-
-/// A statement about membership. Its sender sends a lost one again by timers of its own.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Notice {
-    /// Asks which process is there. `asked` is the address that the sender dialled.
-    Hello {
-        /// The sender.
-        me: MemberInfo,
-        /// The address it dialled.
-        asked: SocketAddr,
-        /// Its affiliation.
-        belonging: Affiliation,
-        /// A number that only the process at that address sees; 0 where it may be any process.
-        nonce: u64,
-    },
-    /// The answer.
-    HelloReply {
-        /// The sender.
-        me: MemberInfo,
-        /// As in the question.
-        asked: SocketAddr,
-        /// Its affiliation.
-        belonging: Affiliation,
-        /// As in the question: it shows that the sender is the process that was asked.
-        nonce: u64,
-    },
-    /// Founding: proposes the first view.
-    ///
-    /// ```text
-    /// coordinator ->[Found] every seed    every seed ->[FoundOk] coordinator
-    /// coordinator ->[FullView] every seed
-    /// ```
-    Found {
-        /// Rises with each attempt of one coordinator.
-        attempt: u32,
-        /// The proposed first view. Its first member is the coordinator.
-        view: View,
-    },
-    /// Yes: the sender agrees to no other founding.
-    FoundOk {
-        /// The attempt it answers.
-        attempt: u32,
-    },
-    /// A process that is in no view asks the elder to be taken in.
-    Join {
-        /// The process.
-        me: MemberInfo,
-        /// The view it has heard of: a much older request does not count.
-        heard: ViewNumber,
-    },
-    /// A member says goodbye: it holds nothing, grants nothing and will not vote again.
-    Leave,
-    /// A member shows itself to the elder and asks for a renewal.
-    ///
-    /// ```text
-    /// M ->[Beat k] E          E ->[Pulse p, renews k] M          (and again)
-    /// ```
-    Beat {
-        /// The sender's view.
-        view: ViewNumber,
-        /// Counts up; the lease runs from the sending of the beat that is renewed.
-        beat: u64,
-        /// The latest pulse it has from this elder: a promise not to vote for another for one elder
-        /// lease.
-        pulse: u64,
-        /// The latest of its beats that it knows to be renewed.
-        confirmed: u64,
-        /// Whether a process that starts on its directory would know of that view. True without
-        /// storage.
-        kept: bool,
-    },
-    /// The elder answers.
-    Pulse {
-        /// The elder's view.
-        view: ViewNumber,
-        /// Counts up over all members and views of this elder.
-        pulse: u64,
-        /// The beat of the receiver from which its lease runs; 0 for none.
-        renews: u64,
-        /// Beat again at once: the elder waits for its quorum.
-        again: bool,
-        /// A quorum of that view's council is known to have that view, on its disks where there
-        /// are some. A process without a place in it may forget it.
-        settled: bool,
-    },
-    /// The process is dead for sure: a member on the same host saw it end.
-    Vouch {
-        /// The dead process.
-        dead: ProcessId,
-    },
-    /// The process refuses the sender's connections, or the sender does not reach it. The sender
-    /// asks whether the receiver hears it. Sent only where a refused connection may count as a
-    /// death.
-    ///
-    /// ```text
-    /// refused ->[SuspectDead] council ->[SuspectDead] refused: may take it for dead
-    ///                         council ->[Alive] refused: it lives
-    /// ```
-    SuspectDead {
-        /// The process.
-        process: ProcessId,
-    },
-    /// The answer to `SuspectDead`: the sender has heard the process since.
-    Alive {
-        /// The process.
-        process: ProcessId,
-    },
-    /// Asks whether the receiver would promise this ballot. Binds no voter.
-    PreVote {
-        /// The view to be decided.
-        instance: ViewNumber,
-        /// The ballot that would follow.
-        ballot: Ballot,
-        /// The processes that the sender knows to be dead for sure.
-        dead: BTreeSet<ProcessId>,
-    },
-    /// The answer to `PreVote`.
-    PreVoteReply {
-        /// As asked.
-        instance: ViewNumber,
-        /// As asked.
-        ballot: Ballot,
-        /// Whether it would.
-        willing: bool,
-    },
-    /// Asks the receiver to promise this ballot, and to report its earlier acceptance.
-    Prepare {
-        /// The view to be decided.
-        instance: ViewNumber,
-        /// The ballot to promise.
-        ballot: Ballot,
-        /// The processes that the sender knows to be dead for sure.
-        dead: BTreeSet<ProcessId>,
-    },
-    /// Promised.
-    Promise {
-        /// As asked.
-        instance: ViewNumber,
-        /// As asked.
-        ballot: Ballot,
-        /// The sender's acceptance under the highest earlier ballot.
-        accepted: Option<(Ballot, Change)>,
-    },
-    /// Refused: a higher ballot is promised.
-    Nack {
-        /// The view to be decided.
-        instance: ViewNumber,
-        /// The ballot promised.
-        promised: Ballot,
-    },
-    /// Accept this as the next view.
-    Accept {
-        /// The view to be decided.
-        instance: ViewNumber,
-        /// Under this ballot.
-        ballot: Ballot,
-        /// The change to the view before it.
-        change: Change,
-    },
-    /// Accepted.
-    Accepted {
-        /// As asked.
-        instance: ViewNumber,
-        /// As asked.
-        ballot: Ballot,
-    },
-    /// Decided, for members that have the view before it.
-    Install {
-        /// The lineage.
-        lineage: Lineage,
-        /// The decided view.
-        instance: ViewNumber,
-        /// The change that makes it.
-        change: Change,
-        /// As in `Fetch`, if it answers one; otherwise 0.
-        nonce: u64,
-    },
-    /// The stored vote of `voter` is older than a vote that this process is known to have had: it
-    /// does not count.
-    StaleVote {
-        /// The process whose vote it is.
-        voter: ProcessId,
-        /// As in the `Hello` that it answers.
-        nonce: u64,
-    },
-    /// Decided, whole.
-    FullView {
-        /// The view.
-        view: View,
-        /// As in the question that it answers; otherwise 0.
-        nonce: u64,
-    },
-    /// Send me your view; mine is this.
-    Fetch {
-        /// The lineage of the asker's view.
-        lineage: Lineage,
-        /// Its number.
-        have: ViewNumber,
-        /// As in `Hello`.
-        nonce: u64,
-    },
-}
-
-impl Notice {
-    /// A view that is sent without a question.
-    pub(crate) fn full_view(view: &View) -> Notice {
-        Notice::FullView { view: view.clone(), nonce: 0 }
-    }
 }
 
 /// A range of tokens dealt by the elder, ends included.
@@ -429,40 +177,6 @@ pub enum ObjectReply {
     Unwritten,
 }
 
-/// The holder of a lock, as a refused request learns it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct HolderInfo {
-    /// The lock; `None`: it has suspended the whole service.
-    pub name: Option<LockName>,
-    /// The holder's process.
-    pub process: ProcessId,
-    /// The number of its request, by which that process finds the hold.
-    pub request: RequestId,
-    /// Its token.
-    pub token: Token,
-    /// How it holds it.
-    pub mode: Mode,
-    /// Whether it may be [requested back](crate::LockBuilder::revocable).
-    pub revocable: bool,
-    /// Its metadata.
-    pub metadata: Metadata,
-    /// How long it has held, by the grantor's clock.
-    pub held_for: Duration,
-}
-
-/// A request as its grantor sees it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct WaiterInfo {
-    /// The process of the request.
-    pub process: ProcessId,
-    /// Its metadata.
-    pub metadata: Metadata,
-    /// The mode that it waits for.
-    pub mode: Mode,
-}
-
 /// Why a request is refused.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Refusal {
@@ -483,74 +197,6 @@ pub enum Refusal {
     Limit(u32),
     /// An upgrade of a share: this many others have a share too.
     Shared(u64),
-}
-
-/// A question to a grantor.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Query {
-    /// The holders of a lock, and its waiters.
-    Lock(LockName),
-    /// The suspension of the service, and the requests that wait for one.
-    Suspension,
-    /// The number of requests before this request of the asker.
-    Position(RequestId),
-    /// The held locks after this one, in the order of their names.
-    Held(Option<LockName>),
-    /// The waiters for a lock, after this position.
-    Waiting(LockName, Option<QueuePosition>),
-}
-
-/// The position of a request among all waiting requests of one grantor.
-pub type QueuePosition = (Ticket, ProcessId, RequestId);
-
-/// The answer.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum QueryReply {
-    /// A lock or the suspension.
-    Lock {
-        /// The first holders: many of shares or permits, but one of a lock or suspension.
-        holders: Vec<HolderInfo>,
-        /// How many more have it.
-        more_holders: u64,
-        /// The permits that all holders have together; none of a lock.
-        permits: u64,
-        /// The object of that name, if a member has it open.
-        content: Option<Content>,
-        /// How many members have it open.
-        openers: u64,
-        /// The first waiters, in their order.
-        waiters: Vec<WaiterInfo>,
-        /// How many more wait.
-        more: u64,
-    },
-    /// A position.
-    Position {
-        /// Requests that go first. For a lock: the requests before it in its queue. For a batch:
-        /// those in the longest of its queues. For a suspension: all earlier waiting requests.
-        before: u64,
-        /// Holds that have to end first.
-        holds: u64,
-        /// The request that has suspended the service, or waits to suspend it before this one.
-        suspension: Option<WaiterInfo>,
-    },
-    /// Holders, in the order of the names.
-    Held {
-        /// Some of them.
-        holders: Vec<HolderInfo>,
-        /// Whether there are no more.
-        last: bool,
-    },
-    /// Waiters, in their order.
-    Waiting {
-        /// Some of them.
-        waiters: Vec<WaiterInfo>,
-        /// The position of the last of these, if more follow.
-        last: Option<QueuePosition>,
-    },
-    /// The request is not known, or holds already.
-    Unknown,
-    /// The grantor does not act yet.
-    Undecided,
 }
 
 /// The source of a named grantor's table.
@@ -1070,36 +716,6 @@ impl Packet {
             Packet::Ack { .. } => "Ack",
             Packet::Relay { packet, .. } => packet.kind(),
             Packet::Sealed { .. } => "Sealed",
-        }
-    }
-}
-
-impl Notice {
-    /// The name of its variant.
-    fn kind(&self) -> &'static str {
-        match self {
-            Notice::Hello { .. } => "Hello",
-            Notice::HelloReply { .. } => "HelloReply",
-            Notice::Found { .. } => "Found",
-            Notice::FoundOk { .. } => "FoundOk",
-            Notice::Join { .. } => "Join",
-            Notice::Leave => "Leave",
-            Notice::Beat { .. } => "Beat",
-            Notice::Pulse { .. } => "Pulse",
-            Notice::Vouch { .. } => "Vouch",
-            Notice::SuspectDead { .. } => "SuspectDead",
-            Notice::Alive { .. } => "Alive",
-            Notice::PreVote { .. } => "PreVote",
-            Notice::PreVoteReply { .. } => "PreVoteReply",
-            Notice::Prepare { .. } => "Prepare",
-            Notice::Promise { .. } => "Promise",
-            Notice::Nack { .. } => "Nack",
-            Notice::Accept { .. } => "Accept",
-            Notice::Accepted { .. } => "Accepted",
-            Notice::Install { .. } => "Install",
-            Notice::FullView { .. } => "FullView",
-            Notice::Fetch { .. } => "Fetch",
-            Notice::StaleVote { .. } => "StaleVote",
         }
     }
 }

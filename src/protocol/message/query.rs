@@ -1,0 +1,108 @@
+//! Questions to a grantor, and their answers.
+
+use crate::protocol::content::Content;
+use crate::protocol::id::{LockName, Metadata, Mode, ProcessId, RequestId, Ticket, Token};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The holder of a lock, as a refused request learns it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The lock; `None`: it has suspended the whole service.
+    pub name: Option<LockName>,
+    /// The holder's process.
+    pub process: ProcessId,
+    /// The number of its request, by which that process finds the hold.
+    pub request: RequestId,
+    /// Its token.
+    pub token: Token,
+    /// How it holds it.
+    pub mode: Mode,
+    /// Whether it may be [requested back](crate::LockBuilder::revocable).
+    pub revocable: bool,
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// How long it has held, by the grantor's clock.
+    pub held_for: Duration,
+}
+
+/// A request as its grantor sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The process of the request.
+    pub process: ProcessId,
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// The mode that it waits for.
+    pub mode: Mode,
+}
+
+/// A question to a grantor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Query {
+    /// The holders of a lock, and its waiters.
+    Lock(LockName),
+    /// The suspension of the service, and the requests that wait for one.
+    Suspension,
+    /// The number of requests before this request of the asker.
+    Position(RequestId),
+    /// The held locks after this one, in the order of their names.
+    Held(Option<LockName>),
+    /// The waiters for a lock, after this position.
+    Waiting(LockName, Option<QueuePosition>),
+}
+
+/// The position of a request among all waiting requests of one grantor.
+pub type QueuePosition = (Ticket, ProcessId, RequestId);
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum QueryReply {
+    /// A lock or the suspension.
+    Lock {
+        /// The first holders: many of shares or permits, but one of a lock or suspension.
+        holders: Vec<HolderInfo>,
+        /// How many more have it.
+        more_holders: u64,
+        /// The permits that all holders have together; none of a lock.
+        permits: u64,
+        /// The object of that name, if a member has it open.
+        content: Option<Content>,
+        /// How many members have it open.
+        openers: u64,
+        /// The first waiters, in their order.
+        waiters: Vec<WaiterInfo>,
+        /// How many more wait.
+        more: u64,
+    },
+    /// A position.
+    Position {
+        /// Requests that go first. For a lock: the requests before it in its queue. For a batch:
+        /// those in the longest of its queues. For a suspension: all earlier waiting requests.
+        before: u64,
+        /// Holds that have to end first.
+        holds: u64,
+        /// The request that has suspended the service, or waits to suspend it before this one.
+        suspension: Option<WaiterInfo>,
+    },
+    /// Holders, in the order of the names.
+    Held {
+        /// Some of them.
+        holders: Vec<HolderInfo>,
+        /// Whether there are no more.
+        last: bool,
+    },
+    /// Waiters, in their order.
+    Waiting {
+        /// Some of them.
+        waiters: Vec<WaiterInfo>,
+        /// The position of the last of these, if more follow.
+        last: Option<QueuePosition>,
+    },
+    /// The request is not known, or holds already.
+    Unknown,
+    /// The grantor does not act yet.
+    Undecided,
+}
