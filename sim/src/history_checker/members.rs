@@ -31,6 +31,7 @@ impl RecordedView {
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut stage = SiteIndex::default();
     let mut views: BTreeMap<(ProcessKey, u64), RecordedView> = BTreeMap::new();
+    let mut first: BTreeMap<(ProcessKey, ProcessKey), u64> = BTreeMap::new();
     let mut present: BTreeMap<ProcessKey, RecordedView> = BTreeMap::new();
     let mut elders: BTreeMap<(ProcessKey, u64), ProcessKey> = BTreeMap::new();
     let mut terms_of: BTreeMap<u64, (&str, ProcessKey)> = BTreeMap::new();
@@ -75,6 +76,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                         views.insert((*founder, *number), view.clone());
                     }
                 }
+                first.entry((*founder, who)).or_insert(*number);
                 present.insert(who, view);
             }
             Entry::Event { name } if name == "became_elder" => {
@@ -144,7 +146,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             _ => {}
         }
     }
-    no_process_comes_back(&views, findings);
+    no_process_comes_back(&views, &first, findings);
 }
 
 /// While the lease of any member of one lineage runs, no member of another lineage has one.
@@ -170,9 +172,11 @@ fn one_lineage(
     }
 }
 
-/// A process that was out of a view is in no later view of that lineage.
+/// A process that was out of a view is in no later view of that lineage, once it has seen one.
+/// `first` has the first view that each process has seen of a founder's lineage.
 fn no_process_comes_back(
     views: &BTreeMap<(ProcessKey, u64), RecordedView>,
+    first: &BTreeMap<(ProcessKey, ProcessKey), u64>,
     findings: &mut Findings,
 ) {
     let mut lineage = None;
@@ -185,6 +189,10 @@ fn no_process_comes_back(
         }
         let members: BTreeSet<ProcessKey> = view.members.iter().copied().collect();
         out.extend(before.difference(&members));
+        out.retain(|process| {
+            let first = first.get(&(view.founder, *process));
+            !members.contains(process) || first.is_some_and(|first| *first < view.number)
+        });
         if let Some(back) = members.intersection(&out).next() {
             findings.flaw(
                 "views_agree",

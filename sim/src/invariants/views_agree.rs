@@ -1,6 +1,7 @@
 //! `views_agree`: views with the same number and lineage are the same view, wherever they are
 //! installed. At one member views only rise, and none follows a view without it. A process that is
-//! out never comes back under the same id.
+//! out never comes back under the same id. It may if it has never seen itself in a view, and lives:
+//! it was taken in, not reached, and left out again, and its next request to join is a new one.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};
@@ -28,7 +29,7 @@ impl Invariant for ViewsAgree {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         let Observation::Event { site, process, event: Event::ViewInstalled(view) } = fact else {
             return Ok(());
         };
@@ -61,6 +62,10 @@ impl Invariant for ViewsAgree {
                 // view, long after others have installed later ones.
                 for member in &view.members {
                     let process = member.info.process;
+                    let site = world.site_of(process).filter(|site| world.is_alive(*site));
+                    if site.is_some() && !self.last.contains_key(&process) {
+                        self.left.remove(&(view.lineage, process));
+                    }
                     if let Some(number) = self.left.get(&(view.lineage, process))
                         && *number < view.number
                     {
