@@ -19,6 +19,8 @@ use super::leadership::{
 use crate::protocol::{InvalidName, Token};
 use crate::runtime::{QueryError, planted};
 use crate::service::{InspectError, InvalidLease, LockFuture, LockService, Unavailable};
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -689,6 +691,29 @@ impl LatchEvents {
             // The latch is gone, without ever having been started.
             self.state.changed().await.ok()?;
         }
+    }
+
+    /// The same events as a [`Stream`], for the combinators of other crates.
+    ///
+    /// Dropping the stream, or a future of its next event, loses no event of other readers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{CloseMode, LatchEvent, LeaderLatch, Member};
+    /// use futures_util::StreamExt as _;
+    /// let member = Member::local().await?;
+    /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// let mut events = latch.events().into_stream();
+    /// latch.start()?;
+    /// assert!(matches!(events.next().await, Some(LatchEvent::IsLeader(_))));
+    /// latch.close_with(CloseMode::NotifyLeader).await?;
+    /// assert!(matches!(events.next().await, Some(LatchEvent::NotLeader { .. })));
+    /// assert_eq!(events.next().await, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn into_stream(self) -> impl Stream<Item = LatchEvent> + Send + Unpin {
+        Box::pin(unfold(self, |mut events| async { Some((events.next().await?, events)) }))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use crate::runtime::engine::{ConnectionStatus, Engine};
 use crate::runtime::planted;
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -119,6 +121,26 @@ impl Connection {
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(count)) => Some(self.skip(count)),
         }
+    }
+
+    /// The same events as a [`Stream`], for the combinators of other crates.
+    ///
+    /// Dropping the stream, or a future of its next event, loses no event of other readers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ConnectionEvent, Member};
+    /// use futures_util::StreamExt as _;
+    /// let member = Member::local().await?;
+    /// let connection = member.connection().into_stream();
+    /// member.leave().await?;
+    /// let events: Vec<ConnectionEvent> = connection.collect().await;
+    /// assert_eq!(events, [ConnectionEvent::Connected, ConnectionEvent::Lost]);
+    /// # Ok(()) }
+    /// ```
+    pub fn into_stream(self) -> impl Stream<Item = ConnectionEvent> + Send + Unpin {
+        Box::pin(unfold(self, |mut events| async { Some((events.next().await?, events)) }))
     }
 
     /// The reader fell `count` changes behind the kept ones. The kept ones are old, too, except the

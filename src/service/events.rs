@@ -3,6 +3,8 @@
 use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Slot, Status, View};
 use crate::runtime::clock_watch::Rates;
 use crate::runtime::engine::{Announcement, Engine};
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,6 +158,26 @@ impl Events {
                 }
             }
         }
+    }
+
+    /// The same events as a [`Stream`], for the combinators of other crates.
+    ///
+    /// Dropping the stream, or a future of its next event, loses no event of other readers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{Member, MemberEvent};
+    /// use futures_util::StreamExt as _;
+    /// let member = Member::local().await?;
+    /// let events = member.events().into_stream();
+    /// member.leave().await?;
+    /// let events: Vec<MemberEvent> = events.collect().await;
+    /// assert_eq!(events.last(), Some(&MemberEvent::Left));
+    /// # Ok(()) }
+    /// ```
+    pub fn into_stream(self) -> impl Stream<Item = MemberEvent> + Send + Unpin {
+        Box::pin(unfold(self, |mut events| async { Some((events.next().await?, events)) }))
     }
 }
 
