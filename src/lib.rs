@@ -106,7 +106,7 @@ pub use runtime::{give_order_with, query_status_with};
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
-pub use wire::{Order, OrderReport, ReportedHolder, Role};
+pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {

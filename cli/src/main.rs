@@ -14,6 +14,7 @@ mod processes;
 mod revoke;
 mod signals;
 mod status;
+mod why;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use processes::{Done, exit_code, with_runtime};
@@ -38,6 +39,10 @@ enum Command {
     Status(status::StatusArgs),
     /// List the members of the cluster, as a running member sees them.
     Members(members::MembersArgs),
+    /// Show the holders of a lock, and the requests that wait for it, in their order.
+    Why(why::WhyArgs),
+    /// List the held locks of a service, with their holders.
+    Held(why::HeldArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
     /// Make a member the grantor of a service.
@@ -69,6 +74,8 @@ fn main() -> ExitCode {
         Command::Members(args) => with_runtime(members::run(args)),
         Command::Completions(args) => generated::completions(args, Cli::command()),
         Command::Man(args) => generated::man(args, Cli::command()),
+        Command::Why(args) => with_runtime(why::why(args)),
+        Command::Held(args) => with_runtime(why::held(args)),
         Command::Revoke(args) => with_runtime(revoke::run(args)),
         Command::Transfer(args) => with_runtime(orders::transfer(args)),
         Command::Leave(target) => with_runtime(orders::leave(target)),

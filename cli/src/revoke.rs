@@ -4,7 +4,8 @@
 use crate::Done;
 use crate::orders::{OrderTarget, give};
 use clap::Args;
-use elderlock::{LockName, Metadata, Order, OrderReport, ReportedHolder, ServiceName};
+use elderlock::{LockName, Metadata, Order, OrderReport, ProcessId, ReportedHolder, ServiceName};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The hold to ask for, and the cluster.
@@ -28,7 +29,7 @@ pub(crate) struct RevokeArgs {
     target: OrderTarget,
 }
 
-/// Exit code 0 if every contacted holder released the lock or lost it, else 1.
+/// Exit code 0 if every holder released the lock or lost it, or no member holds it; else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
     let order = Order::Revoke {
         service: ServiceName::new(&args.service)?,
@@ -49,12 +50,17 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
     give(&args.target, order, told_of).await
 }
 
+/// A lock, or the suspension of its service.
+pub(crate) fn lock(service: &str, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{} of {}", name.escape_debug(), service.escape_debug()),
+        None => format!("the suspension of {}", service.escape_debug()),
+    }
+}
+
 /// A report as people read it. `told`: the number of holders that were told before.
 fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> {
-    let what = match &args.name {
-        Some(name) => format!("{} of {}", name.escape_debug(), args.service.escape_debug()),
-        None => format!("the suspension of {}", args.service.escape_debug()),
-    };
+    let what = lock(&args.service, args.name.as_deref());
     Some(match report {
         OrderReport::NotHeld => format!("no member holds {what}"),
         OrderReport::Told(holder) => {
@@ -87,17 +93,26 @@ fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> 
 }
 
 /// A holder as people know it: its process, where that is, its token, and its own text.
-fn who(holder: &ReportedHolder) -> String {
-    let mut text = format!("process {}", holder.info.process);
-    if let Some(addr) = holder.addr {
-        text += &format!(" at {addr}");
+pub(crate) fn who(holder: &ReportedHolder) -> String {
+    let ReportedHolder { info, addr, .. } = holder;
+    let token = format!(" with token {}", info.token);
+    process(info.process, *addr) + &token + &own_text(&info.metadata)
+}
+
+/// A process, and where it is.
+pub(crate) fn process(process: ProcessId, addr: Option<SocketAddr>) -> String {
+    match addr {
+        Some(addr) => format!("process {process} at {addr}"),
+        None => format!("process {process}"),
     }
-    text += &format!(" with token {}", holder.info.token);
-    let metadata = holder.info.metadata.as_bytes();
-    if !metadata.is_empty() {
-        text += &format!(" ({})", String::from_utf8_lossy(metadata).escape_debug());
+}
+
+/// The text that a holder or waiter gave with its request, in parentheses.
+pub(crate) fn own_text(metadata: &Metadata) -> String {
+    if metadata.as_bytes().is_empty() {
+        return String::new();
     }
-    text
+    format!(" ({})", String::from_utf8_lossy(metadata.as_bytes()).escape_debug())
 }
 
 /// A number with its unit; seconds without one.

@@ -1,5 +1,5 @@
-//! `elderlock revoke` as an operator runs it: a process of its own beside the members, which are
-//! reached through sockets.
+//! `elderlock revoke`, `why` and `held` as an operator runs them: processes of their own beside the
+//! members, which are reached through sockets.
 
 use elderlock::{Guard, LockService, LostReason, Member, ReleaseError, Timing};
 use std::process::Command;
@@ -32,6 +32,14 @@ async fn revoke(member: &Member, args: &[&str]) -> (String, Option<i32>) {
 async fn revoke_at(addr: &str, args: &[&str]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().args(["revoke", "--cluster", "shop", "--at", addr]).args(args);
+    run(command).await
+}
+
+/// Another command and its arguments.
+async fn elderlock(member: &Member, args: &[&str]) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    let at = member.addr().to_string();
+    command.env_clear().args(args).args(["--cluster", "shop", "--at", &at]);
     run(command).await
 }
 
@@ -106,6 +114,54 @@ async fn a_share_that_became_the_lock_was_not_released() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_and_waiters_are_listed_as_text_and_as_json() {
+    let (member, service) = founded().await;
+    let process = member.process();
+    let addr = member.addr();
+    let nothing = "no member holds sku-42 of inventory\nno request waits for it\n";
+    let asked = ["why", "inventory", "sku-42"];
+    assert_eq!(elderlock(&member, &asked).await, (nothing.to_owned(), Some(0)));
+    assert_eq!(elderlock(&member, &["held", "inventory"]).await, (String::new(), Some(0)));
+
+    let lock = service.lock("sku-42").metadata("till 3\u{1b}").await.expect("it is free");
+    let shares = [service.share("b").await.expect("free"), service.share("b").await.expect("so")];
+    let first = service.lock("sku-42").owner(7).metadata("till 4").start();
+    let second = service.share("sku-42").owner(8).start();
+    while service.inspect("sku-42").await.expect("a grantor answers").waiters.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let (said, code) = elderlock(&member, &asked).await;
+    let lines: Vec<&str> = said.lines().collect();
+    let token = lock.token();
+    let held = format!("by process {process} at {addr} with token {token} (till 3\\u{{1b}})");
+    assert!(lines[0].starts_with("sku-42 of inventory is held for ") && lines[0].ends_with(&held));
+    let waits = format!("1. process {process} at {addr} (till 4) waits for the lock");
+    assert_eq!(lines[1..], [&waits, &format!("2. process {process} at {addr} waits for a share")]);
+    assert_eq!(code, Some(0));
+
+    let (said, code) = elderlock(&member, &[&asked[..], &["--json"]].concat()).await;
+    let json: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!((&json["version"], &json["name"]), (&1.into(), &"sku-42".into()));
+    let holder = &json["holders"][0];
+    assert_eq!(holder["token"], token.to_string());
+    assert_eq!(holder["process"], format!("{:032x}", process.0));
+    assert_eq!((&holder["addr"], &holder["mode"]), (&addr.to_string().into(), &"lock".into()));
+    assert!(holder["held_for"].is_f64(), "{said}");
+    assert_eq!(json["waiters"][1]["mode"], "share");
+    assert_eq!(code, Some(0));
+
+    let (said, code) = elderlock(&member, &["held", "inventory"]).await;
+    let names: Vec<&str> = said.lines().map(|line| line.split(" for ").next().unwrap()).collect();
+    let [b, sku] = ["b of inventory is shared", "sku-42 of inventory is held"];
+    assert_eq!((names, code), (vec![b, b, sku], Some(0)));
+    let (said, _) = elderlock(&member, &["held", "inventory", "--json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    let names: Vec<_> = json["holds"].as_array().expect("a list").iter().collect();
+    assert!(names.len() == 3 && names[2]["name"] == "sku-42", "{said}");
+    drop((lock, shares, first, second));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_is_requested_back_by_leaving_out_the_name() {
     let (member, service) = founded().await;
     let suspended =
@@ -127,7 +183,7 @@ async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     let (member, service) = founded().await;
     assert_eq!(
         revoke(&member, &["inventory", "sku-42"]).await,
-        ("no member holds sku-42 of inventory\n".to_owned(), Some(1))
+        ("no member holds sku-42 of inventory\n".to_owned(), Some(0))
     );
     let firm = service.lock("sku-42").await.expect("it is free");
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--force"]).await;

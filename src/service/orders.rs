@@ -5,10 +5,11 @@ use super::lock_error::Unavailable;
 use super::lock_service::LockService;
 use super::member::ForceError;
 use super::revocation::RevokeError;
-use crate::protocol::{HolderInfo, ProcessId};
+use crate::protocol::{HolderInfo, LockName, ProcessId, WaiterInfo};
 use crate::runtime::engine::{Engine, EngineClosed};
-use crate::wire::{Order, OrderReport, ReportedHolder};
+use crate::wire::{Order, OrderReport, ReportedHolder, ReportedWaiter};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -47,6 +48,12 @@ pub(super) async fn carry_out(
         Order::Leave => leave(&engine).await,
         Order::Force if engine.force() => OrderReport::Done { complete: true },
         Order::Force => OrderReport::Failed(ForceError::NotOrphaned.to_string()),
+        Order::Inspect { service, name } => {
+            listed(inspect(&LockService::new(engine, service), name, &reporter).await)
+        }
+        Order::Held { service } => {
+            listed(held(&LockService::new(engine, service), &reporter).await)
+        }
     };
     reporter.tell(last).await;
 }
@@ -60,6 +67,57 @@ async fn leave(engine: &Arc<Engine>) -> OrderReport {
         Err(_) => Some(EngineClosed::Broken),
     };
     OrderReport::Done { complete: matches!(closed, Some(EngineClosed::Heard) | None) }
+}
+
+fn listed(result: Result<(), InspectError>) -> OrderReport {
+    match result {
+        Ok(()) => OrderReport::Done { complete: true },
+        Err(error) => OrderReport::Failed(error.to_string()),
+    }
+}
+
+/// Reports the holders of a lock, or of the suspension, and the waiters.
+async fn inspect(
+    service: &LockService,
+    name: Option<LockName>,
+    reporter: &Reporter,
+) -> Result<(), InspectError> {
+    let seen = match &name {
+        Some(name) => service.inspect(name.as_bytes()).await?,
+        None => service.inspect_suspension().await?,
+    };
+    for holder in &seen.holders {
+        reporter.tell_of(OrderReport::Holder, holder).await;
+    }
+    if seen.more_holders > 0 {
+        reporter.tell(OrderReport::More(seen.more_holders)).await;
+    }
+    match &name {
+        Some(name) if seen.more > 0 => {
+            let mut waiters = service.waiters(name.as_bytes())?;
+            while let Some(waiter) = waiters.next().await? {
+                reporter.tell_of_waiter(&waiter).await;
+            }
+        }
+        _ => {
+            for waiter in &seen.waiters {
+                reporter.tell_of_waiter(waiter).await;
+            }
+            if seen.more > 0 {
+                reporter.tell(OrderReport::MoreWaiters(seen.more)).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reports the holds of a service.
+async fn held(service: &LockService, reporter: &Reporter) -> Result<(), InspectError> {
+    let mut held = service.held();
+    while let Some(holder) = held.next().await? {
+        reporter.tell_of(OrderReport::Holder, &holder).await;
+    }
+    Ok(())
 }
 
 struct Reporter {
@@ -77,13 +135,20 @@ impl Reporter {
         self.tell(report(self.reported(holder))).await;
     }
 
+    async fn tell_of_waiter(&self, waiter: &WaiterInfo) {
+        let waiter = ReportedWaiter::new(waiter.clone(), self.addr_of(waiter.process));
+        self.tell(OrderReport::Waiter(waiter)).await;
+    }
+
     fn reported(&self, holder: &HolderInfo) -> ReportedHolder {
-        let view = self.engine.status().view;
-        let addr = view.and_then(|view| {
-            let is_there = |member: &&crate::ViewMember| member.info.process == holder.process;
-            view.members.iter().find(is_there).map(|member| member.info.addr)
-        });
-        ReportedHolder::new(holder.clone(), addr)
+        ReportedHolder::new(holder.clone(), self.addr_of(holder.process))
+    }
+
+    /// The address of a process of the view.
+    fn addr_of(&self, process: ProcessId) -> Option<SocketAddr> {
+        let view = self.engine.status().view?;
+        let is_there = |member: &&crate::ViewMember| member.info.process == process;
+        view.members.iter().find(is_there).map(|member| member.info.addr)
     }
 }
 
@@ -114,7 +179,7 @@ impl Revoking<'_> {
             Ok(asked) => asked,
             Err(RevokeError::NotHeld) => {
                 reporter.tell(OrderReport::NotHeld).await;
-                return Ok(OrderReport::Done { complete: false });
+                return Ok(OrderReport::Done { complete: true });
             }
             Err(RevokeError::NotRevocable(holder)) => {
                 reporter.tell_of(OrderReport::NotRevocable, &holder).await;

@@ -223,27 +223,37 @@ fn service_report(service: &ServiceStatus) -> ServiceReport {
 fn lock_report(lock: &LockStatus) -> LockReport {
     LockReport {
         name: lock.name.as_ref().map(ToString::to_string),
-        holder: lock.holder.as_ref().map(holder_report),
+        holder: lock.holder.as_ref().map(HolderReport::new),
         holders: lock.holders as u64,
         waiters: lock.waiters as u64,
-        next: lock.next.as_ref().map(|WaiterInfo { process, metadata, mode, .. }| WaiterReport {
-            process: hex(*process),
-            mode: mode_name(*mode),
-            metadata: text(metadata),
-        }),
+        next: lock.next.as_ref().map(WaiterReport::new),
         openers: lock.openers as u64,
     }
 }
 
-fn holder_report(holder: &HolderInfo) -> HolderReport {
-    HolderReport {
-        process: hex(holder.process),
-        token: holder.token.to_string(),
-        mode: mode_name(holder.mode),
-        permits: if let Mode::Permits(count) = holder.mode { Some(count) } else { None },
-        revocable: holder.revocable,
-        metadata: text(&holder.metadata),
-        held_for: holder.held_for.as_secs_f64(),
+impl HolderReport {
+    /// The report of a holder.
+    pub fn new(holder: &HolderInfo) -> HolderReport {
+        HolderReport {
+            process: hex(holder.process),
+            token: holder.token.to_string(),
+            mode: mode_name(holder.mode),
+            permits: if let Mode::Permits(count) = holder.mode { Some(count) } else { None },
+            revocable: holder.revocable,
+            metadata: text(&holder.metadata),
+            held_for: holder.held_for.as_secs_f64(),
+        }
+    }
+}
+
+impl WaiterReport {
+    /// The report of a waiter.
+    pub fn new(waiter: &WaiterInfo) -> WaiterReport {
+        WaiterReport {
+            process: hex(waiter.process),
+            mode: mode_name(waiter.mode),
+            metadata: text(&waiter.metadata),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Orders of an operator to one member, and the reports on them.
 
-use crate::protocol::{HolderInfo, LockName, Metadata, ServiceName};
+use crate::protocol::{HolderInfo, LockName, Metadata, ServiceName, WaiterInfo};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -33,6 +33,18 @@ pub enum Order {
     Leave,
     /// To go on without a quorum, as `Member::force`.
     Force,
+    /// To list the holders of a lock, and its waiters. Changes nothing.
+    Inspect {
+        /// The service of the lock.
+        service: ServiceName,
+        /// The lock. `None`: the suspension of the service.
+        name: Option<LockName>,
+    },
+    /// To list the holds of a service, in the order of the names. Changes nothing.
+    Held {
+        /// The service.
+        service: ServiceName,
+    },
 }
 
 impl Order {
@@ -48,6 +60,8 @@ impl Order {
             Order::Transfer { .. } => "transfer",
             Order::Leave => "leave",
             Order::Force => "force",
+            Order::Inspect { .. } => "inspect",
+            Order::Held { .. } => "held",
         }
     }
 }
@@ -75,6 +89,23 @@ impl ReportedHolder {
     #[cfg(feature = "tokio")]
     pub(crate) fn new(info: HolderInfo, addr: Option<SocketAddr>) -> Self {
         ReportedHolder { info, addr }
+    }
+}
+
+/// A waiter in a report, with the address of its member if the view has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReportedWaiter {
+    /// The waiter.
+    pub info: WaiterInfo,
+    /// Where its member is.
+    pub addr: Option<SocketAddr>,
+}
+
+impl ReportedWaiter {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn new(info: WaiterInfo, addr: Option<SocketAddr>) -> Self {
+        ReportedWaiter { info, addr }
     }
 }
 
@@ -109,6 +140,12 @@ pub enum OrderReport {
     },
     /// The order could not be carried out, for this reason.
     Failed(String),
+    /// A holder of the lock, or a hold of the service.
+    Holder(ReportedHolder),
+    /// A request that waits. They come in the order in which they will be served.
+    Waiter(ReportedWaiter),
+    /// So many further requests wait.
+    MoreWaiters(u64),
 }
 
 impl OrderReport {

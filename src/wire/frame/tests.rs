@@ -13,7 +13,9 @@ use crate::protocol::{
     ServiceName, Slot, StaticPublicKey, Ticket, Timing, Token, Value, View, ViewNumber, VoteClaim,
     VoteSecret, WaiterInfo, Want,
 };
-use crate::wire::{MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, Role};
+use crate::wire::{
+    MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, ReportedWaiter, Role,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -451,6 +453,13 @@ fn hellos() -> Vec<Frame> {
             wait: Duration::from_millis(1500),
             force: true,
         }))),
+        Frame::Order(Box::new(request(Order::Inspect {
+            service: ServiceName::new("stock").unwrap(),
+            name: Some(LockName::new(b"a").unwrap()),
+        }))),
+        Frame::Order(Box::new(request(Order::Held {
+            service: ServiceName::new("stock").unwrap(),
+        }))),
     ]
 }
 
@@ -709,8 +718,16 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
         },
         addr: Some("127.0.0.1:7400".parse().unwrap()),
     };
+    let metadata = Metadata::new(b"till 3").unwrap();
+    let waiter = ReportedWaiter {
+        info: WaiterInfo { process: ProcessId(8), metadata, mode: Mode::Share },
+        addr: None,
+    };
     for report in [
         OrderReport::Told(holder.clone()),
+        OrderReport::Holder(holder.clone()),
+        OrderReport::Waiter(waiter),
+        OrderReport::MoreWaiters(7),
         OrderReport::Unsure(holder, "cut off".into()),
         OrderReport::More(7),
         OrderReport::NotHeld,
