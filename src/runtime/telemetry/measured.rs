@@ -245,7 +245,10 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
     let message = match packet {
         Packet::Relay { packet, .. } => return service_of(packet),
         Packet::Linked { message, .. } => message,
-        Packet::Notice(_) | Packet::Ack { .. } | Packet::VoteSuccessor { .. } => return None,
+        Packet::Notice(_)
+        | Packet::Ack { .. }
+        | Packet::Sealed { .. }
+        | Packet::VoteSuccessor { .. } => return None,
     };
     match message {
         Message::Member(MemberMessage::Inventory { .. })
