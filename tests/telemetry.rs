@@ -234,6 +234,42 @@ async fn a_process_that_joins_logs_the_seeds_that_it_waits_for() {
     joins.abort();
 }
 
+#[tokio::test]
+async fn a_member_that_joins_with_other_times_logs_those_that_it_keeps() {
+    let members = cluster(1).await;
+    let seeds = vec![members[0].1.addr().to_string()];
+    let process = MeteredProcess::start();
+    let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Timing::lan());
+    let joined = process.handle.spawn(builder.seeds(seeds).join()).await.expect("no panic");
+    let line = says(&process.log, "WARN", "the cluster was founded with other times").await;
+    assert_eq!(line.get("cluster"), format!("{:?}", Timing::fast()));
+    assert_eq!(line.get("own"), format!("{:?}", Timing::lan()));
+    assert!(begin_with(&members[0].0.log, "the cluster was founded").is_empty());
+    drop(joined.expect("it joins"));
+}
+
+#[tokio::test]
+async fn a_member_that_founds_alone_from_a_host_name_says_so() {
+    let port = ports::free(1)[0].port();
+    for (seed, is_named) in
+        [(format!("localhost:{port}"), true), (format!("127.0.0.1:{port}"), false)]
+    {
+        let process = MeteredProcess::start();
+        let builder = Member::builder("telemetry").bind(format!("127.0.0.1:{port}"));
+        let builder = builder.timing(Timing::fast()).seeds([seed.clone()]);
+        let member =
+            process.handle.spawn(builder.join()).await.expect("no panic").expect("it founds");
+        if is_named {
+            let line = says(&process.log, "WARN", "founded alone").await;
+            assert_eq!(line.get("seeds"), seed);
+        } else {
+            says(&process.log, "INFO", "member joined").await;
+            assert!(begin_with(&process.log, "founded alone").is_empty());
+        }
+        process.run(async move { member.leave().await }).await.expect("no other member is there");
+    }
+}
+
 #[cfg(feature = "secure")]
 #[tokio::test]
 async fn refused_input_is_logged_with_its_reason_and_a_connection_with_its_key() {

@@ -198,7 +198,8 @@ impl MemberBuilder {
         self
     }
 
-    /// The times to found with: [`Timing::lan`] unless set. A joining member adopts the cluster's.
+    /// The times to found with: [`Timing::lan`] unless set. A joining member adopts the cluster's,
+    /// and logs a warning if they are others.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
@@ -412,6 +413,7 @@ impl MemberBuilder {
         loop {
             let left = self.join_limit.saturating_sub(started.elapsed());
             if until_ready(&engine, left.min(WAITING)).await {
+                self.log_surprises(&engine.status());
                 return Ok(member);
             }
             if left <= WAITING || engine.phase().borrow().closed.is_some() {
@@ -431,6 +433,32 @@ impl MemberBuilder {
         // So that the port is free when the error is seen. The sender lives as long as the engine.
         let _ = phase.wait_for(|phase| phase.stopped).await;
         Err(error)
+    }
+
+    /// Logs what the member found and its operator may not expect.
+    fn log_surprises(&self, status: &Status) {
+        let Some(view) = &status.view else { return };
+        if view.timing != self.timing {
+            tracing::warn!(
+                target: "elderlock", cluster = ?view.timing, own = ?self.timing,
+                "the cluster was founded with other times; this member keeps the cluster's"
+            );
+        }
+        // The other processes behind a name may not be resolved yet.
+        let names: Vec<&str> = self
+            .seeds
+            .iter()
+            .map(String::as_str)
+            .filter(|seed| seed.parse::<SocketAddr>().is_err())
+            .collect();
+        let has_founded = view.lineage.founder == status.me.process;
+        if view.members.len() == 1 && has_founded && !names.is_empty() && !self.force {
+            tracing::warn!(
+                target: "elderlock", seeds = names.join(", "),
+                "founded alone: the seeds resolve to this member only; if they are to name others, \
+                 two clusters may run"
+            );
+        }
     }
 
     /// All errors that can be found before anything is done.
