@@ -68,7 +68,10 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
         "elderlock_view_members 1",
         "elderlock_held{service=\"sto\\\"ck\\n\"} 1",
         "elderlock_queue_depth{service=\"sto\\\"ck\\n\"} 1",
-        "elderlock_network_total{kind=\"garbage\"} 0",
+        "elderlock_is_grantor{service=\"sto\\\"ck\\n\"} 1",
+        "elderlock_suspected_members 0",
+        "elderlock_refused_total{reason=\"garbage\"} 0",
+        "elderlock_network_total{kind=\"frames_in\"} 0",
         "# TYPE elderlock_held gauge",
     ] {
         assert!(body(&text).lines().any(|found| found == line), "{line} is not in {text}");

@@ -19,7 +19,8 @@
 //! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: another request holds or goes first, or the limit is too low; no grantor can decide); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
 //! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked` |
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. To have an object open is none of them, and is no hold |
-//! | `elderlock_releases_total{service}` | counter | holds that were released while they were held; holds that were lost first are in `elderlock_hold_seconds` alone |
+//! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
+//! | `elderlock_losses_total{service,reason}` | counter | holds that were lost; the reasons are the other outcomes of `elderlock_hold_seconds` |
 //!
 //! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a
 //! second, and cost nothing in between.
@@ -28,26 +29,33 @@
 //! |---|---|---|
 //! | `elderlock_queue_depth{service}` | gauge | requests of all members that wait in its table |
 //! | `elderlock_held{service}` | gauge | requests of all members that hold in its table |
-//! | `elderlock_grantor_epoch{service}` | gauge | the grantor's epoch, which rises with every grantor; rounded as floats are, but no two epochs are so close. A grantor that is cut off keeps it until it hears of a later one: the highest is the present one |
+//! | `elderlock_is_grantor{service}` | gauge | 1: this member grants it |
 //! | `elderlock_recoveries_total{service}` | counter | it began to grant after asking every member for its holds, because its predecessor was gone |
 //! | `elderlock_recovery_seconds{service}` | histogram, s | from asking them to beginning to grant. The time before, until the others knew that the predecessor was gone, is the cluster's timing |
 //! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because the predecessor left or destroyed its service |
 //! | `elderlock_transfer_seconds{service}` | histogram, s | from asking for the table to beginning to grant |
 //!
-//! Of the **member**. Messages are counted every quarter of a second, too.
+//! Of the **member**. Gauges, messages and refusals are read every quarter of a second, too.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
 //! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by the message that they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … A member's message to itself is no packet |
-//! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way. [`Counters`](crate::Counters) has the packets that the network refused |
+//! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way |
+//! | `elderlock_refused_total{reason}` | counter | input that the network refused. The reasons are those fields of [`Counters`](crate::Counters) that begin with "Refused" |
 //! | `elderlock_view_changes_total` | counter | views that were installed |
 //! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
+//! | `elderlock_connected` | gauge | 1: its lease runs, so that it may hold and be granted locks. 0: suspended, joining or over |
+//! | `elderlock_is_elder` | gauge | 1: it is the elder |
+//! | `elderlock_suspected_members` | gauge | members that a hint calls unreachable |
 //!
 //! Messages of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), and bare
 //! acknowledgements (`Ack`), have no label `service`. Neither have `QueryReply`, `RevocationReply`,
 //! `DestroyConfirmed` and `DestroyUnconfirmed`, which name only the request that they answer. A
 //! message that a member relays between two others counts there, too, under the kind of the relayed
 //! message.
+//!
+//! [`SECONDS_BUCKETS`] are the suggested buckets of all histograms. A program that shows the
+//! member over HTTP adds its exporter's text to `/metrics`, see `http::HttpView::exporter`.
 //!
 //! Several members in one process add up, in gauges too. A service that was destroyed here, and a
 //! member that has left or was dropped, leave their gauges at 0.
@@ -99,6 +107,8 @@ use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug_span, info, info_span, level_enabled};
 
 mod member_log;
+#[cfg(any(feature = "http", feature = "metrics"))]
+mod refused;
 
 #[cfg(feature = "metrics")]
 mod measured;
@@ -106,6 +116,8 @@ mod measured;
 mod unmeasured;
 
 pub(crate) use member_log::{LogNote, MemberLog};
+#[cfg(feature = "http")]
+pub(crate) use refused::refused;
 
 #[cfg(feature = "metrics")]
 pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};
@@ -114,6 +126,13 @@ pub(crate) use unmeasured::{
     NoHoldMeter as HoldMeter, NoMeter as Meter, NoPacketCounts as PacketCounts,
     NoSampler as Sampler,
 };
+
+/// Suggested upper bounds of the buckets of each histogram here, in seconds: from a free lock at
+/// the own member to a wait of five minutes.
+pub const SECONDS_BUCKETS: [f64; 16] = [
+    0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+    60.0, 300.0,
+];
 
 /// A request, from asking to its answer: its span, and how long it waits.
 pub(crate) struct AcquireSpan {

@@ -31,8 +31,20 @@
 //! that was named. So no page of another site can read it by way of a visitor's browser and a name
 //! that changes its address.
 //!
+//! # Metrics
 //! `/metrics` has the state of the member, without any recorder. The measurements of the feature
-//! `metrics` (times of waits and holds, messages) are those of the program's own exporter.
+//! `metrics` (grants, losses, times of waits and holds, transfers, messages) are those of an
+//! exporter. With [`exporter`](HttpView::exporter) they are in the same text:
+//!
+//! ```ignore
+//! use elderlock::telemetry::SECONDS_BUCKETS;
+//! use metrics_exporter_prometheus::PrometheusBuilder;
+//! // Before the member is built.
+//! let exporter = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)?.install_recorder()?;
+//! let view = HttpView::new(&member).exporter(move || exporter.render());
+//! ```
+//!
+//! So does `elderlock node`.
 
 mod access;
 mod metrics_text;
@@ -73,14 +85,26 @@ pub struct HttpView {
     member: Member,
     access: Access,
     events: LastEvents,
+    exporter: Exporter,
 }
+
+/// Gives the text of the program's exporter.
+type Exporter = Box<dyn Fn() -> String + Send + Sync>;
 
 impl HttpView {
     /// Makes the HTTP view of this member. The member stays in the cluster for as long as the
     /// router is there: end it with [`leave`](Member::leave). Events are shown from now on.
     pub fn new(member: &Member) -> HttpView {
         let events = LastEvents { reader: member.events(), last: VecDeque::new() };
-        HttpView { member: member.clone(), access: Access::default(), events }
+        let (member, access) = (member.clone(), Access::default());
+        HttpView { member, access, events, exporter: Box::new(String::new) }
+    }
+
+    /// `/metrics` begins with this Prometheus text, each time it is read. A metric that the text
+    /// has is not written again.
+    pub fn exporter(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> HttpView {
+        self.exporter = Box::new(render);
+        self
     }
 
     /// Requests need this token, except for `/ready` and `/live`.
@@ -104,8 +128,9 @@ impl HttpView {
 
     /// The router, to be merged with another one or nested below a path.
     pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
-        let shown = Arc::new(Shown { member: self.member, events: Mutex::new(self.events) });
-        let access = Arc::new(self.access);
+        let HttpView { member, access, events, exporter } = self;
+        let shown = Arc::new(Shown { member, events: Mutex::new(events), exporter });
+        let access = Arc::new(access);
         Router::new()
             .route("/", get(async || Html(PAGE)))
             .route("/status.json", get(status))
@@ -153,6 +178,7 @@ impl std::fmt::Debug for HttpView {
 struct Shown {
     member: Member,
     events: Mutex<LastEvents>,
+    exporter: Exporter,
 }
 
 /// The last events. They are read when a request comes, so that no task is needed in between; the
@@ -224,7 +250,7 @@ async fn status(State(shown): State<Arc<Shown>>) -> Response {
 }
 
 async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
-    let text = metrics_text::write(&shown.member);
+    let text = metrics_text::write(&shown.member, &(shown.exporter)());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

@@ -84,7 +84,7 @@ impl Book {
     /// Waits until all its gauges are at 0.
     async fn is_at_rest(&self) {
         for gauge in
-            ["held{service=stock}", "queue_depth{service=stock}", "grantor_epoch{service=stock}"]
+            ["held{service=stock}", "queue_depth{service=stock}", "is_grantor{service=stock}"]
         {
             self.reaches(&format!("elderlock_{gauge}"), 0.0).await;
         }
@@ -161,6 +161,10 @@ async fn requests_are_counted_and_timed_by_their_outcome() {
     assert_eq!(holds.map(|outcome| hold(outcome).len()), [4, 2, 1, 1]);
     assert_eq!(book.value("elderlock_grants_total{service=stock}"), 8.0);
     assert_eq!(book.value("elderlock_releases_total{service=stock}"), 4.0);
+    let lost = |reason: &str| {
+        book.value(&format!("elderlock_losses_total{{reason={reason},service=stock}}"))
+    };
+    assert_eq!(holds.map(lost), [0.0, 2.0, 1.0, 1.0]);
     assert!(wait("timed_out")[0] >= 0.03, "{:?}", wait("timed_out"));
     assert!(wait("held")[0] <= tried, "{:?} within {tried}", wait("held"));
     assert!(hold("lease_ended").iter().all(|held| *held >= 0.03), "{:?}", hold("lease_ended"));
@@ -205,7 +209,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
         process.book.reaches("elderlock_view_members{}", 4.0).await;
         assert!(process.book.value("elderlock_view_changes_total{}") >= 1.0);
     }
-    const EPOCH: &str = "elderlock_grantor_epoch{service=stock}";
+    const GRANTS_HERE: &str = "elderlock_is_grantor{service=stock}";
     const HELD: &str = "elderlock_held{service=stock}";
     const DEPTH: &str = "elderlock_queue_depth{service=stock}";
     const TRANSFERS: &str = "elderlock_transfers_total{service=stock}";
@@ -227,12 +231,11 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     let book = &members[1].0.book;
     book.reaches(HELD, 2.0).await;
     book.reaches(DEPTH, 1.0).await;
-    let first_epoch = book.value(EPOCH);
-    assert!(first_epoch > 0.0);
+    assert_eq!(book.value(GRANTS_HERE), 1.0);
     for other in [0, 2, 3] {
         let book = &members[other].0.book;
         assert_eq!(
-            [EPOCH, HELD, DEPTH].map(|name| book.value(name)),
+            [GRANTS_HERE, HELD, DEPTH].map(|name| book.value(name)),
             [0.0; 3],
             "only the grantor shows them"
         );
@@ -248,8 +251,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     book.reaches(HELD, 2.0).await;
     book.reaches(DEPTH, 1.0).await;
     members[1].0.book.is_at_rest().await;
-    let second_epoch = book.value(EPOCH);
-    assert!(second_epoch > first_epoch, "{second_epoch} after {first_epoch}");
+    assert_eq!(book.value(GRANTS_HERE), 1.0);
     let took = book.samples("elderlock_transfer_seconds{service=stock}");
     assert!(took.len() == 1 && took[0] > 0.0 && took[0] < HANG.as_secs_f64(), "{took:?}");
 
@@ -262,7 +264,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     until("the recovery", || sum(RECOVERIES) == 1.0, || format!("{}", sum(RECOVERIES))).await;
     until("the held locks", || sum(HELD) == 2.0 && sum(DEPTH) == 1.0, || format!("{}", sum(HELD)))
         .await;
-    assert!(sum(EPOCH) > second_epoch && sum(TRANSFERS) == 0.0);
+    assert_eq!([GRANTS_HERE, TRANSFERS].map(sum), [1.0, 0.0]);
     let took: Vec<f64> = others
         .iter()
         .flat_map(|(process, _)| process.book.samples("elderlock_recovery_seconds{service=stock}"))
@@ -357,9 +359,13 @@ async fn a_member_without_a_quorum_says_so_by_its_lost_holds_and_undecided_tries
     let last = members.pop().expect("there are three");
     let member = last.1.clone();
     let guard = last.0.run(async move { lock(&stock(&member).await, "a").await }).await;
+    let book = &last.0.book;
+    book.reaches("elderlock_connected{}", 1.0).await;
     for (process, _) in &mut members {
         process.crash();
     }
+    book.reaches("elderlock_suspected_members{}", 2.0).await;
+    book.reaches("elderlock_connected{}", 0.0).await;
     let guard = last
         .0
         .run(async move {
@@ -382,6 +388,25 @@ async fn a_member_without_a_quorum_says_so_by_its_lost_holds_and_undecided_tries
     last.0.run(async move { drop(guard) }).await;
     assert_eq!(held(), 1, "counted once");
     assert_eq!(last.0.book.value("elderlock_releases_total{service=stock}"), 0.0);
+    let lost = last.0.book.value("elderlock_losses_total{reason=suspended,service=stock}");
+    assert_eq!(lost, 1.0);
+}
+
+#[tokio::test]
+async fn the_elder_and_refused_input_are_measured() {
+    let members = cluster(2).await;
+    members[0].0.book.reaches("elderlock_is_elder{}", 1.0).await;
+    assert_eq!(members[1].0.book.value("elderlock_is_elder{}"), 0.0);
+    let refused = "elderlock_refused_total{reason=garbage}";
+    assert_eq!(members[0].0.book.value(refused), 0.0);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.send_to(b"no datagram of a member", members[0].1.addr()).expect("it is sent");
+    members[0].0.book.reaches(refused, 1.0).await;
+    for (process, member) in members {
+        process.run(async move { member.leave().await }).await.expect("it can leave");
+        process.book.reaches("elderlock_is_elder{}", 0.0).await;
+        process.book.reaches("elderlock_connected{}", 0.0).await;
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! With the feature `metrics`: the counters and timers, and the times at which gauges are read.
 
+use super::refused::refused;
 use crate::protocol::{
     ClientMessage, GrantorMessage, LostReason, MemberMessage, Message, Node, Packet,
     RegistryMessage, ServiceName, Time,
 };
 use crate::runtime::clock;
+use crate::runtime::net::counters::Counters;
 use crate::runtime::sync::AtomicBool;
 use metrics::{Counter, Gauge, Histogram, SharedString, Unit, counter, gauge, histogram};
 use metrics::{describe_counter, describe_gauge, describe_histogram};
@@ -39,7 +41,7 @@ const WAITS: [&str; 11] = [
     "left",
 ];
 
-/// Outcomes of a hold.
+/// Outcomes of a hold. All but the first are losses.
 const HOLDS: [&str; 9] = [
     "released",
     "lease_ended",
@@ -61,6 +63,7 @@ struct Instruments {
     service: SharedString,
     grants: OnceLock<Counter>,
     releases: OnceLock<Counter>,
+    losses: [OnceLock<Counter>; HOLDS.len()],
     waits: [OnceLock<Histogram>; WAITS.len()],
     holds: [OnceLock<Histogram>; HOLDS.len()],
 }
@@ -71,6 +74,7 @@ impl Meter {
             service: label(service),
             grants: OnceLock::new(),
             releases: OnceLock::new(),
+            losses: Default::default(),
             waits: Default::default(),
             holds: Default::default(),
         }))
@@ -100,6 +104,12 @@ impl Meter {
             let releases =
                 || counter!("elderlock_releases_total", "service" => this.service.clone());
             this.releases.get_or_init(releases).increment(1);
+        } else if let Some(kept) = index(&HOLDS, outcome).and_then(|at| this.losses.get(at)) {
+            let losses = || {
+                let service = this.service.clone();
+                counter!("elderlock_losses_total", "service" => service, "reason" => outcome)
+            };
+            kept.get_or_init(losses).increment(1);
         }
     }
 
@@ -149,11 +159,15 @@ fn record(
     took: Duration,
     register: impl Fn(&'static str) -> Histogram,
 ) {
-    let index = outcomes.iter().position(|known| *known == outcome);
-    debug_assert!(index.is_some(), "the outcome {outcome} is in the list");
-    if let Some(kept) = index.and_then(|index| kept.get(index)) {
+    if let Some(kept) = index(outcomes, outcome).and_then(|at| kept.get(at)) {
         kept.get_or_init(|| register(outcome)).record(took);
     }
+}
+
+fn index(outcomes: &[&'static str], outcome: &'static str) -> Option<usize> {
+    let index = outcomes.iter().position(|known| *known == outcome);
+    debug_assert!(index.is_some(), "the outcome {outcome} is in the list");
+    index
 }
 
 /// How long one hold lasts. Its end is recorded once, by the thread that notices it first.
@@ -295,20 +309,31 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
 
 /// The readings of one instant.
 pub(crate) struct Sample {
-    /// Epoch, holds and waits of each service that is granted here.
+    /// One, then holds and waits, of each service that is granted here.
     loads: BTreeMap<ServiceName, [f64; 3]>,
-    members: f64,
+    /// In the order of [`MEMBER_GAUGES`].
+    member: [f64; MEMBER_GAUGES.len()],
     packet_counts: PacketCounts,
 }
+
+/// The gauges of the member, without labels.
+const MEMBER_GAUGES: [&str; 4] = [
+    "elderlock_connected",
+    "elderlock_is_elder",
+    "elderlock_view_members",
+    "elderlock_suspected_members",
+];
 
 /// Reports the periodic readings. It belongs to the timer task, so no reading is older than one
 /// that was reported before. When that task ends, however it ends, its gauges go back to 0.
 pub(crate) struct Sampler {
     due: Time,
     services: BTreeMap<ServiceName, [GaugeShare; 3]>,
-    members: GaugeShare,
+    member: [GaugeShare; MEMBER_GAUGES.len()],
     sent: CounterFamily,
     received: CounterFamily,
+    /// The network's counters, as last reported.
+    reported: Counters,
 }
 
 impl Sampler {
@@ -317,9 +342,10 @@ impl Sampler {
         Sampler {
             due: Time::ZERO,
             services: BTreeMap::new(),
-            members: GaugeShare::new(gauge!("elderlock_view_members")),
+            member: MEMBER_GAUGES.map(|name| GaugeShare::new(gauge!(name))),
             sent: CounterFamily::new("elderlock_messages_sent_total"),
             received: CounterFamily::new("elderlock_messages_received_total"),
+            reported: Counters::default(),
         }
     }
 
@@ -333,18 +359,28 @@ impl Sampler {
     }
 
     /// Reads, under the engine's lock.
-    pub(crate) fn read(node: &Node, packet_counts: &mut PacketCounts) -> Sample {
-        let loads = node.loads().map(|(service, load)| {
-            (service.clone(), [load.epoch.0.get() as f64, load.holds as f64, load.waits as f64])
-        });
-        let members = node.view().map_or(0, |view| view.members.len()) as f64;
-        Sample { loads: loads.collect(), members, packet_counts: std::mem::take(packet_counts) }
+    pub(crate) fn read(
+        node: &Node,
+        is_connected: bool,
+        packet_counts: &mut PacketCounts,
+        now: Time,
+    ) -> Sample {
+        let loads = node
+            .loads()
+            .map(|(service, load)| (service.clone(), [1.0, load.holds as f64, load.waits as f64]));
+        let member = [
+            f64::from(is_connected),
+            f64::from(node.is_elder()),
+            node.view().map_or(0, |view| view.members.len()) as f64,
+            node.sizes(now).suspected as f64,
+        ];
+        Sample { loads: loads.collect(), member, packet_counts: std::mem::take(packet_counts) }
     }
 
-    /// Reports a sample.
-    pub(crate) fn tell(&mut self, sample: Sample, now: Time) {
-        let Sample { loads, members, packet_counts } = sample;
-        self.members.show(members);
+    /// Reports a sample, and the input that was refused since the last one.
+    pub(crate) fn tell(&mut self, sample: Sample, counters: Counters, now: Time) {
+        let Sample { loads, member, packet_counts } = sample;
+        self.member.iter_mut().zip(member).for_each(|(dial, value)| dial.show(value));
         for (service, dials) in &mut self.services {
             if !loads.contains_key(service) {
                 dials.iter_mut().for_each(|dial| dial.show(0.0));
@@ -353,7 +389,7 @@ impl Sampler {
         for (service, values) in loads {
             let dials = self.services.entry(service).or_insert_with_key(|service| {
                 [
-                    gauge!("elderlock_grantor_epoch", "service" => label(service)),
+                    gauge!("elderlock_is_grantor", "service" => label(service)),
                     gauge!("elderlock_held", "service" => label(service)),
                     gauge!("elderlock_queue_depth", "service" => label(service)),
                 ]
@@ -363,6 +399,13 @@ impl Sampler {
         }
         self.sent.add(packet_counts.sent);
         self.received.add(packet_counts.received);
+        let before = refused(&self.reported);
+        for ((reason, count), (_, before)) in refused(&counters).into_iter().zip(before) {
+            if count > before {
+                counter!("elderlock_refused_total", "reason" => reason).increment(count - before);
+            }
+        }
+        self.reported = counters;
         self.due = now + SAMPLE;
     }
 }
@@ -466,8 +509,13 @@ fn describe() {
     describe_counter!("elderlock_view_changes_total", count, "Views installed.");
     describe_gauge!("elderlock_queue_depth", count, "Requests that wait at the grantor here.");
     describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");
-    describe_gauge!("elderlock_grantor_epoch", count, "Epoch of the grantor here, 0 without one.");
+    describe_counter!("elderlock_losses_total", count, "Holds of this member that it lost.");
+    describe_counter!("elderlock_refused_total", count, "Input that the network refused.");
+    describe_gauge!("elderlock_is_grantor", count, "Whether the member grants the service.");
+    describe_gauge!("elderlock_connected", count, "Whether the member's lease runs.");
+    describe_gauge!("elderlock_is_elder", count, "Whether the member is the elder.");
     describe_gauge!("elderlock_view_members", count, "Members of the present view.");
+    describe_gauge!("elderlock_suspected_members", count, "Members that a hint calls unreachable.");
 }
 
 #[cfg(test)]

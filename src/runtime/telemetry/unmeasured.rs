@@ -1,6 +1,7 @@
 //! Without the feature `metrics`: nothing, at no cost.
 
 use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
+use crate::runtime::net::counters::Counters;
 use std::time::Duration;
 
 #[derive(Clone)]
@@ -63,7 +64,7 @@ impl NoSampler {
         false
     }
 
-    pub(crate) fn read(_: &Node, _: &mut NoPacketCounts) {}
+    pub(crate) fn read(_: &Node, _: bool, _: &mut NoPacketCounts, _: Time) {}
 
-    pub(crate) fn tell(&mut self, (): (), _: Time) {}
+    pub(crate) fn tell(&mut self, (): (), _: Counters, _: Time) {}
 }

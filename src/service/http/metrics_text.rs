@@ -2,12 +2,15 @@
 
 use super::super::member::Member;
 use crate::runtime::engine::ConnectionStatus;
+use crate::runtime::telemetry::refused;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Of each metric: the lines of its help, its type, and its samples.
-pub(super) fn write(member: &Member) -> String {
+/// Of each metric: the lines of its help, its type, and its samples. The text of an exporter comes
+/// first, and no metric twice: of those that both have, the exporter's stays.
+pub(super) fn write(member: &Member, exported: &str) -> String {
+    let mut out = MetricsText::after(exported);
     let status = member.status();
-    let mut text = String::new();
     let is_connected = member.connection_status() == ConnectionStatus::Connected;
     let view = status.view.as_ref();
     let gauges = [
@@ -30,12 +33,12 @@ pub(super) fn write(member: &Member) -> String {
         ),
     ];
     for (name, help, value) in gauges {
-        head(&mut text, name, "gauge", help);
-        let _ = writeln!(text, "elderlock_{name} {value}");
+        out.family(name, "gauge", help, [(String::new(), value)]);
     }
     if let Some(left) = member.lease_left() {
-        head(&mut text, "lease_left_seconds", "gauge", "Until the member lease ends.");
-        let _ = writeln!(text, "elderlock_lease_left_seconds {}", left.as_secs_f64());
+        let left = left.as_secs_f64();
+        let help = "Until the member lease ends.";
+        out.family("lease_left_seconds", "gauge", help, [(String::new(), left)]);
     }
     type Count = fn(&crate::ServiceStatus) -> u64;
     let of_services: [(&str, &str, Count); 5] = [
@@ -54,27 +57,59 @@ pub(super) fn write(member: &Member) -> String {
         }),
     ];
     for (name, help, count) in of_services {
-        head(&mut text, name, "gauge", help);
-        for service in &status.services {
-            let label = label(service.service.as_str());
-            let _ = writeln!(text, "elderlock_{name}{{service=\"{label}\"}} {}", count(service));
-        }
+        let samples = status.services.iter().map(|service| {
+            (format!("{{service=\"{}\"}}", label(service.service.as_str())), count(service) as f64)
+        });
+        out.family(name, "gauge", help, samples);
     }
-    let counters = serde_json::to_value(member.counters()).unwrap_or_default();
-    head(
-        &mut text,
-        "network_total",
-        "counter",
-        "Frames, bytes and datagrams, and refused input, by kind.",
-    );
-    for (name, value) in counters.as_object().into_iter().flatten() {
-        let _ = writeln!(text, "elderlock_network_total{{kind=\"{name}\"}} {value}");
-    }
-    text
+    let counters = member.counters();
+    let refused = refused(&counters);
+    let samples = refused.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count as f64));
+    out.family("refused_total", "counter", "Input that the network refused, by reason.", samples);
+    let counters = serde_json::to_value(counters).unwrap_or_default();
+    let others = counters.as_object().into_iter().flatten().filter_map(|(kind, count)| {
+        let is_refused = refused.iter().any(|(reason, _)| reason == kind);
+        (!is_refused).then(|| (format!("{{kind=\"{kind}\"}}"), count.as_f64().unwrap_or_default()))
+    });
+    let help = "Frames, bytes, datagrams and polls, by kind.";
+    out.family("network_total", "counter", help, others);
+    out.text
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP elderlock_{name} {help}\n# TYPE elderlock_{name} {kind}");
+/// The text, and the metrics that stand in it.
+struct MetricsText {
+    text: String,
+    names: BTreeSet<String>,
+}
+
+impl MetricsText {
+    fn after(exported: &str) -> MetricsText {
+        let types = exported.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names = types.filter_map(|rest| rest.split(' ').next()).map(str::to_owned).collect();
+        let mut text = exported.to_owned();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        MetricsText { text, names }
+    }
+
+    /// Writes a metric, unless it stands there.
+    fn family(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (String, f64)>,
+    ) {
+        let name = format!("elderlock_{name}");
+        if self.names.contains(&name) {
+            return;
+        }
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(self.text, "{name}{labels} {value}");
+        }
+    }
 }
 
 /// A label's value: the three characters that the format escapes.
