@@ -4,7 +4,9 @@ use crate::{Done, cli_words, clock, keys, signals};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use elderlock::http::HttpView;
+use elderlock::telemetry::SECONDS_BUCKETS;
 use elderlock::{Keyring, LeaveError, Member, MemberEvent, Timing, View};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -123,6 +125,8 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     let key_file = settings.key_file.clone();
     // Without a key file SIGHUP ends the process, as by default.
     let mut hangup = key_file.is_some().then(signals::hangup).transpose()?;
+    // Before the member is built, or its frequent measurements would go nowhere.
+    let exporter = args.http.is_some().then(export_metrics).transpose()?;
     let member = tokio::select! {
         joined = settings.join() => joined?,
         _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
@@ -140,7 +144,13 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     let mut events = member.events();
     // Checked and bound before anything is said, so that a wrong address is an error of the start.
     let http = match args.http {
-        Some(addr) => Some(serve(&member, addr, &args.http_host, args.http_insecure).await?),
+        Some(addr) => {
+            let mut view = HttpView::new(&member);
+            if let Some(exporter) = exporter {
+                view = view.exporter(move || exporter.render());
+            }
+            Some(serve(view, addr, &args.http_host, args.http_insecure).await?)
+        }
         None => None,
     };
     let (process, addr) = (member.process(), member.addr());
@@ -195,14 +205,26 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Measures from now on. The buckets are emptied between two looks of a collector too.
+fn export_metrics() -> Result<PrometheusHandle, Box<dyn std::error::Error>> {
+    let exporter = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)?.install_recorder()?;
+    let kept = exporter.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            kept.run_upkeep();
+        }
+    });
+    Ok(exporter)
+}
+
 /// Serves over HTTP in a task. Returns the address and the task, which ends if serving fails.
 async fn serve(
-    member: &Member,
+    mut view: HttpView,
     addr: SocketAddr,
     hosts: &[String],
     insecure: bool,
 ) -> Result<(SocketAddr, JoinHandle<std::io::Result<()>>), Box<dyn std::error::Error>> {
-    let mut view = HttpView::new(member);
     if let Some(token) = std::env::var(HTTP_TOKEN).ok().filter(|token| !token.is_empty()) {
         view = view.token(token);
     }

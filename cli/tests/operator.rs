@@ -141,4 +141,6 @@ fn a_node_serves_http_with_a_token_from_its_environment() {
     assert!(ask("/metrics", "").starts_with("HTTP/1.1 401"));
     let text = ask("/metrics", "Authorization: Bearer secret\r\n");
     assert!(text.contains("\nelderlock_connected 1\n"), "{text}");
+    // Only the exporter has this one.
+    assert!(text.contains("\nelderlock_view_changes_total 1\n"), "{text}");
 }
