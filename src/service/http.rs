@@ -44,7 +44,7 @@
 //! let view = HttpView::new(&member).exporter(move || exporter.render());
 //! ```
 //!
-//! So does `elderlock node`.
+//! So does `elderlock node`. `deploy/grafana.json` is a dashboard of these metrics.
 
 mod access;
 mod metrics_text;
