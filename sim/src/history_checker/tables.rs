@@ -188,10 +188,15 @@ impl Table<'_> {
                 }
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
                 findings.premise(NAME);
-                // Of two holders that want to suspend the service, one is refused.
+                // Of two holders that want to suspend the service, one is refused. The other may
+                // have ended meanwhile.
                 let suspends =
                     |call| calls.get(call).is_some_and(|of: &CallRecord<'_>| of.suspends);
-                let is_refused = of.suspends && self.calls().any(suspends);
+                let had_rival = calls.values().any(|other| {
+                    let is_late = other.over >= question.at && other.over < u64::MAX;
+                    other.suspends && other.service == service && other.who != of.who && is_late
+                });
+                let is_refused = of.suspends && (had_rival || self.calls().any(suspends));
                 if held.is_none() && !self.waits.contains(call) && !is_refused {
                     lacks.push(format!(
                         "m{site} begins to grant {service} without call {call}, which waits"

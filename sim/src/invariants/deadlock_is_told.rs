@@ -95,7 +95,8 @@ impl DeadlockIsTold {
     /// arrived in the same step.
     fn check_refusal(&self, world: &World, site: usize, ask: Ask) -> Verdict {
         let call = world.call(ask);
-        let others = || world.history().calls.iter().filter(|other| other.request != call.request);
+        let key = |call: &Call| (call.process, call.request);
+        let others = || world.history().calls.iter().filter(|other| key(other) != key(call));
         let is_over = |other: &Call| {
             let end = other.released.then_some(other.released_at);
             let refused =
@@ -108,7 +109,12 @@ impl DeadlockIsTold {
                 == (call.process, call.owner, &call.service);
             is_same && other.suspends() && (other.is_open() || other.is_claim())
         };
-        if others().any(|other| is_own(other) || other.process == call.process && is_over(other)) {
+        // A rival whose end the grantor had not heard of, or hears of in this step.
+        let is_late = |other: &Call| {
+            let is_rival = other.suspends() && other.service == call.service;
+            (is_rival || other.process == call.process) && is_over(other)
+        };
+        if others().any(|other| is_own(other) || is_late(other)) {
             return Ok(());
         }
         let kept = GrantorRecord::at(world, site, &call.service);

@@ -11,8 +11,8 @@ use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, shrunk};
 use crate::history::{Ask, Call};
 use crate::world::{Observation, World};
 use elderlock::protocol::{
-    ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
-    Token, Wait,
+    ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, Refusal, RequestId,
+    ServiceName, Token, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,6 +38,9 @@ pub struct RecoveredTableIsTheUnion {
     /// The processes that left a member's views at one instant. The grantor there ends many
     /// requests of theirs in several steps.
     leaving: Option<(usize, u64, BTreeSet<ProcessId>)>,
+    /// Suspensions that were refused as deadlocks in the present step: the rival may be over by its
+    /// end.
+    refused: BTreeSet<(ProcessId, RequestId)>,
     /// When holds were lost and processes ended.
     lost: BTreeMap<Ask, u64>,
     gone: BTreeMap<ProcessId, u64>,
@@ -141,7 +144,9 @@ impl RecoveredTableIsTheUnion {
                 let suspends = |(process, request): &(_, _)| {
                     history.find(*process, *request).is_some_and(|ask| world.call(ask).suspends())
                 };
-                if known.is_none() && !(call.suspends() && table.keys().any(suspends)) {
+                let is_refused = self.refused.contains(&(call.process, call.request))
+                    || call.suspends() && table.keys().any(suspends);
+                if known.is_none() && !is_refused {
                     return Err(format!("m{site} has recovered nothing of a waiter: {call:?}"));
                 }
             }
@@ -193,6 +198,17 @@ impl Invariant for RecoveredTableIsTheUnion {
                     asking.whom.insert(*to);
                 }
             }
+            Observation::Sent {
+                to: Some(to),
+                packet:
+                    Packet::Linked {
+                        message: Message::Client(ClientMessage::Refuse { request, refusal, .. }),
+                        ..
+                    },
+                ..
+            } if **refusal == Refusal::Deadlock => {
+                self.refused.insert((*to, *request));
+            }
             Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 let role = (service, *epoch);
                 let asked = acts_after(GrantorState::Recovering, world, *site, role);
@@ -221,15 +237,17 @@ impl Invariant for RecoveredTableIsTheUnion {
             }
             Observation::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
             Observation::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
-            Observation::Stepped { site }
-                if self.ended.as_ref().is_some_and(|(of, ..)| of == site) =>
-            {
-                let Some((site, service)) = self.ended.take() else { return Ok(()) };
-                if let Some(asking) = self.asking.get(&service).cloned()
-                    && world.bounded
-                {
-                    return self.check(world, site, &service, &asking);
-                }
+            Observation::Stepped { site } => {
+                let ended = self.ended.take_if(|(of, _)| of == site);
+                let verdict = match ended {
+                    Some((site, service)) if world.bounded => {
+                        let asking = self.asking.get(&service).cloned();
+                        asking.map_or(Ok(()), |asking| self.check(world, site, &service, &asking))
+                    }
+                    _ => Ok(()),
+                };
+                self.refused.clear();
+                return verdict;
             }
             _ => {}
         }
