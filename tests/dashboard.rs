@@ -85,7 +85,9 @@ fn metrics_of_a_busy_member() -> String {
     says(addr, "elderlock_transfers_total{service=\"stock\"} 1");
     stock(&third).become_grantor().block().expect("no other wants to");
     let [_alive, ended] = runtimes;
-    drop((third, ended));
+    // Its runtime first: dropped before that, the member could still hand its table over.
+    drop(ended);
+    drop(third);
     drop(locks.lock("c").block().expect("it is free"));
     says(addr, "elderlock_recoveries_total{service=\"stock\"} 1");
     held.release().block().expect("it is held");
