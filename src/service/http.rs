@@ -36,12 +36,21 @@
 //! `metrics` (grants, losses, times of waits and holds, transfers, messages) are those of an
 //! exporter. With [`exporter`](HttpView::exporter) they are in the same text:
 //!
-//! ```ignore
+//! ```
+//! # #[cfg(feature = "metrics")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use elderlock::http::HttpView;
 //! use elderlock::telemetry::SECONDS_BUCKETS;
 //! use metrics_exporter_prometheus::PrometheusBuilder;
 //! // Before the member is built.
 //! let exporter = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)?.install_recorder()?;
+//! let member = elderlock::Member::local().await?;
 //! let view = HttpView::new(&member).exporter(move || exporter.render());
+//! # drop(view);
+//! # Ok(()) }
+//! # #[cfg(not(feature = "metrics"))]
+//! # fn main() {}
 //! ```
 //!
 //! So does `elderlock node`. `deploy/grafana.json` is a dashboard of these metrics.
