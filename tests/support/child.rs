@@ -155,11 +155,12 @@ async fn act(
             let token = guard.token();
             let kept = Arc::new(Mutex::new(Some(guard)));
             state.guards.lock().unwrap().insert(seq, kept.clone());
-            // First the look at the clock, then the belief: at that instant it was believed to be
-            // held, or later.
+            // The process can be stopped at any line. So the belief begins between two looks at the
+            // clock: the watch counts from the first, and the test is told the second.
+            let asked = now();
             let believed = kept.lock().unwrap().as_ref().map(|guard| guard.fence());
             let at = now();
-            tokio::spawn(watch(index, seq, kept));
+            tokio::spawn(watch(index, seq, kept, asked));
             match believed {
                 Some(Ok(_)) => Ok(format!("{seq} {token} {at}")),
                 _ => Err("granted, and lost at once".into()),
@@ -410,10 +411,10 @@ fn describe(event: &MemberEvent) -> String {
     }
 }
 
-/// Notes when a guard was last believed to hold, and tells it when that is over.
-async fn watch(index: u64, seq: u64, kept: Arc<Kept>) {
+/// Notes when a guard was last believed to hold, and tells it when that is over. It was believed
+/// in at `believed`, or later.
+async fn watch(index: u64, seq: u64, kept: Arc<Kept>, mut believed: u64) {
     let mut ticks = tokio::time::interval(Duration::from_millis(1));
-    let mut believed = now();
     loop {
         ticks.tick().await;
         let at = now();

@@ -220,7 +220,8 @@ impl Pending {
 pub(crate) struct Grant {
     pub(crate) guard: u64,
     pub(crate) token: u64,
-    /// The lock was believed to be held at this instant of the clock that all processes share.
+    /// The lock was believed to be held at this instant of the clock that all processes share, or
+    /// just before.
     pub(crate) at: u64,
 }
 
