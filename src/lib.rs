@@ -102,16 +102,17 @@ pub use protocol::{
 };
 #[cfg(all(feature = "secure", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
-pub use runtime::{give_order_with, query_status_with};
+pub use runtime::{give_order_with, hold_through_with, query_status_with};
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
-pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role};
+pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role, SessionRequest};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {
     recipes::*,
     runtime::{OrderReports, QueryError, give_order, query_status, telemetry},
+    runtime::{SessionEnd, SessionError, SessionGuard, hold_through},
     service::*,
 };
 

@@ -39,8 +39,13 @@ const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn",
 
 /// Joining and serving want a runtime, and say so; the member's own runtime carries out orders;
 /// tests have one.
-const WITH_RUNTIME: [&str; 4] =
-    ["service/member_builder.rs", "service/http.rs", "service/orders.rs", "service/simulated.rs"];
+const WITH_RUNTIME: [&str; 5] = [
+    "service/member_builder.rs",
+    "service/http.rs",
+    "service/orders.rs",
+    "service/sessions.rs",
+    "service/simulated.rs",
+];
 
 /// The words with which the reason of a row begins, beside tests or in their place.
 const VERDICTS: [&str; 4] =

@@ -3,13 +3,14 @@
 use elderlock::JoinError;
 
 /// Calls of the library, and the flags in their place.
-const FLAGS: [(&str, &str); 6] = [
+const FLAGS: [(&str, &str); 7] = [
     ("seeds([\"host:port\"])", "--seed host:port"),
     ("found()", "--found"),
     ("give a token, or say insecure()", "set ELDERLOCK_HTTP_TOKEN, or give --http-insecure"),
     ("insecure()", "--insecure"),
     ("force()", "--force"),
     ("keyring()", "--key-file"),
+    ("build it with serve_sessions(true), or start it with", "start it with"),
 ];
 
 /// The text of the error, with flags in place of calls.

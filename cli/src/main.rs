@@ -7,6 +7,7 @@ mod control_escaper;
 mod demo;
 mod generated;
 mod keys;
+mod lock;
 mod members;
 mod node;
 mod orders;
@@ -39,6 +40,8 @@ enum Command {
     Status(status::StatusArgs),
     /// List the members of the cluster, as a running member sees them.
     Members(members::MembersArgs),
+    /// Run a command while a lock is held for it, through a running member.
+    Lock(lock::LockArgs),
     /// Show the holders of a lock, and the requests that wait for it, in their order.
     Why(why::WhyArgs),
     /// List the held locks of a service, with their holders.
@@ -57,6 +60,9 @@ enum Command {
     Completions(generated::CompletionsArgs),
     /// Write the man pages, one for each command, to a directory.
     Man(generated::ManArgs),
+    /// Becomes the command of `lock`.
+    #[command(hide = true)]
+    Exec(lock::ExecArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -67,6 +73,9 @@ fn main() -> ExitCode {
         // No runtime here: its threads come and go, and a child dies with the thread that started
         // it.
         Command::Demo(args) => demo::run(args),
+        Command::Exec(args) => lock::exec(args),
+        // Its child dies with the thread that started it: this one.
+        Command::Lock(args) => with_runtime(lock::lock(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Keygen(args) => keys::generate(args),
         Command::Node(args) => with_runtime(node::run(args)),

@@ -24,7 +24,7 @@ pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
     /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
-    /// insecure, key_file, trust_refused, data_dir, join_seconds.
+    /// insecure, key_file, trust_refused, serve_sessions, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Serve metrics, probes, the status and a page over HTTP at this address, such as
@@ -78,6 +78,10 @@ struct Settings {
     /// may refuse for a living member.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED", value_parser = BoolishValueParser::new())]
     trust_refused: bool,
+    /// Hold locks for programs that are no members, as `elderlock lock` asks for. When this process
+    /// is killed, others wait for the end of its lease before they go on.
+    #[arg(long, env = "ELDERLOCK_SERVE_SESSIONS", value_parser = BoolishValueParser::new())]
+    serve_sessions: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
     /// restart.
     #[arg(long, env = "ELDERLOCK_DATA_DIR")]
@@ -288,6 +292,7 @@ impl Settings {
             insecure: self.insecure || others.insecure,
             key_file: self.key_file.or(others.key_file),
             trust_refused: self.trust_refused || others.trust_refused,
+            serve_sessions: self.serve_sessions || others.serve_sessions,
             data_dir: self.data_dir.or(others.data_dir),
             force: self.force,
             join_seconds: self.join_seconds.or(others.join_seconds),
@@ -306,7 +311,8 @@ impl Settings {
             .bind(self.bind.as_deref().unwrap_or(DEFAULT_BIND))
             .seeds(self.seeds)
             .timing(timing)
-            .trust_refused(self.trust_refused);
+            .trust_refused(self.trust_refused)
+            .serve_sessions(self.serve_sessions);
         if let Some(advertise) = self.advertise {
             builder = builder.advertise(advertise);
         }

@@ -1,9 +1,11 @@
 //! `elderlock transfer`, `leave` and `force`: orders to one member, as an operator gives them.
 
+use crate::cli_words::flags;
 use crate::revoke::duration;
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{Order, OrderReport, QueryError, ServiceName};
+use elderlock::{SessionError, SessionGuard, SessionRequest};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,6 +36,35 @@ pub(crate) struct TransferArgs {
     wait: Duration,
     #[command(flatten)]
     target: OrderTarget,
+}
+
+impl OrderTarget {
+    /// Holds a lock through the first of the members that can be reached. `Ok(Err)`: it was not
+    /// granted, for this reason.
+    pub(crate) async fn hold(
+        &self,
+        request: SessionRequest,
+    ) -> Result<Result<SessionGuard, String>, Box<dyn std::error::Error>> {
+        let ring = keys::find(self.key_file.as_deref())?;
+        let mut last = "no address is given".into();
+        for at in &self.at {
+            let held = match &ring {
+                Some(ring) => {
+                    elderlock::hold_through_with(at, &self.cluster, ring, request.clone()).await
+                }
+                None => elderlock::hold_through(at, &self.cluster, request.clone()).await,
+            };
+            match held {
+                Ok(guard) => return Ok(Ok(guard)),
+                Err(SessionError::NotGranted { reason }) => return Ok(Err(reason)),
+                Err(SessionError::Query(
+                    error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. }),
+                )) => last = error.into(),
+                Err(error) => return Err(flags(error.to_string()).into()),
+            }
+        }
+        Err(last)
+    }
 }
 
 /// Gives the order, and tells of each report with the address of the member that carries it out.

@@ -24,6 +24,8 @@ pub struct Scene {
     pub hosts: Vec<u32>,
     /// Clock rate of each site in parts per million; none: all are right.
     pub clocks: Vec<i32>,
+    /// The sites whose processes hold locks for programs that are no members.
+    pub sessions: Vec<usize>,
     /// Whether the clocks keep their bound.
     pub bounded: bool,
     /// Whether members notice broken connections.
@@ -56,6 +58,7 @@ impl Scene {
             timing: Timing::fast(),
             hosts: Vec::new(),
             clocks: Vec::new(),
+            sessions: Vec::new(),
             bounded: true,
             hints: true,
             trust_refused: false,
@@ -77,6 +80,7 @@ impl Scene {
             .timing(self.timing)
             .limits(self.limits)
             .hosts(&self.hosts)
+            .serving_sessions(&self.sessions)
             .lenient();
         for (site, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
             world = world.clock(site, *ppm);

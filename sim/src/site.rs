@@ -70,6 +70,8 @@ pub struct Site {
     pub seeds: BTreeSet<SocketAddr>,
     /// The core's configuration for its next incarnation, after it was expelled or gave itself up.
     pub next_life: Option<Config>,
+    /// Its processes hold locks for programs that are no members.
+    pub serves_sessions: bool,
     /// Founds alone.
     pub found_alone: bool,
     /// Its data directory.
@@ -141,6 +143,7 @@ impl Site {
             gossip_due: None,
             seeds: BTreeSet::new(),
             next_life: None,
+            serves_sessions: false,
             found_alone: false,
             disk: Disk::default(),
         }
@@ -162,17 +165,16 @@ impl Site {
         self.run = ProcessState::Up;
         self.host_up = true;
         let ask = |part| mix(&[common.seed, 0x70, site as u64, self.incarnation, part]);
+        let process = ProcessId(u128::from(ask(0)) << 64 | u128::from(ask(1)));
         let me = MemberInfo {
-            process: ProcessId(u128::from(ask(0)) << 64 | u128::from(ask(1))),
-            addr: self.addr,
             host: Some(Host {
                 boot: u128::from(self.host) + 1,
                 namespace: 1,
                 pid: site as u32 + 1,
                 started: self.incarnation,
             }),
-            vote_key: None,
-            static_key: None,
+            serves_sessions: self.serves_sessions,
+            ..MemberInfo::new(process, self.addr)
         };
         let fresh = || Config {
             council_size: common.council,

@@ -82,12 +82,16 @@ pub struct MemberInfo {
     /// Present where the cluster has a key. The process id is a hash of it, and packets that other
     /// members relay to the process are sealed with it.
     pub static_key: Option<StaticPublicKey>,
+    /// It holds locks for programs that are no members. They may live on when the process is gone,
+    /// so its death ends nothing before its lease.
+    pub serves_sessions: bool,
 }
 
 impl MemberInfo {
-    /// A process that tells neither its host nor a key.
+    /// A process that tells neither its host nor a key, and serves no sessions.
     pub fn new(process: ProcessId, addr: SocketAddr) -> MemberInfo {
-        MemberInfo { process, addr, host: None, vote_key: None, static_key: None }
+        let (host, vote_key, static_key) = (None, None, None);
+        MemberInfo { process, addr, host, vote_key, static_key, serves_sessions: false }
     }
 }
 

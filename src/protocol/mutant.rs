@@ -136,6 +136,8 @@ pub enum ProtocolMutant {
     BelieveAnyRelay,
     /// A member on any host may vouch for a death.
     BelieveAnyWitness,
+    /// A vouched death ends the holds of a member that serves sessions.
+    VouchForSessions,
     /// A member takes a grant with a token that its grantor cannot have.
     TakeAnyToken,
     /// Seeds found without those that do not answer.
@@ -370,7 +372,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 148] = [
+    pub const ALL: [ProtocolMutant; 149] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -423,6 +425,7 @@ impl ProtocolMutant {
         ProtocolMutant::BelieveAnyClaim,
         ProtocolMutant::BelieveAnyRelay,
         ProtocolMutant::BelieveAnyWitness,
+        ProtocolMutant::VouchForSessions,
         ProtocolMutant::TakeAnyToken,
         ProtocolMutant::FoundWithoutAll,
         ProtocolMutant::ForgetOnDisk,

@@ -44,7 +44,7 @@ impl VoteClaim {
 
 /// The bytes that are signed. All parts but the last have a fixed length, or a length before them.
 fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
-    let MemberInfo { process, addr, host, vote_key, static_key } = me;
+    let MemberInfo { process, addr, host, vote_key, static_key, serves_sessions } = me;
     let mut bytes = PURPOSE.to_vec();
     bytes.extend(lineage.founded.0.to_be_bytes());
     for process in [lineage.founder, voter, *process] {
@@ -61,6 +61,7 @@ fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
     bytes.extend(vote_key.iter().flat_map(VoteKey::as_bytes));
     bytes.push(u8::from(static_key.is_some()));
     bytes.extend(static_key.iter().flat_map(|key| key.0));
+    bytes.push(u8::from(*serves_sessions));
     bytes.extend(addr.to_string().bytes());
     bytes
 }
@@ -76,11 +77,9 @@ mod tests {
 
     fn me() -> MemberInfo {
         MemberInfo {
-            process: ProcessId(2),
-            addr: ([10, 0, 0, 5], 7400).into(),
             host: Some(Host { boot: 1, namespace: 2, pid: 3, started: 4 }),
             vote_key: Some(VoteSecret::new([8; 32]).key()),
-            static_key: None,
+            ..MemberInfo::new(ProcessId(2), ([10, 0, 0, 5], 7400).into())
         }
     }
 
@@ -117,6 +116,7 @@ mod tests {
             MemberInfo { vote_key: Some(key), ..me() },
             MemberInfo { vote_key: None, ..me() },
             MemberInfo { static_key: Some(StaticPublicKey([8; 32])), ..me() },
+            MemberInfo { serves_sessions: true, ..me() },
         ] {
             assert!(!claim.is_proven(&key, LINEAGE, &other), "{other:?}");
         }

@@ -14,6 +14,7 @@
 mod alarms;
 mod deferred;
 mod event_readers;
+mod session_count;
 mod state;
 
 use super::clock;
@@ -35,7 +36,7 @@ use super::vote_writer::{VoteStorage, VoteWriter};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
     Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, OwnerId, ProcessId,
-    RequestId, ServiceName, Status, Time, Want,
+    RequestId, ServiceName, Status, Time, Timing, Want,
 };
 use alarms::Alarms;
 use deferred::{DeferredCommand, DeferredQueue};
@@ -53,6 +54,7 @@ use tokio::sync::{Notify, broadcast, watch};
 pub(crate) use alarms::{Sleep, SleepEnd};
 pub(crate) use event_readers::Announcement;
 pub use event_readers::ConnectionStatus;
+pub(crate) use session_count::SessionCount;
 pub(crate) use state::Answer;
 
 /// How often a thread that must not wait tries to get past the readers of the core. A try takes
@@ -111,6 +113,8 @@ pub(crate) struct Engine {
     home: ForkGuard,
     /// Of all times of the core and of its holds.
     clock: MemberClock,
+    /// The locks that it holds for programs that are no members.
+    pub(crate) sessions: SessionCount,
     /// A test sets the clocks' readings.
     #[cfg(test)]
     pub(crate) clocks_are_tests: AtomicBool,
@@ -180,6 +184,7 @@ impl Engine {
             written: OnceLock::new(),
             home: ForkGuard::here(),
             clock,
+            sessions: SessionCount::default(),
             #[cfg(test)]
             clocks_are_tests: AtomicBool::new(false),
         })
@@ -669,6 +674,20 @@ impl Engine {
 
     /// Begins to leave. Never blocks. Follow [`phase`](Self::phase) to see the end.
     pub(crate) fn leave(&self) {
+        if !self.home.is_left() && self.sessions.close() {
+            self.leave_now();
+        }
+    }
+
+    /// The times of the cluster, if this member holds locks for programs that are no members.
+    pub(crate) fn session_timing(&self) -> Option<Timing> {
+        if self.is_copy() || !lock(&self.me).serves_sessions {
+            return None;
+        }
+        self.turn(|state, _| state.node.view().map(|view| view.timing))
+    }
+
+    fn leave_now(&self) {
         if self.home.is_left() {
             return;
         }

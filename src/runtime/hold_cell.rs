@@ -16,6 +16,7 @@ use crate::protocol::{
 use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 #[cfg(feature = "simulated")]
@@ -422,6 +423,13 @@ impl HoldCell {
             return (Ok(self.token()), now);
         }
         self.look_closer()
+    }
+
+    /// For how long it is good from now on, if nothing happens; zero if it is lost.
+    pub(crate) fn left(&self) -> Duration {
+        let end = self.lease.end().as_nanos().min(self.until.load(Ordering::Acquire));
+        let (fence, now) = self.fence_now();
+        fence.map_or(Duration::ZERO, |_| Time::from_nanos(end).since(now))
     }
 
     /// As [`fence_now`](Self::fence_now), by the member's clock, whichever it is.

@@ -1,13 +1,21 @@
 //! `Inbox`: the way from the network to the engine.
 
 use crate::protocol::{Input, Status};
-use crate::wire::{Order, OrderReport};
+use crate::wire::{Order, OrderReport, SessionMessage};
 use std::future::Future;
 use std::pin::Pin;
 use tokio::sync::mpsc;
 
 /// An order that is carried out.
 pub(crate) type OrderWork = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The two ways between an order and the connection that gave it.
+pub(crate) struct OrderExchange {
+    /// For the reports on its steps.
+    pub(crate) reports: mpsc::Sender<OrderReport>,
+    /// The messages of a session. They end with the connection.
+    pub(crate) messages: mpsc::Receiver<SessionMessage>,
+}
 
 /// The network puts the received packets here. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
@@ -23,10 +31,10 @@ pub(crate) trait Inbox: Send + Sync {
     fn status(&self, most: usize) -> Option<Status>;
 
     /// Carries out an operator's order, with a report on each step. Dropped, it stops.
-    fn carry_out(&self, order: Order, reports: mpsc::Sender<OrderReport>) -> OrderWork {
+    fn carry_out(&self, order: Order, exchange: OrderExchange) -> OrderWork {
         Box::pin(async move {
             let reason = format!("no member carries out {} here", order.kind());
-            let _ = reports.send(OrderReport::Failed(reason)).await;
+            let _ = exchange.reports.send(OrderReport::Failed(reason)).await;
         })
     }
 }

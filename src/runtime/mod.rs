@@ -45,5 +45,6 @@ pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
 pub use net::{OrderReports, QueryError, give_order, query_status};
+pub use net::{SessionEnd, SessionError, SessionGuard, hold_through};
 #[cfg(feature = "secure")]
-pub use net::{give_order_with, query_status_with};
+pub use net::{give_order_with, hold_through_with, query_status_with};

@@ -80,6 +80,11 @@ impl HoldHandle {
         Ok(entered.then(|| HoldHandle::part(service, held, reads)))
     }
 
+    /// For how long it is good from now on, if nothing happens.
+    pub(super) fn left(&self) -> Duration {
+        self.cell.left()
+    }
+
     /// One guard less. Returns whether it was the last one. If the others only read, the lock is a
     /// share from now on.
     fn leave(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::protocol::{
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
-use crate::runtime::inbox::{Inbox, OrderWork};
+use crate::runtime::inbox::{Inbox, OrderExchange, OrderWork};
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::net::death_watch;
 use crate::runtime::net::timeouts::ConnectionTimeouts;
@@ -19,7 +19,7 @@ use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, QueryError};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
-use crate::wire::{Order, OrderReport, Role};
+use crate::wire::{Order, Role};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use std::collections::BTreeSet;
@@ -31,7 +31,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::mpsc;
 
 /// The longest cluster name, in bytes: it is in front of every datagram.
 const MAX_CLUSTER_NAME: usize = 64;
@@ -71,6 +70,7 @@ pub struct MemberBuilder {
     found: bool,
     insecure: bool,
     trust_refused: bool,
+    serves_sessions: bool,
     data_dir: Option<PathBuf>,
     force: bool,
     join_limit: Duration,
@@ -158,6 +158,7 @@ impl MemberBuilder {
             found: false,
             insecure: false,
             trust_refused: false,
+            serves_sessions: false,
             data_dir: None,
             force: false,
             join_limit: Duration::from_secs(30),
@@ -321,6 +322,16 @@ impl MemberBuilder {
         self
     }
 
+    /// Whether programs that are no members may hold locks through this member: by
+    /// [`hold_through`](crate::hold_through), or by `elderlock lock`. `false` by default. Such a
+    /// program may live on when this process is killed. So others wait for the end of its member
+    /// lease before they grant what it held, and before they replace it as a grantor, where
+    /// otherwise a death that a process of the same host has seen ends both at once.
+    pub fn serve_sessions(mut self, serve: bool) -> Self {
+        self.serves_sessions = serve;
+        self
+    }
+
     /// How many lock services this member may use, [`MAX_SERVICES`] by default. A call of
     /// [`lock_service`](Member::lock_service) for one more fails. Names of services are kept by
     /// other members too, so a service for each key or for each user is a mistake: locks cost
@@ -380,7 +391,8 @@ impl MemberBuilder {
         };
         let vote_key = vote_secret.as_ref().map(VoteSecret::key);
         let (addr, host) = (transport.advertised(), death_watch::here());
-        let me = MemberInfo { process, addr, host, vote_key, static_key };
+        let serves_sessions = self.serves_sessions;
+        let me = MemberInfo { process, addr, host, vote_key, static_key, serves_sessions };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         if !transport.has_key() {
             let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;
@@ -583,11 +595,11 @@ impl Inbox for NetworkInbox {
         Inbox::status(&*self.engine.upgrade()?, most)
     }
 
-    fn carry_out(&self, order: Order, reports: mpsc::Sender<OrderReport>) -> OrderWork {
+    fn carry_out(&self, order: Order, exchange: OrderExchange) -> OrderWork {
         let engine = self.engine.clone();
         Box::pin(async move {
             if let Some(engine) = engine.upgrade() {
-                orders::carry_out(engine, order, reports).await;
+                orders::carry_out(engine, order, exchange).await;
             }
         })
     }

@@ -27,6 +27,7 @@ mod permit_guard;
 mod request;
 mod revocation;
 mod scoped;
+mod sessions;
 mod shared_value;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]

@@ -5,8 +5,10 @@ use super::lock_error::Unavailable;
 use super::lock_service::LockService;
 use super::member::ForceError;
 use super::revocation::RevokeError;
+use super::sessions;
 use crate::protocol::{HolderInfo, LockName, ProcessId, WaiterInfo};
 use crate::runtime::engine::{Engine, EngineClosed};
+use crate::runtime::inbox::OrderExchange;
 use crate::wire::{Order, OrderReport, ReportedHolder, ReportedWaiter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,11 +24,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// Carries out `order`, with a report on each step.
-pub(super) async fn carry_out(
-    engine: Arc<Engine>,
-    order: Order,
-    reports: mpsc::Sender<OrderReport>,
-) {
+pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: OrderExchange) {
+    let OrderExchange { reports, messages } = exchange;
     let reporter = Reporter { engine: engine.clone(), reports };
     let last = match order {
         Order::Revoke { service, name, metadata, wait, force } => {
@@ -54,11 +53,15 @@ pub(super) async fn carry_out(
         Order::Held { service } => {
             listed(held(&LockService::new(engine, service), &reporter).await)
         }
+        Order::Lock(request) => {
+            sessions::serve(&engine, request, &reporter.reports, messages).await
+        }
     };
     reporter.tell(last).await;
 }
 
-/// Leaves, and reports before the network ends whether a member has confirmed it.
+/// Leaves after its sessions are over. Reports before the network ends, and says whether a member
+/// has confirmed it.
 async fn leave(engine: &Arc<Engine>) -> OrderReport {
     let mut phase = engine.phase();
     engine.leave();

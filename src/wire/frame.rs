@@ -12,7 +12,7 @@
 use super::buffer::ByteQueue;
 use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, StatusQuery};
 use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
-use super::order::{OrderReport, OrderRequest};
+use super::order::{OrderReport, OrderRequest, SessionMessage};
 use super::secure::{Forged, Opener};
 use super::version::PROTOCOL_VERSION;
 use super::{codec, handshake, packet};
@@ -53,6 +53,8 @@ pub enum Frame {
     Order(Box<OrderRequest>),
     /// A step of an order that is carried out.
     Report(Box<OrderReport>),
+    /// A program's message on the lock that a member holds for it.
+    Session(SessionMessage),
 }
 
 const HELLO: u8 = 0;
@@ -69,6 +71,7 @@ const RESPOND: u8 = 10;
 const CONFIRM: u8 = 11;
 const ORDER: u8 = 12;
 const REPORT: u8 = 13;
+const SESSION: u8 = 14;
 
 /// Why bytes are no frame, or a frame cannot become bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -142,6 +145,7 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Confirm(_) => CONFIRM,
         Frame::Order(_) => ORDER,
         Frame::Report(_) => REPORT,
+        Frame::Session(_) => SESSION,
     };
     out.push(kind);
     match frame {
@@ -151,6 +155,7 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::StatusIs(status) => codec::write(status, out).is_ok(),
         Frame::Order(order) => order.write(out).is_ok(),
         Frame::Report(report) => codec::write(report, out).is_ok(),
+        Frame::Session(message) => codec::write(message, out).is_ok(),
         Frame::Packet(Packet::Relay { from, to, troubled, heard, packet }) => {
             packet::write_relay(from, (*to, *troubled, *heard), packet, out)
                 .is_some_and(|written| written.is_ok())
@@ -213,6 +218,8 @@ enum ConnectionStage {
     Ordered,
     /// The answer to a question, or the reports on an order.
     Asked,
+    /// The messages of a program for which a lock is held.
+    Session,
 }
 
 impl ConnectionStage {
@@ -230,8 +237,10 @@ impl ConnectionStage {
         match self {
             ConnectionStage::Closed => opening,
             ConnectionStage::Open => {
-                !opening && !matches!(frame, Frame::StatusIs(_) | Frame::Report(_))
+                let is_answer = matches!(frame, Frame::StatusIs(_) | Frame::Report(_));
+                !opening && !is_answer && !matches!(frame, Frame::Session(_))
             }
+            ConnectionStage::Session => matches!(frame, Frame::Session(_)),
             ConnectionStage::Ordered => matches!(frame, Frame::Order(_)),
             ConnectionStage::Asked => {
                 matches!(frame, Frame::StatusIs(_) | Frame::Refused(_) | Frame::Report(_))
@@ -254,7 +263,7 @@ impl ConnectionStage {
                 Ok(())
             }
             (ConnectionStage::Closed | ConnectionStage::Ordered, _) => Err(FrameError::Garbage),
-            (ConnectionStage::Asked, _) => Ok(()),
+            (ConnectionStage::Asked | ConnectionStage::Session, _) => Ok(()),
         }
     }
 }
@@ -284,6 +293,11 @@ impl Decoder {
     /// The handshake is done, and only the answer to a question or an order follows.
     pub fn await_answer(&mut self) {
         self.stage = ConnectionStage::Asked;
+    }
+
+    /// The order for a lock was read, and only messages of its session follow.
+    pub fn await_session(&mut self) {
+        self.stage = ConnectionStage::Session;
     }
 
     /// From now on all input is records, also the bytes that were read already behind the
@@ -349,7 +363,9 @@ impl Decoder {
     fn next_open(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
         let limit = match self.stage {
-            ConnectionStage::Closed | ConnectionStage::Ordered => MAX_HELLO,
+            ConnectionStage::Closed | ConnectionStage::Ordered | ConnectionStage::Session => {
+                MAX_HELLO
+            }
             ConnectionStage::Open if self.is_strange => MAX_STRANGE_FRAME,
             ConnectionStage::Open | ConnectionStage::Asked => MAX_FRAME,
         };
@@ -388,6 +404,9 @@ fn read_body(body: &[u8], is_strange: bool) -> Result<Frame, FrameError> {
         REPORT => Frame::Report(Box::new(
             codec::read::<OrderReport, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?,
         )),
+        SESSION => Frame::Session(
+            codec::read::<SessionMessage, MAX_HELLO>(body).map_err(|_| FrameError::Garbage)?,
+        ),
         GOSSIP_WANTED if body.is_empty() => Frame::GossipWanted,
         GOSSIP => Frame::Gossip(body.to_vec()),
         INITIATE => Frame::Initiate(behind_magic(body)?),

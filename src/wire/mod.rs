@@ -35,7 +35,10 @@ pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
 pub use frame::{Decoder, Frame, FrameError, encode, frame_length};
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
 pub use limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
-pub use order::{Order, OrderReport, OrderRequest, ReportedHolder, ReportedWaiter};
+pub use order::{
+    Order, OrderReport, OrderRequest, ReportedHolder, ReportedWaiter, SessionMessage,
+    SessionRequest,
+};
 pub use role::Role;
 pub use version::PROTOCOL_VERSION;
 pub use vote::{VoteError, read_vote, write_vote};

@@ -1,6 +1,6 @@
 //! Orders of an operator to one member, and the reports on them.
 
-use crate::protocol::{HolderInfo, LockName, Metadata, ServiceName, WaiterInfo};
+use crate::protocol::{HolderInfo, LineageId, LockName, Metadata, ServiceName, Token, WaiterInfo};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,6 +45,68 @@ pub enum Order {
         /// The service.
         service: ServiceName,
     },
+    /// To hold a lock for the program that gives the order, for as long as it keeps its session:
+    /// [`hold_through`](crate::hold_through) gives it.
+    Lock(SessionRequest),
+}
+
+/// The lock of a session.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SessionRequest {
+    /// The service of the lock.
+    pub service: ServiceName,
+    /// The lock.
+    pub name: LockName,
+    /// Whether a share of the lock is wanted.
+    pub shared: bool,
+    /// How long it may wait. `None`: without a limit.
+    pub wait: Option<Duration>,
+    /// How long it may be held. `None`: until the session ends.
+    pub lease: Option<Duration>,
+    /// For inspections.
+    pub metadata: Metadata,
+}
+
+impl SessionRequest {
+    /// The lock `name` of a service, without limits and without metadata.
+    pub fn new(service: ServiceName, name: LockName) -> SessionRequest {
+        let (wait, lease, metadata) = (None, None, Metadata::default());
+        SessionRequest { service, name, shared: false, wait, lease, metadata }
+    }
+
+    /// Asks for a share of the lock, beside which other shares may stand.
+    pub fn shared(mut self) -> SessionRequest {
+        self.shared = true;
+        self
+    }
+
+    /// How long it waits at most: `Duration::ZERO` tries once.
+    pub fn wait(mut self, limit: Duration) -> SessionRequest {
+        self.wait = Some(limit);
+        self
+    }
+
+    /// How long it holds at most: above zero and at most ten years.
+    pub fn lease(mut self, lease: Duration) -> SessionRequest {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Text or bytes for inspections.
+    pub fn metadata(mut self, metadata: Metadata) -> SessionRequest {
+        self.metadata = metadata;
+        self
+    }
+}
+
+/// The messages of a program to the member that holds a lock for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SessionMessage {
+    /// The program lives, and asks how long the lock is held. The answer has the same number.
+    KeepAlive(u64),
+    /// The program does not use the lock any more.
+    Release,
 }
 
 impl Order {
@@ -62,6 +124,7 @@ impl Order {
             Order::Force => "force",
             Order::Inspect { .. } => "inspect",
             Order::Held { .. } => "held",
+            Order::Lock(_) => "lock",
         }
     }
 }
@@ -146,6 +209,27 @@ pub enum OrderReport {
     Waiter(ReportedWaiter),
     /// So many further requests wait.
     MoreWaiters(u64),
+    /// The lock of the session is held.
+    Granted {
+        /// The token of the grant.
+        token: Token,
+        /// The lineage that dealt it.
+        lineage: LineageId,
+    },
+    /// The answer to [`KeepAlive`](SessionMessage::KeepAlive).
+    Alive {
+        /// The number of the question.
+        number: u64,
+        /// How long the lock is surely held, from the moment at which the question was asked.
+        held_for: Duration,
+    },
+    /// The lock of the session was not granted, for this reason.
+    NotGranted(String),
+    /// The lock of the session is lost, for this reason.
+    Lost(String),
+    /// The member leaves: it answers no more questions, and waits for the release until the end
+    /// that it told last.
+    Leaves,
 }
 
 impl OrderReport {

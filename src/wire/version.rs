@@ -14,4 +14,5 @@
 ///   grouped by the role that handles them.
 /// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
 /// - 9: the information of a process has its static key; relayed packets are sealed.
-pub const PROTOCOL_VERSION: u16 = 9;
+/// - 10: the information of a process tells whether it serves sessions.
+pub const PROTOCOL_VERSION: u16 = 10;

@@ -10,7 +10,7 @@ use crate::protocol::StoredVote;
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8] = b"elderlock vote\n";
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
 /// Magic, format, checksum.
 const HEAD: usize = MAGIC.len() + 1 + 4;
 

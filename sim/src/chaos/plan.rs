@@ -201,6 +201,8 @@ pub struct ChaosPlan {
     pub bounded: bool,
     /// The host of each member.
     pub hosts: Vec<u32>,
+    /// The members that hold locks for programs that are no members.
+    pub sessions: Vec<usize>,
     /// Processes are killed without regard to the quorum.
     pub reckless: bool,
     /// No member notices broken connections.
@@ -273,6 +275,11 @@ impl ChaosPlan {
         let trust_refused = rng.chance(80_000);
         let keyless = seed >= PLAIN && Rng::new(seed, 23).chance(500_000);
         let durable = Rng::new(seed, 3).chance(400_000);
+        let mut serving = Rng::new(seed, 26);
+        let sessions = match seed >= PLAIN && serving.chance(300_000) {
+            true => (0..count).filter(|_| serving.chance(400_000)).collect(),
+            false => Vec::new(),
+        };
         let mut deafness = Rng::new(seed, 25);
         let deaf =
             (seed >= PLAIN && deafness.chance(400_000)).then(|| match deafness.chance(500_000) {
@@ -366,6 +373,7 @@ impl ChaosPlan {
             clocks,
             bounded,
             hosts,
+            sessions,
             reckless: rng.chance(30_000),
             without_hints: rng.chance(200_000),
             durable,
@@ -420,6 +428,7 @@ impl ChaosPlan {
             timing: self.timing,
             hosts: self.hosts.clone(),
             clocks: self.clocks.clone(),
+            sessions: self.sessions.clone(),
             bounded: self.bounded,
             hints: !self.without_hints,
             durable: self.durable,
@@ -470,6 +479,9 @@ pub fn describe(plan: &ChaosPlan) -> String {
             None => "",
         },
     );
+    if !plan.sessions.is_empty() {
+        text.push_str(&format!("\n  sessions at {:?}", plan.sessions));
+    }
     if plan.limits != limits::SMALL_PARTS {
         text.push_str(&format!("\n  limits{}", limits::write(plan.limits)));
     }

@@ -246,6 +246,7 @@ mod hunt {
                 "who_leaves_has_left",
             ],
             ProtocolMutant::BelieveAnyWitness => TWO_HOLDERS,
+            ProtocolMutant::VouchForSessions => &["sessions_end_first"],
             ProtocolMutant::TakeAnyToken => &["tokens_rise"],
             ProtocolMutant::PromoteJoiners
             | ProtocolMutant::PromoteTheSilent

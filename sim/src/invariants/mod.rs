@@ -28,6 +28,7 @@ pub mod one_lineage;
 pub mod one_outcome_per_request;
 pub mod permits_never_exceed_limit;
 pub mod recovered_table_is_the_union;
+pub mod sessions_end_first;
 pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
@@ -317,6 +318,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(values_are_seen_in_order::ValuesAreSeenInOrder::default()),
         Box::new(suspension_is_exclusive::SuspensionIsExclusive::default()),
         Box::new(batch_is_atomic::BatchIsAtomic::default()),
+        Box::new(sessions_end_first::SessionsEndFirst::default()),
         Box::new(told_before_regrant::ToldBeforeRegrant::default()),
         Box::new(told_before_taken::ToldBeforeTaken::default()),
         Box::new(holds_survive::HoldsSurvive::default()),

@@ -26,6 +26,10 @@ pub fn meaning(invariant: &str) -> (String, String) {
             "a holder is told of the loss before the next one has the lock",
             "a lock was granted before its former holder was told",
         ),
+        "sessions_end_first" => (
+            "a program's belief in its lock ends before the next grant, also without its member",
+            "a lock was granted while a program may believe in it through a dead member",
+        ),
         "told_before_taken" => (
             "a holder is told before its hold is taken away",
             "a hold was taken away before its holder was told",

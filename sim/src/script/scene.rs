@@ -1,6 +1,6 @@
 //! A World as the first lines of a script, written and read.
 
-use super::words::{Parsed, read_ppm, read_rate, read_span, site, write_rate};
+use super::words::{Parsed, read_ppm, read_rate, read_span, site, sites, write_rate};
 use crate::limits::{self, SMALL_PARTS};
 use crate::log::Scene;
 use crate::transcript::span;
@@ -45,6 +45,13 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     if shared {
         text +=
             &scene.hosts.iter().fold("hosts".to_string(), |text, host| text + &format!(" {host}"));
+        text += "\n";
+    }
+    if !scene.sessions.is_empty() {
+        text += &scene
+            .sessions
+            .iter()
+            .fold("sessions".into(), |text: String, site| text + &format!(" m{site}"));
         text += "\n";
     }
     for (site, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
@@ -111,6 +118,7 @@ pub(super) fn read_scene(
             scene.hosts =
                 std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?
         }
+        "sessions" => scene.sessions = sites(args)?,
         "clock" => {
             let site = site(args)?;
             scene.clocks.resize(scene.clocks.len().max(site + 1), 0);

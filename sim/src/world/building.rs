@@ -96,6 +96,14 @@ impl World {
         self
     }
 
+    /// The processes at these sites hold locks for programs that are no members.
+    pub fn serving_sessions(mut self, sites: &[usize]) -> World {
+        for site in sites {
+            self.peers[*site].serves_sessions = true;
+        }
+        self
+    }
+
     /// How much the clock at `site` runs fast, in parts per million.
     pub fn clock(mut self, site: usize, ppm: i32) -> World {
         self.peers[site].clock.ppm = ppm;

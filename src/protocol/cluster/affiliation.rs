@@ -588,6 +588,10 @@ impl Cluster {
         let view = Arc::new(view);
         let before = self.view.replace(Arc::clone(&view));
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
+        // A death may be told before a view shows that the process served sessions.
+        let mut dead = std::mem::take(&mut self.liveness.dead);
+        dead.retain(|process| !self.outlives_death(&view, *process));
+        self.liveness.dead = dead;
         self.liveness.elder_dead_at =
             self.liveness.dead.contains(&view.elder().process).then_some(now);
         self.votes.acceptor = Acceptor::default();

@@ -42,6 +42,8 @@ impl Cluster {
         if !view.contains(process)
             || process == self.config.me.process
             || self.liveness.dead.contains(&process)
+            // Its death would count for nothing.
+            || self.outlives_death(view, process)
         {
             return None;
         }

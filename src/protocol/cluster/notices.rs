@@ -62,6 +62,9 @@ impl Cluster {
     }
 
     pub(super) fn on_dead(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        if self.view.as_ref().is_some_and(|view| self.outlives_death(view, process)) {
+            return self.on_suspected(now, process, step);
+        }
         if process == self.config.me.process || !self.liveness.dead.insert(process) {
             return;
         }
@@ -75,6 +78,13 @@ impl Cluster {
         }
         self.liveness.vouch_at = now;
         self.vouch(now, step);
+    }
+
+    /// Whether the holds of a member end with its lease only: programs that are no members may
+    /// believe in them until then.
+    pub(super) fn outlives_death(&self, view: &View, process: ProcessId) -> bool {
+        view.member(process).is_some_and(|member| member.info.serves_sessions)
+            && !planted!(self.config.mutant, VouchForSessions)
     }
 
     /// The view to use a linked packet with, if its sender is in it and has no newer one.

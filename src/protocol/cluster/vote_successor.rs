@@ -278,11 +278,8 @@ mod tests {
     #[test]
     fn an_inherited_vote_is_claimed_with_the_secret_of_its_process() {
         let info = |process: u128| MemberInfo {
-            process: ProcessId(process),
-            addr: ([127, 0, 0, 1], PORT).into(),
-            host: None,
             vote_key: Some(secret(process).key()),
-            static_key: None,
+            ..MemberInfo::new(ProcessId(process), ([127, 0, 0, 1], PORT).into())
         };
         let mut founder = lone(7, None);
         go_on(&mut founder);

@@ -81,6 +81,8 @@ struct Taken {
     /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
+    /// A program's session, which counts as a member whatever the view is.
+    is_kept: bool,
     heard: Arc<AtomicU64>,
     end: CancellationToken,
 }
@@ -162,7 +164,9 @@ impl Admissions {
         let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
         let admission =
             Admission { admissions: self.clone(), id, heard: heard.clone(), end: end.clone() };
-        table.taken.insert(id, Taken { ip, process: None, is_member: false, heard, end });
+        table
+            .taken
+            .insert(id, Taken { ip, process: None, is_member: false, is_kept: false, heard, end });
         Some(admission)
     }
 
@@ -182,7 +186,8 @@ impl Admissions {
     pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
         let mut table = self.table();
         for taken in table.taken.values_mut() {
-            taken.is_member = taken.process.is_some_and(|process| members.contains(&process));
+            taken.is_member =
+                taken.is_kept || taken.process.is_some_and(|process| members.contains(&process));
         }
         table.members = members;
     }
@@ -217,11 +222,19 @@ impl Admission {
             taken.process = Some(process);
             taken.is_member = is_member;
         }
-        if table.count(|taken| taken.process == Some(process)) > MAX_OF_PROCESS {
-            self.admissions.evict(&mut table, |taken| taken.process == Some(process));
+        let is_its = |taken: &Taken| taken.process == Some(process) && !taken.is_kept;
+        if table.count(is_its) > MAX_OF_PROCESS {
+            self.admissions.evict(&mut table, is_its);
         }
         drop(table);
         self.admissions.ended.notify_one();
+    }
+
+    /// The connection counts as a member's from now on: no stranger takes its place.
+    pub(super) fn keep(&self) {
+        if let Some(taken) = self.admissions.table().taken.get_mut(&self.id) {
+            (taken.is_member, taken.is_kept) = (true, true);
+        }
     }
 
     /// Notes that bytes came.

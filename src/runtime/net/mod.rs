@@ -27,6 +27,7 @@ mod security;
 #[cfg(not(feature = "secure"))]
 #[path = "security_absent.rs"]
 mod security;
+mod session;
 mod tcp;
 pub(crate) mod timeouts;
 pub(crate) mod transport;
@@ -40,3 +41,6 @@ pub use operator::{OrderReports, give_order};
 #[cfg(feature = "secure")]
 pub use query::query_status_with;
 pub use query::{QueryError, query_status};
+#[cfg(feature = "secure")]
+pub use session::hold_through_with;
+pub use session::{SessionEnd, SessionError, SessionGuard, hold_through};

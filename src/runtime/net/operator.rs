@@ -7,9 +7,10 @@ use super::tcp::configure;
 use super::timeouts::ConnectionTimeouts;
 #[cfg(feature = "secure")]
 use crate::wire::HandshakeRefusal;
+use crate::wire::secure::Sealer;
 #[cfg(feature = "secure")]
-use crate::wire::secure::{Keyring, Purpose, Sealer, Session};
-use crate::wire::{self, Decoder, Frame, Order, OrderReport, OrderRequest};
+use crate::wire::secure::{Keyring, Purpose, Session};
+use crate::wire::{self, Decoder, Frame, Order, OrderReport, OrderRequest, SessionMessage};
 use std::io;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -29,11 +30,21 @@ pub async fn give_order(
     cluster: &str,
     order: Order,
 ) -> Result<OrderReports, QueryError> {
+    Ok(OrderReports { connection: open(addr, cluster, order).await?, is_over: false })
+}
+
+/// Gives an order, without a key.
+pub(super) async fn open(
+    addr: &str,
+    cluster: &str,
+    order: Order,
+) -> Result<OrderConnection, QueryError> {
     let given = async {
         let order = encoded(cluster, order)?;
         let mut stream = connect(addr).await?;
         write(addr, &mut stream, &order).await?;
-        Ok(OrderReports::new(addr, stream, Decoder::for_answer()))
+        let decoder = Decoder::for_answer();
+        Ok(OrderConnection { addr: addr.to_owned(), stream, decoder, sealer: None })
     };
     query::within_limit(addr, cluster, given).await
 }
@@ -54,6 +65,17 @@ pub async fn give_order_with(
     ring: &Keyring,
     order: Order,
 ) -> Result<OrderReports, QueryError> {
+    Ok(OrderReports { connection: open_with(addr, cluster, ring, order).await?, is_over: false })
+}
+
+/// Gives an order under a key.
+#[cfg(feature = "secure")]
+pub(super) async fn open_with(
+    addr: &str,
+    cluster: &str,
+    ring: &Keyring,
+    order: Order,
+) -> Result<OrderConnection, QueryError> {
     let refused = |reason: String| QueryError::Refused { addr: addr.to_owned(), reason };
     let given = async {
         let role = ring.first().role();
@@ -75,12 +97,11 @@ pub async fn give_order_with(
         decoder.unseal(opener);
         decoder.await_answer();
         write(addr, &mut stream, &seal(&mut sealer, &order)?).await?;
-        Ok(OrderReports::new(addr, stream, decoder))
+        Ok(OrderConnection { addr: addr.to_owned(), stream, decoder, sealer: Some(sealer) })
     };
     query::within_limit(addr, cluster, given).await
 }
 
-#[cfg(feature = "secure")]
 fn seal(sealer: &mut Sealer, order: &[u8]) -> Result<Vec<u8>, QueryError> {
     let mut records = Vec::new();
     let sealed = sealer.seal(order, &mut records);
@@ -88,21 +109,46 @@ fn seal(sealer: &mut Sealer, order: &[u8]) -> Result<Vec<u8>, QueryError> {
     Ok(records)
 }
 
+/// The connection on which an order was given.
+pub(super) struct OrderConnection {
+    addr: String,
+    stream: TcpStream,
+    decoder: Decoder,
+    /// Seals what follows the order, if the cluster has a key.
+    sealer: Option<Sealer>,
+}
+
+impl OrderConnection {
+    /// Waits for the next report.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(super) async fn report(&mut self) -> Result<OrderReport, QueryError> {
+        match query::read_answer(&self.addr, &mut self.stream, &mut self.decoder).await? {
+            Frame::Report(report) => Ok(*report),
+            _ => Err(QueryError::Garbled { reason: "it answered something else".into() }),
+        }
+    }
+
+    /// Writes a message of a session.
+    pub(super) async fn send(&mut self, message: SessionMessage) -> Result<(), QueryError> {
+        let mut bytes = frame_bytes(&Frame::Session(message))?;
+        if let Some(sealer) = &mut self.sealer {
+            bytes = seal(sealer, &bytes)?;
+        }
+        write(&self.addr, &mut self.stream, &bytes).await
+    }
+}
+
 /// The reports on an order, from [`give_order`]. Dropped, the connection ends, and the member does
 /// no more of the order.
 #[must_use = "the member stops when this is dropped"]
 pub struct OrderReports {
-    addr: String,
-    stream: TcpStream,
-    decoder: Decoder,
+    connection: OrderConnection,
     is_over: bool,
 }
 
 impl OrderReports {
-    fn new(addr: &str, stream: TcpStream, decoder: Decoder) -> Self {
-        OrderReports { addr: addr.to_owned(), stream, decoder, is_over: false }
-    }
-
     /// The next report. `None` after the last one.
     ///
     /// # Errors
@@ -115,32 +161,34 @@ impl OrderReports {
         if self.is_over {
             return Ok(None);
         }
-        match query::read_answer(&self.addr, &mut self.stream, &mut self.decoder).await? {
-            Frame::Report(report) => {
-                self.is_over = report.is_last();
-                Ok(Some(*report))
-            }
-            _ => Err(QueryError::Garbled { reason: "it answered something else".into() }),
-        }
+        let report = self.connection.report().await?;
+        self.is_over = report.is_last();
+        Ok(Some(report))
     }
 }
 
 impl std::fmt::Debug for OrderReports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OrderReports").field("addr", &self.addr).finish_non_exhaustive()
+        let addr = &self.connection.addr;
+        f.debug_struct("OrderReports").field("addr", addr).finish_non_exhaustive()
     }
 }
 
 /// An order as a frame, which is as short as a handshake.
 fn encoded(cluster: &str, order: Order) -> Result<Vec<u8>, QueryError> {
-    let mut bytes = Vec::new();
-    let frame = Frame::Order(Box::new(OrderRequest { cluster: cluster.to_owned(), order }));
-    let encoded = wire::encode(&frame, &mut bytes);
-    encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
+    let request = OrderRequest { cluster: cluster.to_owned(), order };
+    let bytes = frame_bytes(&Frame::Order(Box::new(request)))?;
     if bytes.len() > wire::MAX_HELLO {
         let reason = format!("an order has at most {} bytes, not {}", wire::MAX_HELLO, bytes.len());
         return Err(QueryError::Garbled { reason });
     }
+    Ok(bytes)
+}
+
+fn frame_bytes(frame: &Frame) -> Result<Vec<u8>, QueryError> {
+    let mut bytes = Vec::new();
+    let encoded = wire::encode(frame, &mut bytes);
+    encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     Ok(bytes)
 }
 

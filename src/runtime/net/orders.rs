@@ -7,12 +7,13 @@ use super::incarnation::Incarnation;
 use super::security::{self, Secured};
 use super::transport_state::TransportState;
 use crate::protocol::ProcessId;
-use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport};
+use crate::runtime::inbox::OrderExchange;
+use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::field;
@@ -27,6 +28,8 @@ const OPERATOR: ProcessId = ProcessId(0);
 /// An order that was read, and the connection for the reports on it.
 pub(super) struct PendingOrder {
     pub(super) order: Order,
+    /// Reads what follows a lock.
+    pub(super) decoder: Decoder,
     /// Seals the reports, if the cluster has a key.
     pub(super) secured: Option<Secured>,
 }
@@ -41,7 +44,8 @@ pub(super) async fn read(
     decoder.await_order();
     match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Order(request))) if request.cluster == shared.cluster => {
-            return Some(PendingOrder { order: request.order, secured: Some(secured) });
+            let (order, decoder) = (request.order, std::mem::take(decoder));
+            return Some(PendingOrder { order, decoder, secured: Some(secured) });
         }
         Ok(Some(_)) => add(&shared.reception.counters.foreign_cluster, 1),
         Ok(None) | Err(HelloError::Io(_)) => add(&shared.reception.counters.silent, 1),
@@ -51,7 +55,8 @@ pub(super) async fn read(
 }
 
 /// Carries out an order and writes the reports on it. Ends with the connection: an operator that
-/// goes away takes back what was not done yet.
+/// goes away takes back what was not done yet. Only a lock outlives it, until the program for which
+/// it is held surely believes in it no more.
 pub(super) async fn carry_out(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,
@@ -60,7 +65,7 @@ pub(super) async fn carry_out(
     admission: Admission,
 ) {
     admission.finish(OPERATOR);
-    let PendingOrder { order, mut secured } = pending;
+    let PendingOrder { order, mut decoder, mut secured } = pending;
     // The order ends when its key is removed.
     let _session = match (&shared.security, &secured) {
         (Some(security), Some(secured)) => {
@@ -74,12 +79,19 @@ pub(super) async fn carry_out(
     let from = stream.peer_addr().ok();
     let (mut incoming, mut outgoing) = stream.into_split();
     let limit = shared.reception.timeouts.handshake;
-    let Ok(_permit) = shared.orders.try_acquire() else {
+    let is_lock = matches!(order, Order::Lock(_));
+    // Programs that wait for locks take no room from operators.
+    let room = if is_lock { &shared.sessions } else { &shared.orders };
+    let Ok(_permit) = room.try_acquire() else {
         add(&shared.reception.counters.busy, 1);
         let busy = OrderReport::Failed("it carries out other orders: ask again later".into());
         let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), busy)).await;
         return;
     };
+    if is_lock {
+        decoder.await_session();
+        admission.keep();
+    }
     add(&shared.reception.counters.orders, 1);
     if let Some(left_out) = shared.reception.may_warn() {
         tracing::info!(
@@ -90,10 +102,11 @@ pub(super) async fn carry_out(
         );
     }
     let (sender, mut reports) = mpsc::channel(REPORTS);
-    let mut work = incarnation.inbox.carry_out(order, sender);
+    let (messages, receiver) = mpsc::channel(REPORTS);
+    let exchange = OrderExchange { reports: sender, messages: receiver };
+    let mut work = incarnation.inbox.carry_out(order, exchange);
     let mut is_working = true;
     let mut tick = tokio::time::interval(TICK);
-    let mut byte = [0];
     loop {
         tokio::select! {
             () = &mut work, if is_working => is_working = false,
@@ -105,12 +118,43 @@ pub(super) async fn carry_out(
                 }
             }
             _ = tick.tick() => admission.note_packet(),
-            // Nothing follows an order but the end.
-            _ = incoming.read(&mut byte) => break,
+            message = next_message(&mut incoming, &mut decoder) => {
+                // Nothing but messages of a session follows an order.
+                let Some(message) = message.filter(|_| is_lock) else { break };
+                if messages.send(message).await.is_err() {
+                    break;
+                }
+            }
             () = admission.end.cancelled() => break,
         }
     }
     let _ = timeout(limit, outgoing.shutdown()).await;
+    drop((incoming, outgoing, admission, messages));
+    if is_lock && is_working {
+        // Reports have no reader any more, and must not hold up the work.
+        drop(reports);
+        work.await;
+    }
+}
+
+/// The next message of a session. `None`: the connection has ended, or something else came.
+///
+/// # Cancel safety
+/// Dropping the future loses nothing.
+async fn next_message(
+    incoming: &mut OwnedReadHalf,
+    decoder: &mut Decoder,
+) -> Option<SessionMessage> {
+    loop {
+        match decoder.next() {
+            Ok(Some(Frame::Session(message))) => return Some(message),
+            Ok(Some(_)) | Err(_) => return None,
+            Ok(None) => {}
+        }
+        if incoming.read_buf(decoder.back()).await.ok()? == 0 {
+            return None;
+        }
+    }
 }
 
 /// `false`: it cannot be written.

@@ -124,7 +124,7 @@ pub(super) async fn read_answer(
             Err(error) => return Err(garbled(error.to_string())),
         }
         if stream.read_buf(decoder.back()).await.map_err(unreachable)? == 0 {
-            return Err(garbled("it closed the connection without an answer".into()));
+            return Err(QueryError::Closed { addr: addr.to_owned() });
         }
     }
 }
@@ -158,6 +158,12 @@ pub enum QueryError {
     Garbled {
         /// The defect.
         reason: String,
+    },
+    /// The connection was ended before the answer was whole.
+    #[error("the process at {addr} ended the connection without an answer")]
+    Closed {
+        /// Where.
+        addr: String,
     },
     /// Called outside of a tokio runtime.
     #[error("no tokio runtime here: call this from within one, with time and IO enabled")]

@@ -196,7 +196,8 @@ async fn answer(
             return is_written.then_some(Admitted::Greeted(greeted));
         }
         (Ok(Some(Frame::Order(request))), None) if request.cluster == shared.cluster => {
-            return Some(Admitted::Order(PendingOrder { order: request.order, secured: None }));
+            let (order, decoder) = (request.order, std::mem::take(decoder));
+            return Some(Admitted::Order(PendingOrder { order, decoder, secured: None }));
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
             let status = Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?));

@@ -38,6 +38,8 @@ const MOST_ANSWERS: u32 = 64;
 const ANSWERS_A_SECOND: u32 = 32;
 /// The most orders that a member carries out at a time: operators are few.
 const MAX_ORDERS: usize = 8;
+/// The most programs for which a member holds locks at a time, or waits for them.
+const MAX_SESSIONS: usize = 512;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -82,6 +84,8 @@ pub(super) struct TransportState {
     pub(super) admissions: Arc<Admissions>,
     /// Room for orders that are carried out.
     pub(super) orders: Semaphore,
+    /// Room for locks that are held for programs, or that those wait for.
+    pub(super) sessions: Semaphore,
     drive: DrivePeer,
     budget: Arc<Budget>,
     answers: RateLimit,
@@ -124,6 +128,7 @@ impl TransportState {
             budget: Arc::new(Budget::new(parts.stranger_memory)),
             admissions: Admissions::new(AdmissionLimits::here()),
             orders: Semaphore::new(MAX_ORDERS),
+            sessions: Semaphore::new(MAX_SESSIONS),
             answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             current: Mutex::new(None),
             errors: Mutex::default(),

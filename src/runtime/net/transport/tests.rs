@@ -104,11 +104,8 @@ impl TestPeer {
     async fn with(process: u128, options: TransportOptions) -> TestPeer {
         let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
         let me = MemberInfo {
-            process: ProcessId(process),
-            addr: transport.advertised(),
             host: death_watch::here(),
-            vote_key: None,
-            static_key: None,
+            ..MemberInfo::new(ProcessId(process), transport.advertised())
         };
         let letters = Arc::new(Letters::default());
         transport.start(letters.clone(), me.clone());
@@ -822,13 +819,8 @@ async fn the_death_of_a_neighbour_is_told_once() {
     let started = after.split_whitespace().nth(19).expect("22 fields").parse().expect("a number");
     // A member that would live in the child, and says hello twice.
     let host = Some(crate::protocol::Host { pid: child.id(), started, ..here });
-    let info = MemberInfo {
-        process: ProcessId(7),
-        addr: "127.0.0.1:9".parse().unwrap(),
-        host,
-        vote_key: None,
-        static_key: None,
-    };
+    let addr = "127.0.0.1:9".parse().expect("an address");
+    let info = MemberInfo { host, ..MemberInfo::new(ProcessId(7), addr) };
     let mut greeting = Vec::new();
     let hello = Frame::Hello(Box::new(Handshake {
         cluster: "shop".into(),

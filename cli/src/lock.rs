@@ -1,0 +1,238 @@
+//! `elderlock lock`: runs a command while a lock is held for it, through a running member.
+
+use crate::orders::OrderTarget;
+use crate::revoke::duration;
+use crate::{Done, signals};
+use clap::Args;
+use elderlock::{
+    InvalidName, LockName, Metadata, ServiceName, SessionEnd, SessionGuard, SessionRequest,
+};
+use std::ffi::OsString;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// Exit codes of sysexits.h for what may succeed later, and for a remote end that fails.
+const NOT_GRANTED: u8 = 75;
+const LOST: u8 = 76;
+/// How often the time that is left is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A lock, and the command that needs it.
+#[derive(Args)]
+pub(crate) struct LockArgs {
+    /// Name of the lock.
+    name: String,
+    /// Name of its lock service.
+    #[arg(long, default_value = "default")]
+    service: String,
+    /// How long to wait for the lock: 500ms, 5s, 2m; 0s tries once. Without a limit unless given.
+    #[arg(long, value_parser = duration)]
+    wait: Option<Duration>,
+    /// How long the command may have the lock. Without a limit unless given.
+    #[arg(long, value_parser = duration)]
+    lease: Option<Duration>,
+    /// Take a share of the lock, beside which other shares may stand.
+    #[arg(long)]
+    shared: bool,
+    /// Text for `elderlock why`: the purpose of the lock.
+    #[arg(long, default_value = "")]
+    metadata: String,
+    /// How long before the end of a lock that is not confirmed any more, or after its loss, the
+    /// command has to end by itself: it gets SIGTERM, and after this time SIGKILL.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    grace: Duration,
+    #[command(flatten)]
+    target: OrderTarget,
+    /// The command, with its arguments.
+    #[arg(required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+/// The hidden command that becomes the command of [`LockArgs`].
+#[derive(Args)]
+pub(crate) struct ExecArgs {
+    /// The process number of `elderlock lock`.
+    parent: u32,
+    #[arg(required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the command while the lock is held. Its exit code is the command's; 75 if the lock was not
+/// granted, 76 if it was lost.
+pub(crate) async fn lock(args: LockArgs) -> Done {
+    let guard = match args.target.hold(request(&args)?).await? {
+        Ok(guard) => guard,
+        Err(reason) => {
+            eprintln!("elderlock: {}", reason.escape_debug());
+            return Ok(ExitCode::from(NOT_GRANTED));
+        }
+    };
+    let mut child = match start(&args.command, &guard) {
+        Ok(child) => child,
+        Err(error) => {
+            let _ = guard.release().await;
+            return Err(error.into());
+        }
+    };
+    let (status, end) = supervise(&mut child, &guard, args.grace).await?;
+    let was_held = !guard.left().is_zero();
+    match end {
+        // It had the lock to its end, and ended well.
+        Some(_) if was_held && status.success() => {
+            let _ = guard.release().await;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(end) => {
+            let _ = guard.release().await;
+            eprintln!("elderlock: lost: {}", end.to_string().escape_debug());
+            Ok(ExitCode::from(LOST))
+        }
+        None => match guard.release().await {
+            Ok(()) => Ok(code(status)),
+            Err(end) if was_held => {
+                eprintln!("elderlock: not confirmed: {}", end.to_string().escape_debug());
+                Ok(code(status))
+            }
+            Err(end) => {
+                eprintln!("elderlock: lost: {}", end.to_string().escape_debug());
+                Ok(ExitCode::from(LOST))
+            }
+        },
+    }
+}
+
+fn request(args: &LockArgs) -> Result<SessionRequest, InvalidName> {
+    let service = ServiceName::new(&args.service)?;
+    let name = LockName::new(args.name.as_bytes())?;
+    let metadata = Metadata::new(args.metadata.as_bytes())?;
+    let mut request = SessionRequest::new(service, name).metadata(metadata);
+    if args.shared {
+        request = request.shared();
+    }
+    if let Some(wait) = args.wait {
+        request = request.wait(wait);
+    }
+    if let Some(lease) = args.lease {
+        request = request.lease(lease);
+    }
+    Ok(request)
+}
+
+/// Starts the command, with the token in its environment. On Linux it is killed if this process is.
+fn start(command: &[OsString], guard: &SessionGuard) -> std::io::Result<Child> {
+    let mut child = if cfg!(target_os = "linux") {
+        let mut child = Command::new(std::env::current_exe()?);
+        child.args(["exec", &std::process::id().to_string(), "--"]).args(command);
+        child
+    } else {
+        let mut child = Command::new(&command[0]);
+        child.args(&command[1..]);
+        child
+    };
+    child
+        .env("ELDERLOCK_TOKEN", guard.token().as_i64().to_string())
+        .env("ELDERLOCK_LINEAGE", guard.lineage().to_string())
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// Waits for the end of the command, and ends it before the lock may be another's. Returns why the
+/// lock was over, if it was.
+async fn supervise(
+    child: &mut Child,
+    guard: &SessionGuard,
+    grace: Duration,
+) -> std::io::Result<(ExitStatus, Option<SessionEnd>)> {
+    let grace = grace.min(guard.left() / 3);
+    let mut signals = (signals::terminate()?, signals::interrupt()?, signals::hangup()?);
+    let mut look = tokio::time::interval(LOOK);
+    let mut end = None;
+    let mut kill_at = None;
+    loop {
+        let over = tokio::select! {
+            status = child.wait() => return Ok((status?, end)),
+            over = guard.ended(), if end.is_none() => Some(over),
+            _ = look.tick(), if end.is_none() => (guard.left() <= grace).then(|| {
+                SessionEnd::Unconfirmed("no answer".into())
+            }),
+            () = tokio::time::sleep_until(kill_at.unwrap_or_else(Instant::now)),
+                if kill_at.is_some() =>
+            {
+                kill_at = None;
+                child.start_kill()?;
+                None
+            }
+            // The command decides what a signal means.
+            _ = signals.0.recv() => { pass_on(child, Signal::Terminate); None }
+            _ = signals.1.recv() => { pass_on(child, Signal::Interrupt); None }
+            _ = signals.2.recv() => { pass_on(child, Signal::Hangup); None }
+        };
+        if let Some(over) = over {
+            // While time is left the lock is surely held.
+            let left = guard.left();
+            let until = if left.is_zero() { grace } else { left };
+            kill_at = Some(Instant::now() + until);
+            pass_on(child, Signal::Terminate);
+            end = Some(over);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Signal {
+    Terminate,
+    Interrupt,
+    Hangup,
+}
+
+#[cfg(unix)]
+fn pass_on(child: &Child, signal: Signal) {
+    use rustix::process::{Pid, Signal as UnixSignal, kill_process};
+    let signal = match signal {
+        Signal::Terminate => UnixSignal::TERM,
+        Signal::Interrupt => UnixSignal::INT,
+        Signal::Hangup => UnixSignal::HUP,
+    };
+    // It fails if the child has ended meanwhile.
+    if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32)) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The console has told the child as well.
+#[cfg(not(unix))]
+fn pass_on(_: &Child, _: Signal) {}
+
+/// The exit code of a command, as a shell has it.
+fn code(status: ExitStatus) -> ExitCode {
+    #[cfg(unix)]
+    let killed = std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal);
+    #[cfg(not(unix))]
+    let killed = None;
+    let code = status.code().or(killed).and_then(|code| u8::try_from(code).ok());
+    ExitCode::from(code.unwrap_or(1))
+}
+
+/// Becomes the command, which the system kills with its parent.
+#[cfg(target_os = "linux")]
+pub(crate) fn exec(args: ExecArgs) -> Done {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    use std::os::unix::process::CommandExt as _;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have ended before.
+    if getppid().map(|parent| parent.as_raw_nonzero().get() as u32) != Some(args.parent) {
+        return Err("the process that has the lock has ended".into());
+    }
+    let error = std::process::Command::new(&args.command[0]).args(&args.command[1..]).exec();
+    eprintln!("elderlock: {}: {error}", args.command[0].display());
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    Ok(ExitCode::from(if is_missing { 127 } else { 126 }))
+}
+
+/// Never called.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn exec(args: ExecArgs) -> Done {
+    Err(format!("{} needs Linux: {:?}", args.parent, args.command).into())
+}

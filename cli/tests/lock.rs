@@ -1,0 +1,246 @@
+//! `elderlock lock` with the real program: a command runs while a lock is held for it, and its belief
+//! ends before the next one's begins, whichever process is killed.
+#![cfg(unix)]
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A guard against hanging, far above what anything takes here.
+const HANG: Duration = Duration::from_secs(60);
+
+fn elderlock(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").args(args);
+    command
+}
+
+fn free_addr() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").to_string()
+}
+
+/// Nanoseconds of the clock that all processes share.
+fn now() -> u128 {
+    let uptime = std::fs::read_to_string("/proc/uptime").expect("Linux");
+    let seconds: f64 = uptime.split(' ').next().expect("a number").parse().expect("a number");
+    (seconds * 1000.0) as u128
+}
+
+/// A process that ends with this.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+        let out = BufReader::new(child.stdout.take().expect("it was piped"));
+        Running { child, out }
+    }
+
+    fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.out.read_line(&mut line).expect("text") > 0, "it never says {text:?}");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// The exit code, and the rest of the output.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).expect("text");
+        (self.child.wait().expect("it ends").code(), text)
+    }
+
+    fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(killed.expect("kill is there").success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Two members on this host that serve sessions.
+struct Pair {
+    addrs: [String; 2],
+    nodes: [Running; 2],
+}
+
+impl Pair {
+    fn start() -> Pair {
+        let addrs = [free_addr(), free_addr()];
+        let node = |addr: &String, rest: &[&str]| {
+            let mut args = vec!["node", "--timing", "fast", "--serve-sessions", "--bind", addr];
+            args.extend(rest);
+            let mut node = Running::start(&mut elderlock(&args));
+            node.line_with("joined as");
+            node
+        };
+        let first = node(&addrs[0], &["--found"]);
+        let second = node(&addrs[1], &["--seed", &addrs[0]]);
+        Pair { addrs, nodes: [first, second] }
+    }
+
+    fn lock<'a>(&'a self, at: usize, rest: &[&'a str]) -> Command {
+        let mut args = vec!["lock", "--at", &self.addrs[at]];
+        args.extend(rest);
+        elderlock(&args)
+    }
+
+    fn output(&self, at: usize, rest: &[&str]) -> (Option<i32>, String) {
+        let Output { status, stdout, stderr } = self.lock(at, rest).output().expect("it starts");
+        (status.code(), String::from_utf8([stdout, stderr].concat()).expect("text"))
+    }
+}
+
+#[test]
+fn a_command_runs_with_its_token_and_its_exit_code_is_passed_on() {
+    let pair = Pair::start();
+    let (code, text) = pair.output(0, &["job", "--", "sh", "-c", "echo token $ELDERLOCK_TOKEN"]);
+    let token: i64 = text.trim().strip_prefix("token ").expect(&text).parse().expect("a number");
+    assert!(code == Some(0) && token > 0, "{code:?} {text}");
+    let (code, text) = pair.output(1, &["job", "--", "sh", "-c", "echo $ELDERLOCK_TOKEN; exit 7"]);
+    assert!(code == Some(7) && text.trim().parse::<i64>().expect("a number") > token, "{text}");
+    let (code, _) = pair.output(0, &["job", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(code, Some(128 + 9));
+    let (code, text) = pair.output(0, &["job", "--", "no-such-command"]);
+    assert!(code == Some(127) && text.contains("no-such-command"), "{code:?} {text}");
+    // The lock is free after each of them.
+    assert_eq!(pair.output(1, &["job", "--wait", "10s", "--", "true"]).0, Some(0));
+}
+
+#[test]
+fn a_lock_that_is_not_granted_in_time_is_75_and_shares_stand_beside_each_other() {
+    let pair = Pair::start();
+    let mut holder =
+        Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", "echo in; exec sleep 60"]));
+    holder.line_with("in");
+    let (code, text) = pair.output(1, &["job", "--wait", "0s", "--", "echo", "executed"]);
+    assert!(
+        code == Some(75)
+            && text.contains("not granted within the wait limit")
+            && !text.contains("executed"),
+        "{text}"
+    );
+    let args = ["shared", "--shared", "--", "sh", "-c", "echo in; exec sleep 60"];
+    let mut reader = Running::start(&mut pair.lock(0, &args));
+    reader.line_with("in");
+    let (code, _) = pair.output(1, &["shared", "--shared", "--wait", "10s", "--", "true"]);
+    assert_eq!(code, Some(0));
+    let (code, _) = pair.output(1, &["shared", "--wait", "0s", "--", "true"]);
+    assert_eq!(code, Some(75));
+}
+
+/// A command that tells each ten milliseconds that it believes in its lock.
+const BELIEVE: &str = "echo in; while :; do cut -d' ' -f1 /proc/uptime; sleep 0.01; done";
+
+/// The last moment at which the command believed, from its output.
+fn last_belief(text: &str) -> u128 {
+    let seconds: f64 = text
+        .lines()
+        .rev()
+        .find_map(|line| line.parse().ok())
+        .unwrap_or_else(|| panic!("no time in {text:?}"));
+    (seconds * 1000.0) as u128
+}
+
+#[test]
+fn a_killed_member_is_outlived_by_the_command_but_not_into_the_next_grant() {
+    let mut pair = Pair::start();
+    let mut third = vec!["node", "--timing", "fast", "--bind"];
+    let addr = free_addr();
+    third.extend([addr.as_str(), "--seed", pair.addrs[0].as_str(), "--serve-sessions"]);
+    let mut third = Running::start(&mut elderlock(&third));
+    third.line_with("joined as");
+    // It ignores the first signal, so that it believes for as long as it may.
+    let stubborn = format!("trap '' TERM; {BELIEVE}");
+    let mut holder = Running::start(&mut pair.lock(1, &["job", "--", "sh", "-c", &stubborn]));
+    holder.line_with(".");
+    let next = ["job", "--", "sh", "-c", "cut -d' ' -f1 /proc/uptime"];
+    let next = Running::start(&mut pair.lock(0, &next));
+    let started = Instant::now();
+    pair.nodes[1].child.kill().expect("it runs");
+    let (code, text) = holder.end();
+    assert_eq!(code, Some(76), "{text}");
+    let (code, granted) = next.end();
+    assert_eq!(code, Some(0), "{granted}");
+    let (last, granted) = (last_belief(&text), last_belief(&granted));
+    assert!(last <= granted, "it believed at {last}, and the next one had the lock at {granted}");
+    assert!(started.elapsed() < HANG);
+    drop(third);
+}
+
+#[test]
+fn a_killed_program_takes_its_command_with_it_and_its_lock_is_granted_after_its_session() {
+    let pair = Pair::start();
+    let mut holder = Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", BELIEVE]));
+    holder.line_with(".");
+    holder.signal("-KILL");
+    // The pipe ends when the command does.
+    holder.end();
+    assert_eq!(pair.output(1, &["job", "--wait", "20s", "--", "true"]).0, Some(0));
+}
+
+#[test]
+fn a_member_that_leaves_has_the_command_stopped_first() {
+    let mut pair = Pair::start();
+    let trap = format!("trap 'echo stopped; exit 3' TERM; {BELIEVE}");
+    let mut holder = Running::start(&mut pair.lock(1, &["job", "--", "sh", "-c", &trap]));
+    holder.line_with("in");
+    pair.nodes[1].signal("-TERM");
+    let (code, text) = holder.end();
+    assert!(code == Some(76) && text.contains("stopped"), "{code:?} {text}");
+    let left = pair.nodes[1].child.wait().expect("it ends");
+    assert_eq!(left.code(), Some(0), "it has left in order");
+    assert_eq!(pair.output(0, &["job", "--wait", "10s", "--", "true"]).0, Some(0));
+}
+
+#[test]
+fn a_member_that_serves_no_sessions_says_how_to_change_that() {
+    let addr = free_addr();
+    let mut node =
+        Running::start(&mut elderlock(&["node", "--timing", "fast", "--found", "--bind", &addr]));
+    node.line_with("joined as");
+    let output = elderlock(&["lock", "job", "--at", &addr, "--", "true"]).output();
+    let Output { status, stderr, .. } = output.expect("it can be started");
+    let text = String::from_utf8(stderr).expect("text");
+    assert!(status.code() == Some(2) && text.contains("start it with --serve-sessions"), "{text}");
+    assert!(!text.contains("serve_sessions"), "{text}");
+    let output = elderlock(&["lock", "job", "--at", &free_addr(), "--", "true"]).output();
+    assert_eq!(output.expect("it can be started").status.code(), Some(2));
+}
+
+#[test]
+fn fifty_programs_at_once_change_no_quorum_and_take_turns() {
+    let pair = Pair::start();
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fifty-{}", now()));
+    let path = file.display().to_string();
+    // Without the lock two of them would read the same number.
+    let add = format!("n=$(cat {path} 2>/dev/null || echo 0); sleep 0.005; echo $((n+1)) > {path}");
+    let programs: Vec<Running> = (0..50)
+        .map(|number| {
+            let args = ["job", "--wait", "60s", "--", "sh", "-c", &add];
+            Running::start(&mut pair.lock(number % 2, &args))
+        })
+        .collect();
+    let status = elderlock(&["members", "--at", &pair.addrs[0]]).output().expect("it starts");
+    let text = String::from_utf8(status.stdout).expect("text");
+    assert_eq!(text.matches("council").count(), 2, "{text}");
+    for program in programs {
+        assert_eq!(program.end().0, Some(0));
+    }
+    assert_eq!(std::fs::read_to_string(&file).expect("it was written").trim(), "50");
+    let _ = std::fs::remove_file(file);
+}

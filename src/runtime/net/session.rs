@@ -1,0 +1,346 @@
+//! Holding a lock through a member, without joining.
+//!
+//! The member holds the lock for the program, and tells how long it is surely held from the moment
+//! at which the program asked. So the program's belief ends first, also if the member, the
+//! connection or the program ends: docs/protocol/sessions.md.
+
+use super::operator::{self, OrderConnection};
+use super::query::QueryError;
+use crate::protocol::{LineageId, Time, Token};
+use crate::runtime::clock;
+#[cfg(feature = "secure")]
+use crate::wire::secure::Keyring;
+use crate::wire::{Order, OrderReport, SessionMessage, SessionRequest};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The program asks so many times within the time for which the lock is surely held.
+const QUESTIONS: u32 = 4;
+/// Two questions are at least so far apart.
+const SHORTEST: Duration = Duration::from_millis(20);
+
+/// Holds a lock through the member at `addr` (`host:port`) of cluster `cluster`, which must [serve
+/// sessions](crate::MemberBuilder::serve_sessions). For a cluster without a key. Joins nothing.
+/// Completes when the lock is held, or will not be.
+///
+/// # Errors
+/// [`SessionError`]; nothing is held, or the member releases it again.
+///
+/// # Cancel safety
+/// Dropped, the connection ends, and the member stops waiting, or releases the lock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::{LockName, Member, ServiceName, SessionRequest, hold_through};
+/// use std::time::Duration;
+/// let member = Member::builder("shop").bind("127.0.0.1:0").found().serve_sessions(true);
+/// let member = member.join().await?;
+///
+/// // In a program that is no member:
+/// let request = SessionRequest::new(ServiceName::new("stock")?, LockName::new(b"sku-42")?);
+/// let request = request.wait(Duration::from_secs(5));
+/// let guard = hold_through(&member.addr().to_string(), "shop", request).await?;
+/// let token = guard.fence()?;
+/// assert!(token.as_i64() > 0);
+/// guard.release().await?;
+/// # member.leave().await?;
+/// # Ok(()) }
+/// ```
+pub async fn hold_through(
+    addr: &str,
+    cluster: &str,
+    request: SessionRequest,
+) -> Result<SessionGuard, SessionError> {
+    SessionGuard::begin(operator::open(addr, cluster, Order::Lock(request)).await?).await
+}
+
+/// Like [`hold_through`], for a cluster with a key. The first key of the ring is a cluster key, or
+/// an operator key that is [derived](crate::ClusterKey::derive) from it.
+///
+/// # Errors
+/// See [`hold_through`].
+///
+/// # Cancel safety
+/// See [`hold_through`].
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub async fn hold_through_with(
+    addr: &str,
+    cluster: &str,
+    ring: &Keyring,
+    request: SessionRequest,
+) -> Result<SessionGuard, SessionError> {
+    let order = Order::Lock(request);
+    SessionGuard::begin(operator::open_with(addr, cluster, ring, order).await?).await
+}
+
+/// Why a lock is not held through a member.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The member could not be asked, or did not finish its answer.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The lock was not granted, for example within the limit.
+    #[error("not granted: {reason}")]
+    NotGranted {
+        /// The member's reason.
+        reason: String,
+    },
+    /// The member does not hold locks for programs.
+    #[error("{reason}")]
+    NotServed {
+        /// The member's reason, with the remedy.
+        reason: String,
+    },
+}
+
+/// Why a lock that is held through a member is over. It is to be taken for lost.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionEnd {
+    /// The member did not answer in time, or the connection has failed.
+    #[error("the member did not confirm the lock in time: {0}")]
+    Unconfirmed(String),
+    /// The member has lost the lock, for this reason.
+    #[error("{0}")]
+    Lost(String),
+    /// The member leaves its cluster. The lock is held until the time that is left.
+    #[error("the member leaves its cluster")]
+    MemberLeaves,
+}
+
+/// A lock that a member holds for this program.
+///
+/// A task in the background asks the member several times within each time for which the lock is
+/// surely held. Call [`fence`](SessionGuard::fence) before each side effect, and hand its token to
+/// the resource. [`release().await`](SessionGuard::release) is the documented way to release it.
+/// Dropped, it is released as well, unless the runtime has ended.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct SessionGuard {
+    token: Token,
+    lineage: LineageId,
+    /// The end of the belief, by the clock of this machine; zero when it is over.
+    until: Arc<AtomicU64>,
+    end: watch::Receiver<Option<SessionEnd>>,
+    release: mpsc::Sender<oneshot::Sender<Result<(), SessionEnd>>>,
+}
+
+impl SessionGuard {
+    async fn begin(mut connection: OrderConnection) -> Result<SessionGuard, SessionError> {
+        let (token, lineage) = match connection.report().await? {
+            OrderReport::Granted { token, lineage } => (token, lineage),
+            OrderReport::NotGranted(reason) => return Err(SessionError::NotGranted { reason }),
+            OrderReport::Failed(reason) => return Err(SessionError::NotServed { reason }),
+            _ => {
+                let reason = "it answered something else".into();
+                return Err(QueryError::Garbled { reason }.into());
+            }
+        };
+        // The wait for the grant may have been long. So the grant itself says nothing of the time
+        // that is left, and the first question does.
+        let mut session = SessionTask {
+            connection,
+            until: Arc::new(AtomicU64::new(0)),
+            asked: Vec::new(),
+            next: 0,
+            held_for: Duration::ZERO,
+        };
+        session.ask().await?;
+        let mut is_held = false;
+        while !is_held {
+            match session.connection.report().await? {
+                OrderReport::Alive { number, held_for } => {
+                    is_held = session.on_alive(number, held_for);
+                }
+                OrderReport::Lost(reason) | OrderReport::Failed(reason) => {
+                    return Err(SessionError::NotGranted { reason });
+                }
+                OrderReport::Leaves => {
+                    let reason = SessionEnd::MemberLeaves.to_string();
+                    return Err(SessionError::NotGranted { reason });
+                }
+                _ => {}
+            }
+        }
+        let (ended, end) = watch::channel(None);
+        let (release, released) = mpsc::channel(1);
+        let until = session.until.clone();
+        tokio::spawn(session.run(ended, released));
+        Ok(SessionGuard { token, lineage, until, end, release })
+    }
+
+    /// The fencing token, if the lock is held at this instant.
+    ///
+    /// # Errors
+    /// [`SessionEnd`]; nothing is changed by asking. Once it has failed it fails for good, unless
+    /// the task in the background was late.
+    pub fn fence(&self) -> Result<Token, SessionEnd> {
+        if !self.left().is_zero() {
+            return Ok(self.token);
+        }
+        let end = self.end.borrow().clone();
+        Err(end.unwrap_or_else(|| SessionEnd::Unconfirmed("the time is over".into())))
+    }
+
+    /// The token, whether or not the lock is held.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The lineage that dealt the token: see [`Guard::lineage`](crate::Guard::lineage).
+    pub fn lineage(&self) -> LineageId {
+        self.lineage
+    }
+
+    /// For how long the lock is surely held, if nothing is heard from the member any more. Zero
+    /// when it is lost.
+    pub fn left(&self) -> Duration {
+        // The end before the clock: a pause in between can only make the answer stricter.
+        let until = Time::from_nanos(self.until.load(Ordering::Acquire));
+        until.since(clock::now())
+    }
+
+    /// Completes when the lock is lost, or will be soon because the member leaves;
+    /// [`left`](SessionGuard::left) tells how much time remains.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    pub async fn ended(&self) -> SessionEnd {
+        let mut end = self.end.clone();
+        match end.wait_for(Option::is_some).await {
+            Ok(end) => end.clone(),
+            Err(_) => None,
+        }
+        .unwrap_or_else(|| SessionEnd::Unconfirmed("the runtime has ended".into()))
+    }
+
+    /// Releases the lock, and waits until the member has.
+    ///
+    /// # Errors
+    /// [`SessionEnd`]: it was lost before, or the member did not confirm the release. The member
+    /// releases it at the end of the session in any case.
+    ///
+    /// # Cancel safety
+    /// Dropped, the release goes on.
+    pub async fn release(self) -> Result<(), SessionEnd> {
+        let (answer, answered) = oneshot::channel();
+        if self.release.send(answer).await.is_ok()
+            && let Ok(released) = answered.await
+        {
+            return released;
+        }
+        Err(self.ended().await)
+    }
+}
+
+/// The task of a guard.
+struct SessionTask {
+    connection: OrderConnection,
+    until: Arc<AtomicU64>,
+    /// The questions without an answer, with the time of each.
+    asked: Vec<(u64, Time)>,
+    next: u64,
+    /// How long the lock was surely held by the last answer.
+    held_for: Duration,
+}
+
+impl SessionTask {
+    async fn ask(&mut self) -> Result<(), QueryError> {
+        let number = self.next;
+        self.next += 1;
+        // Before the question leaves: the answer counts from then on.
+        self.asked.push((number, clock::now()));
+        self.connection.send(SessionMessage::KeepAlive(number)).await
+    }
+
+    /// Returns whether the lock is held for longer than was known.
+    fn on_alive(&mut self, number: u64, held_for: Duration) -> bool {
+        let Some(index) = self.asked.iter().position(|(asked, _)| *asked == number) else {
+            return false;
+        };
+        let (_, asked) = self.asked[index];
+        self.asked.drain(..=index);
+        self.held_for = held_for;
+        let until = (asked + held_for).as_nanos();
+        self.until.fetch_max(until, Ordering::AcqRel) < until
+    }
+
+    async fn run(
+        mut self,
+        ended: watch::Sender<Option<SessionEnd>>,
+        mut released: mpsc::Receiver<oneshot::Sender<Result<(), SessionEnd>>>,
+    ) {
+        let mut leaves = false;
+        let end = loop {
+            let pause = (self.held_for / QUESTIONS).max(SHORTEST);
+            let left = Time::from_nanos(self.until.load(Ordering::Acquire)).since(clock::now());
+            if left.is_zero() {
+                break SessionEnd::Unconfirmed("the time is over".into());
+            }
+            tokio::select! {
+                report = self.connection.report() => match report {
+                    Ok(OrderReport::Alive { number, held_for }) => {
+                        self.on_alive(number, held_for);
+                    }
+                    Ok(OrderReport::Leaves) => {
+                        leaves = true;
+                        ended.send_replace(Some(SessionEnd::MemberLeaves));
+                    }
+                    Ok(OrderReport::Lost(reason) | OrderReport::Failed(reason)) => {
+                        self.until.store(0, Ordering::Release);
+                        break SessionEnd::Lost(reason);
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        // The member holds the lock until the end that it told last. So the belief
+                        // may go on until then, and the program has time to stop.
+                        break SessionEnd::Unconfirmed(error.to_string());
+                    }
+                },
+                answer = released.recv() => {
+                    self.until.store(0, Ordering::Release);
+                    let result = self.release().await;
+                    if let Some(answer) = answer {
+                        let _ = answer.send(result);
+                    }
+                    break SessionEnd::Lost("it was released".into());
+                }
+                () = tokio::time::sleep(pause.min(left)), if !leaves => {
+                    if let Err(error) = self.ask().await {
+                        break SessionEnd::Unconfirmed(error.to_string());
+                    }
+                }
+                () = tokio::time::sleep(left), if leaves => {}
+            }
+        };
+        ended.send_if_modified(|known| {
+            let is_new = known.is_none();
+            known.get_or_insert(end);
+            is_new
+        });
+        // A release after the end is answered with the reason of the end.
+        if let Some(answer) = released.recv().await {
+            let known = ended.borrow().clone();
+            let _ = answer.send(known.map_or(Ok(()), Err));
+        }
+    }
+
+    async fn release(&mut self) -> Result<(), SessionEnd> {
+        let lost = |error: QueryError| SessionEnd::Unconfirmed(error.to_string());
+        self.connection.send(SessionMessage::Release).await.map_err(lost)?;
+        loop {
+            match self.connection.report().await.map_err(lost)? {
+                OrderReport::Done { .. } => return Ok(()),
+                OrderReport::Lost(reason) | OrderReport::Failed(reason) => {
+                    return Err(SessionEnd::Lost(reason));
+                }
+                _ => {}
+            }
+        }
+    }
+}
