@@ -1,7 +1,7 @@
 //! `elderlock lock`: runs a command while a lock is held for it, through a running member.
 
+use crate::duration::duration;
 use crate::orders::OrderTarget;
-use crate::revoke::duration;
 use crate::{Done, signals};
 use clap::Args;
 use elderlock::{

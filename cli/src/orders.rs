@@ -1,7 +1,7 @@
 //! `elderlock transfer`, `leave` and `force`: orders to one member, as an operator gives them.
 
 use crate::cli_words::flags;
-use crate::revoke::duration;
+use crate::duration::duration;
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{Order, OrderReport, QueryError, ServiceName};

@@ -2,10 +2,11 @@
 //! `--force`.
 
 use crate::Done;
+use crate::duration::duration;
+use crate::holders::{lock, who};
 use crate::orders::{OrderTarget, give};
 use clap::Args;
-use elderlock::{LockName, Metadata, Order, OrderReport, ProcessId, ReportedHolder, ServiceName};
-use std::net::SocketAddr;
+use elderlock::{LockName, Metadata, Order, OrderReport, ServiceName};
 use std::time::Duration;
 
 /// The hold to ask for, and the cluster.
@@ -50,14 +51,6 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
     give(&args.target, order, told_of).await
 }
 
-/// A lock, or the suspension of its service.
-pub(crate) fn lock(service: &str, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("{} of {}", name.escape_debug(), service.escape_debug()),
-        None => format!("the suspension of {}", service.escape_debug()),
-    }
-}
-
 /// A report as people read it. `told`: the number of holders that were told before.
 fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> {
     let what = lock(&args.service, args.name.as_deref());
@@ -90,60 +83,4 @@ fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> 
         }
         _ => return None,
     })
-}
-
-/// A holder as people know it: its process, where that is, its token, and its own text.
-pub(crate) fn who(holder: &ReportedHolder) -> String {
-    let ReportedHolder { info, addr, .. } = holder;
-    let token = format!(" with token {}", info.token);
-    process(info.process, *addr) + &token + &own_text(&info.metadata)
-}
-
-/// A process, and where it is.
-pub(crate) fn process(process: ProcessId, addr: Option<SocketAddr>) -> String {
-    match addr {
-        Some(addr) => format!("process {process} at {addr}"),
-        None => format!("process {process}"),
-    }
-}
-
-/// The text that a holder or waiter gave with its request, in parentheses.
-pub(crate) fn own_text(metadata: &Metadata) -> String {
-    if metadata.as_bytes().is_empty() {
-        return String::new();
-    }
-    format!(" ({})", String::from_utf8_lossy(metadata.as_bytes()).escape_debug())
-}
-
-/// A number with its unit; seconds without one.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let millis = match &text[number.len()..] {
-        "ms" => 1,
-        "s" | "" => 1_000,
-        "m" => 60_000,
-        _ => return Err("append ms, s or m to the number".to_owned()),
-    };
-    let number: u64 =
-        number.parse().map_err(|_| "give a whole number followed by ms, s or m".to_owned())?;
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "is too long".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_is_a_number_with_its_unit() {
-        for (text, millis) in
-            [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("7", 7_000), ("0s", 0)]
-        {
-            assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
-        }
-        for wrong in
-            ["", "s", "5h", "-1s", "1.5s", "5 s", "99999999999999999999s", "9999999999999999999m"]
-        {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-    }
 }

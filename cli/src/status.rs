@@ -1,9 +1,10 @@
 //! `elderlock status`: the state of the cluster as a running member sees it.
 
 use crate::control_escaper::to_json;
+use crate::holders::own_text;
 use crate::{Done, keys, members};
 use clap::Args;
-use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, StatusReport, WaiterInfo};
+use elderlock::{HolderInfo, LockStatus, Mode, Status, StatusReport, WaiterInfo};
 use serde_json::ser::PrettyFormatter;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -161,7 +162,7 @@ fn held(lock: &LockStatus) -> String {
     text
 }
 
-/// The suspension of a service, with its reason if one was given.
+/// The suspension of a service, with its own text if one was given.
 fn suspension(lock: &LockStatus) -> String {
     let (process, why, state) = match (&lock.holder, &lock.next) {
         (Some(HolderInfo { process, metadata, token, revocable, .. }), _) => {
@@ -172,20 +173,12 @@ fn suspension(lock: &LockStatus) -> String {
         }
         (None, None) => return String::new(),
     };
-    format!("  {state} by {process}{}; {} waiting\n", reason(why), lock.waiters)
+    format!("  {state} by {process}{}; {} waiting\n", own_text(why), lock.waiters)
 }
 
 /// Tells that other members may request the hold back.
 fn revocability(revocable: bool) -> &'static str {
     if revocable { ", revocable" } else { "" }
-}
-
-/// The text on one line, for any content.
-fn reason(metadata: &Metadata) -> String {
-    if metadata.as_bytes().is_empty() {
-        return String::new();
-    }
-    format!(": {}", String::from_utf8_lossy(metadata.as_bytes()).escape_debug())
 }
 
 #[cfg(test)]
@@ -273,13 +266,13 @@ mod tests {
         let first = service.suspend().owner(2).reason("stock-taking").start();
         assert_eq!(
             told(&member),
-            [format!("  not suspended yet by {me}: stock-taking; 1 waiting")]
+            [format!("  not suspended yet by {me} (stock-taking); 1 waiting")]
         );
         let second = service.suspend().owner(3).reason("two\nlines").start();
         let third = service.suspend().owner(4).start();
         assert_eq!(
             told(&member),
-            [format!("  not suspended yet by {me}: stock-taking; 3 waiting")]
+            [format!("  not suspended yet by {me} (stock-taking); 3 waiting")]
         );
 
         guard.release().await.expect("it is held");
@@ -287,14 +280,14 @@ mod tests {
         let token = first.token();
         assert_eq!(
             told(&member),
-            [format!("  suspended with token {token} by {me}: stock-taking; 2 waiting")]
+            [format!("  suspended with token {token} by {me} (stock-taking); 2 waiting")]
         );
         first.resume().await.expect("it is suspended");
         let second = second.await.expect("it is next");
         let token = second.token();
         assert_eq!(
             told(&member),
-            [format!("  suspended with token {token} by {me}: two\\nlines; 1 waiting")]
+            [format!("  suspended with token {token} by {me} (two\\nlines); 1 waiting")]
         );
         second.resume().await.expect("it is suspended");
         let third = third.await.expect("it is next");

@@ -2,8 +2,8 @@
 
 use crate::Done;
 use crate::control_escaper::to_json;
+use crate::holders::{lock, own_text, process, who};
 use crate::orders::{OrderTarget, give};
-use crate::revoke::{lock, own_text, process, who};
 use clap::Args;
 use elderlock::{
     HolderInfo, HolderReport, LockName, Mode, Order, OrderReport, ReportedHolder, ReportedWaiter,

@@ -37,8 +37,8 @@
 //! | member | `cluster/affiliation.rs`, `cluster/leasing.rs` | whether its own lease runs |
 //! | voter | `cluster/decision.rs`, `cluster/voting.rs`, `cluster/vote_successor.rs` | the next view, with a quorum of the council |
 //! | elder | `cluster/elder.rs`, `locks/registry.rs` | which leases it renews, which member grants which service |
-//! | grantor | `locks/grantor.rs`, `locks/grantor/`, `locks/table.rs` | which request has which lock of one service |
-//! | lock client | `locks/client.rs` | nothing for others: it asks, waits, holds and releases |
+//! | grantor | `locks/grantor.rs`, `locks/grantor/`, `locks/table.rs`, `locks/table/` | which request has which lock of one service |
+//! | lock client | `locks/client.rs`, `locks/client/` | nothing for others: it asks, waits, holds and releases |
 //!
 //! The elder is the oldest living member of the view. Any member can be the grantor of any
 //! service.

@@ -25,7 +25,6 @@ use super::inbox::Inbox;
 use super::local_grants::LocalGrants;
 use super::member_clock::MemberClock;
 use super::net::ConnectionReader;
-use super::net::counters::Counters;
 use super::network::Network;
 use super::sync::{
     AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted,
@@ -105,8 +104,6 @@ pub(crate) struct Engine {
     phase: watch::Sender<EnginePhase>,
     /// The runtime of a member that has a thread of its own.
     own_runtime: OnceLock<tokio::runtime::Handle>,
-    /// Reads the network's counters.
-    counters: OnceLock<Box<dyn Fn() -> Counters + Send + Sync>>,
     /// Ends with the thread that writes votes, when the data directory is free.
     written: OnceLock<watch::Receiver<()>>,
     /// In a copy of it no call waits for a lock that a thread of the parent may have had.
@@ -180,7 +177,6 @@ impl Engine {
             alarms: Alarms::default(),
             phase: watch::Sender::new(phase),
             own_runtime: OnceLock::new(),
-            counters: OnceLock::new(),
             written: OnceLock::new(),
             home: ForkGuard::here(),
             clock,
@@ -202,11 +198,6 @@ impl Engine {
     /// Where tasks of recipes run if the caller is in no runtime.
     pub(crate) fn keep_runtime(&self, runtime: tokio::runtime::Handle) {
         let _ = self.own_runtime.set(runtime);
-    }
-
-    /// Gives the timer task the network's counters. Without them refused input is not measured.
-    pub(crate) fn keep_counters(&self, read: impl Fn() -> Counters + Send + Sync + 'static) {
-        let _ = self.counters.set(Box::new(read));
     }
 
     /// The runtime of the caller, or else that of a member with a thread of its own.
@@ -751,8 +742,7 @@ impl Engine {
                 (is_open.then_some(state.armed), sample)
             });
             if let Some(sample) = sample {
-                let counters = self.counters.get().map(|read| read()).unwrap_or_default();
-                sampler.tell(sample, counters, self.now());
+                sampler.tell(sample, self.network.counters(), self.now());
             }
             let Some(deadline) = deadline else { return };
             let now = self.now();

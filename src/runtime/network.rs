@@ -1,6 +1,7 @@
 //! `Network` and `Outbox`: the way from the engine to other members.
 
 use super::net::ConnectionReader;
+use super::net::counters::Counters;
 use super::process_id::draw_process;
 use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
 use rand::rngs::SysError;
@@ -15,8 +16,8 @@ pub(crate) trait Outbox: Send + Sync {
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet);
 }
 
-/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's
-/// lock, as [`Outbox::send`].
+/// A network as the engine knows it. All but [`flush`](Network::flush) and
+/// [`counters`](Network::counters) is called under the engine's lock, as [`Outbox::send`].
 pub(crate) trait Network: Outbox {
     /// The id of the incarnation that begins next. With a cluster key a fresh static key proves it.
     fn draw_identity(&self) -> Result<(ProcessId, Option<StaticPublicKey>), SysError> {
@@ -38,6 +39,11 @@ pub(crate) trait Network: Outbox {
 
     /// The incarnation is in a view, with a running lease.
     fn joined(&self) {}
+
+    /// The present counts. A network that counts nothing has only zeros.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
 
     /// Earlier messages leave now if that `is_urgent`, as a caller waits, else with later ones.
     /// Never blocks. Called after each turn that sent a message, without the engine's lock. Returns

@@ -107,8 +107,6 @@ use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug_span, info, info_span, level_enabled};
 
 mod member_log;
-#[cfg(any(feature = "http", feature = "metrics"))]
-mod refused;
 
 #[cfg(feature = "metrics")]
 mod measured;
@@ -116,8 +114,6 @@ mod measured;
 mod unmeasured;
 
 pub(crate) use member_log::{LogNote, MemberLog};
-#[cfg(feature = "http")]
-pub(crate) use refused::refused;
 
 #[cfg(feature = "metrics")]
 pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};

@@ -408,10 +408,6 @@ impl MemberBuilder {
             Some(transport.clone()),
             self.max_services,
         );
-        let counted = Arc::downgrade(&transport);
-        engine.keep_counters(move || {
-            counted.upgrade().map(|transport| transport.counters()).unwrap_or_default()
-        });
         transport.start(
             Arc::new(NetworkInbox {
                 engine: Arc::downgrade(&engine),

@@ -19,7 +19,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Expr, ExprLit, ImplItem, Item, Lit, Stmt, parse_quote};
 
 /// The files, below the folder of the core.
-const FILES: [&str; 10] = [
+const FILES: [&str; 14] = [
     "cluster/lease.rs",
     "cluster/decision.rs",
     "link.rs",
@@ -28,8 +28,12 @@ const FILES: [&str; 10] = [
     "locks/grantor/revalidation.rs",
     "locks/grantor/transfer.rs",
     "locks/table.rs",
+    "locks/table/holders.rs",
+    "locks/table/line.rs",
     "locks/table/objects.rs",
     "locks/table/questions.rs",
+    "locks/table/queues.rs",
+    "locks/table/requests.rs",
 ];
 /// How many breaks are planted.
 const COUNT: usize = 440;

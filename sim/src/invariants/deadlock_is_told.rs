@@ -12,14 +12,13 @@
 //! have a hold there. Otherwise its owner has or wants the suspension already. A step with a grant
 //! is left out.
 
-use super::{Count, GrantorRecord, Invariant, Verdict};
+use super::{Count, GrantorRecord, Invariant, Verdict, refused_as_deadlock};
 use crate::history::{Ask, Call};
 use crate::world::{Observation, World};
 use elderlock::protocol::ClientMessage::Grant;
-use elderlock::protocol::message::Refusal;
 use elderlock::protocol::{
-    ClientMessage, GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId,
-    RequestId, ServiceName, Ticket, WaitReport, Want,
+    GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName,
+    Ticket, WaitReport, Want,
 };
 use std::collections::BTreeSet;
 
@@ -153,19 +152,11 @@ impl Invariant for DeadlockIsTold {
     }
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        if let Some((process, request)) = refused_as_deadlock(fact) {
+            let ask = world.history().find(process, request);
+            self.refused.extend(ask.filter(|ask| self.told.insert(*ask)));
+        }
         match fact {
-            Observation::Sent {
-                to: Some(to),
-                packet:
-                    Packet::Linked {
-                        message: Message::Client(ClientMessage::Refuse { request, refusal, .. }),
-                        ..
-                    },
-                ..
-            } if **refusal == Refusal::Deadlock => {
-                let ask = world.history().find(*to, *request);
-                self.refused.extend(ask.filter(|ask| self.told.insert(*ask)));
-            }
             // A grantor's answer to its own member is in no packet.
             Observation::Answers { ask, outcome: Outcome::Deadlock } => {
                 self.premises += 1;

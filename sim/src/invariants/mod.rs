@@ -47,8 +47,8 @@ use crate::history::{Ask, Key, lock_name};
 use crate::network::MS;
 use crate::world::{Observation, Violation, World};
 use elderlock::protocol::{
-    Content, Epoch, GrantorState, HoldReport, LockName, ProcessId, RequestId, ServiceName, Token,
-    WaitReport,
+    ClientMessage, Content, Epoch, GrantorState, HoldReport, LockName, Message, Packet, ProcessId,
+    Refusal, RequestId, ServiceName, Token, WaitReport,
 };
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -283,6 +283,22 @@ pub(crate) fn shrunk(world: &World, span: u64) -> Duration {
 /// A span may be measured in parts, by several clocks, each of which rounds.
 fn error(world: &World, span: u64) -> u64 {
     span / 1_000_000 * u64::from(world.common.timing.clock_error_ppm) * 2 + MS
+}
+
+/// The request that a grantor refuses as a deadlock, if the fact is the packet with that refusal.
+pub(crate) fn refused_as_deadlock(fact: &Observation<'_>) -> Option<(ProcessId, RequestId)> {
+    match fact {
+        Observation::Sent {
+            to: Some(to),
+            packet:
+                Packet::Linked {
+                    message: Message::Client(ClientMessage::Refuse { request, refusal, .. }),
+                    ..
+                },
+            ..
+        } if **refusal == Refusal::Deadlock => Some((*to, *request)),
+        _ => None,
+    }
 }
 
 /// All invariants.

@@ -7,12 +7,12 @@
 //! grantor that is already followed by another grantor is left out: its members answer to that
 //! grantor. Inside the clock bound.
 
-use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, shrunk};
+use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, refused_as_deadlock, shrunk};
 use crate::history::{Ask, Call};
 use crate::world::{Observation, World};
 use elderlock::protocol::{
-    ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, Refusal, RequestId,
-    ServiceName, Token, Wait,
+    ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
+    Token, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -165,6 +165,7 @@ impl Invariant for RecoveredTableIsTheUnion {
     }
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        self.refused.extend(refused_as_deadlock(fact));
         match fact {
             Observation::Sent {
                 site,
@@ -197,17 +198,6 @@ impl Invariant for RecoveredTableIsTheUnion {
                 {
                     asking.whom.insert(*to);
                 }
-            }
-            Observation::Sent {
-                to: Some(to),
-                packet:
-                    Packet::Linked {
-                        message: Message::Client(ClientMessage::Refuse { request, refusal, .. }),
-                        ..
-                    },
-                ..
-            } if **refusal == Refusal::Deadlock => {
-                self.refused.insert((*to, *request));
             }
             Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 let role = (service, *epoch);

@@ -4,115 +4,117 @@ use crate::wire::{DatagramError, FrameError};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The network's counts since it was bound. Totals only rise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[non_exhaustive]
-pub struct Counters {
-    /// Frames taken in after the handshake.
-    pub frames_in: u64,
-    /// Frames written to a connection.
-    pub frames_out: u64,
-    /// Bytes read from connections.
-    pub bytes_in: u64,
-    /// Bytes written to connections.
-    pub bytes_out: u64,
-    /// Datagrams of this cluster.
-    pub datagrams_in: u64,
-    /// Datagrams sent.
-    pub datagrams_out: u64,
-    /// Refused: no frame, handshake or datagram of elderlock.
-    pub garbage: u64,
-    /// Refused: a frame whose checksum is wrong. Hardware or something on the way changes bytes.
-    pub damaged: u64,
-    /// Refused: a frame that had begun and did not end in time.
-    pub unfinished: u64,
-    /// Refused: of another cluster.
-    pub foreign_cluster: u64,
-    /// Refused: of another protocol version.
-    pub other_version: u64,
-    /// Refused: longer than allowed.
-    pub oversized: u64,
-    /// Refused: more connections than this member takes.
-    pub busy: u64,
-    /// Refused: a stranger that did not finish its handshake in time.
-    pub silent: u64,
-    /// Refused: a handshake under a key that this member does not have.
-    pub unknown_key: u64,
-    /// Refused: a handshake without a key, though this member has one.
-    pub keyless: u64,
-    /// Refused: a handshake, record, datagram or relayed packet that was changed or repeated, or
-    /// made without the key.
-    pub forged: u64,
-    /// Refused: a datagram or relayed packet that was opened before, or a datagram for an earlier
-    /// process of this address.
-    pub repeated: u64,
-    /// Refused: a process with the key that claimed the id of another one.
-    pub impostors: u64,
-    /// Refused: a packet of a process that claimed the vote of a member without a proof.
-    pub vote_claims: u64,
-    /// Refused: a process that wants more than the role of its key allows.
-    pub above_role: u64,
-    /// Orders of operators that were carried out, or begun.
-    pub orders: u64,
-    /// Closed: connections of strangers, to make room for others or because they were silent.
-    pub evicted: u64,
-    /// Not sent: the queue of the peer was full, or there are too many peers.
-    pub overflowed: u64,
-    /// Not sent: the peer could not be reached, or another process answered there.
-    pub undelivered: u64,
-    /// Read by a thread that waited for it awake, see
-    /// [`busy_poll`](crate::MemberBuilder::busy_poll).
-    pub busy_poll_hits: u64,
-    /// Waited for with a thread awake, to the limit, and in vain.
-    pub busy_poll_misses: u64,
-}
-
+/// Each counter once, in the order in which they are told. The middle group is refused input.
 macro_rules! counters {
-    ($($field:ident),* $(,)?) => {
+    (
+        traffic { $($(#[$of_traffic:meta])* $traffic:ident,)* }
+        refused { $($(#[$of_refused:meta])* $refused:ident,)* }
+        others { $($(#[$of_other:meta])* $other:ident,)* }
+    ) => {
+        /// The network's counts since it was bound. Totals only rise.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$of_traffic])* pub $traffic: u64,)*
+            $($(#[$of_refused])* pub $refused: u64,)*
+            $($(#[$of_other])* pub $other: u64,)*
+        }
+
+        impl Counters {
+            /// The counts of refused input by reason. The reasons are the names of the fields.
+            #[cfg(any(feature = "http", feature = "metrics"))]
+            pub(crate) fn refused(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($refused), self.$refused)),*]
+            }
+        }
+
         /// [`Counters`] that many tasks count in.
         #[derive(Debug, Default)]
         pub(super) struct AtomicCounters {
-            $(pub(super) $field: AtomicU64,)*
+            $(pub(super) $traffic: AtomicU64,)*
+            $(pub(super) $refused: AtomicU64,)*
+            $(pub(super) $other: AtomicU64,)*
         }
 
         impl AtomicCounters {
             /// As of now; the counters are read one by one.
             pub(super) fn read(&self) -> Counters {
-                Counters { $($field: self.$field.load(Relaxed),)* }
+                Counters {
+                    $($traffic: self.$traffic.load(Relaxed),)*
+                    $($refused: self.$refused.load(Relaxed),)*
+                    $($other: self.$other.load(Relaxed),)*
+                }
             }
         }
     };
 }
 
-counters!(
-    frames_in,
-    frames_out,
-    bytes_in,
-    bytes_out,
-    datagrams_in,
-    datagrams_out,
-    garbage,
-    damaged,
-    unfinished,
-    foreign_cluster,
-    other_version,
-    oversized,
-    busy,
-    silent,
-    unknown_key,
-    keyless,
-    forged,
-    repeated,
-    impostors,
-    vote_claims,
-    above_role,
-    orders,
-    evicted,
-    overflowed,
-    undelivered,
-    busy_poll_hits,
-    busy_poll_misses,
-);
+counters! {
+    traffic {
+        /// Frames taken in after the handshake.
+        frames_in,
+        /// Frames written to a connection.
+        frames_out,
+        /// Bytes read from connections.
+        bytes_in,
+        /// Bytes written to connections.
+        bytes_out,
+        /// Datagrams of this cluster.
+        datagrams_in,
+        /// Datagrams sent.
+        datagrams_out,
+    }
+    refused {
+        /// Refused: no frame, handshake or datagram of elderlock.
+        garbage,
+        /// Refused: a frame whose checksum is wrong. Hardware or something on the way changes
+        /// bytes.
+        damaged,
+        /// Refused: a frame that had begun and did not end in time.
+        unfinished,
+        /// Refused: of another cluster.
+        foreign_cluster,
+        /// Refused: of another protocol version.
+        other_version,
+        /// Refused: longer than allowed.
+        oversized,
+        /// Refused: more connections than this member takes.
+        busy,
+        /// Refused: a stranger that did not finish its handshake in time.
+        silent,
+        /// Refused: a handshake under a key that this member does not have.
+        unknown_key,
+        /// Refused: a handshake without a key, though this member has one.
+        keyless,
+        /// Refused: a handshake, record, datagram or relayed packet that was changed or repeated,
+        /// or made without the key.
+        forged,
+        /// Refused: a datagram or relayed packet that was opened before, or a datagram for an
+        /// earlier process of this address.
+        repeated,
+        /// Refused: a process with the key that claimed the id of another one.
+        impostors,
+        /// Refused: a packet of a process that claimed the vote of a member without a proof.
+        vote_claims,
+        /// Refused: a process that wants more than the role of its key allows.
+        above_role,
+    }
+    others {
+        /// Orders of operators that were carried out, or begun.
+        orders,
+        /// Closed: connections of strangers, to make room for others or because they were silent.
+        evicted,
+        /// Not sent: the queue of the peer was full, or there are too many peers.
+        overflowed,
+        /// Not sent: the peer could not be reached, or another process answered there.
+        undelivered,
+        /// Read by a thread that waited for it awake, see
+        /// [`busy_poll`](crate::MemberBuilder::busy_poll).
+        busy_poll_hits,
+        /// Waited for with a thread awake, to the limit, and in vain.
+        busy_poll_misses,
+    }
+}
 
 impl AtomicCounters {
     /// Counts something refused.
@@ -140,4 +142,27 @@ impl AtomicCounters {
 /// Counts; nothing else depends on it, so no order with other memory is asked for.
 pub(super) fn add(counter: &AtomicU64, amount: usize) {
     counter.fetch_add(amount as u64, Relaxed);
+}
+
+#[cfg(all(test, any(feature = "http", feature = "metrics")))]
+mod tests {
+    use super::*;
+
+    /// The documents name the counters of refused input by that word.
+    #[test]
+    fn the_refused_group_has_the_counters_that_are_described_as_refused() {
+        let source = include_str!("counters.rs").split("\ncounters! {").nth(1);
+        let lines = source.expect("the counters").split("\n}\n").next().expect("its end").lines();
+        let mut is_refused = false;
+        let mut described = Vec::new();
+        for line in lines.map(str::trim) {
+            match line.strip_suffix(',').filter(|_| !line.starts_with("///")) {
+                Some(field) if std::mem::take(&mut is_refused) => described.push(field),
+                Some(_) => {}
+                None => is_refused |= line.starts_with("/// Refused: "),
+            }
+        }
+        let refused = Counters::default().refused();
+        assert_eq!(refused.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), described);
+    }
 }

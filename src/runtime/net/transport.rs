@@ -317,6 +317,10 @@ impl Network for Transport {
         self.shared.set_view(view);
     }
 
+    fn counters(&self) -> Counters {
+        Transport::counters(self)
+    }
+
     fn claim_refused(&self) {
         add(&self.shared.reception.counters.vote_claims, 1);
     }

@@ -1,6 +1,5 @@
 //! With the feature `metrics`: the counters and timers, and the times at which gauges are read.
 
-use super::refused::refused;
 use crate::protocol::{
     ClientMessage, GrantorMessage, LostReason, MemberMessage, Message, Node, Packet,
     RegistryMessage, ServiceName, Time,
@@ -399,8 +398,8 @@ impl Sampler {
         }
         self.sent.add(packet_counts.sent);
         self.received.add(packet_counts.received);
-        let before = refused(&self.reported);
-        for ((reason, count), (_, before)) in refused(&counters).into_iter().zip(before) {
+        let before = self.reported.refused();
+        for ((reason, count), (_, before)) in counters.refused().into_iter().zip(before) {
             if count > before {
                 counter!("elderlock_refused_total", "reason" => reason).increment(count - before);
             }

@@ -2,7 +2,6 @@
 
 use super::super::member::Member;
 use crate::runtime::engine::ConnectionStatus;
-use crate::runtime::telemetry::refused;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -63,8 +62,9 @@ pub(super) fn write(member: &Member, exported: &str) -> String {
         out.family(name, "gauge", help, samples);
     }
     let counters = member.counters();
-    let refused = refused(&counters);
-    let samples = refused.map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count as f64));
+    let refused = counters.refused();
+    let samples =
+        refused.iter().map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), *count as f64));
     out.family("refused_total", "counter", "Input that the network refused, by reason.", samples);
     let counters = serde_json::to_value(counters).unwrap_or_default();
     let others = counters.as_object().into_iter().flatten().filter_map(|(kind, count)| {

@@ -1,6 +1,7 @@
 //! Planted breaks of a lock client, see `mutant.rs`.
 
 use super::*;
+use crate::protocol::message::LockRequest;
 
 /// Whether the grantor is not told of the end of a request, which may be granted yet.
 pub(super) fn is_kept(entry: &ClientRequest, cx: &StepContext) -> bool {

@@ -1,5 +1,6 @@
 //! Suspensions of a service, and the owners that pass them.
 
+use super::super::holders::SOUGHT;
 use super::*;
 
 #[test]

@@ -1,0 +1,285 @@
+//! The grantors of the services: how a lock client hears of them, and asks the elder for others. It
+//! forgets a grantor that has left the view or does not grant.
+
+use super::*;
+
+impl LockClient {
+    /// The elder, or a recovering grantor, states the grantor of the service.
+    pub(crate) fn on_grantor_is(
+        &mut self,
+        service: &ServiceName,
+        grantor: ProcessId,
+        epoch: Epoch,
+        cx: &mut StepContext,
+    ) {
+        let state = self.state(service);
+        let outdated = state.newest.is_some_and(|newest| newest > epoch);
+        if outdated && state.grantor.is_some() {
+            return;
+        }
+        if outdated || state.refused == Some(epoch) {
+            // We know of a younger grantor, or two point at each other. The elder will hear of it,
+            // so it is asked again in a while.
+            self.again.insert((cx.now + cx.timing.retry, service.clone()));
+            return;
+        }
+        let before = state.grantor.replace((grantor, epoch));
+        state.newest = Some(epoch);
+        state.last = None;
+        state.asked_elder = false;
+        if before != state.grantor {
+            self.pursue(service, None, cx);
+        }
+    }
+
+    /// A grantor shows by its answer that it acts. It may have refused a request of the same epoch
+    /// before, because it did not act yet. This member then knows of no grantor.
+    pub(super) fn on_acting(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        cx: &mut StepContext,
+    ) {
+        let Some(state) = self.states.get_mut(service) else { return };
+        if state.grantor.is_none() && state.newest == Some(epoch) {
+            state.refused = None;
+            self.on_grantor_is(service, from, epoch, cx);
+        }
+    }
+
+    /// The process that we asked does not grant. `instead`: a member of the view that does, as far
+    /// as that process knows.
+    pub(crate) fn on_not_grantor(
+        &mut self,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+        instead: Option<(ProcessId, Epoch)>,
+        cx: &mut StepContext,
+    ) {
+        let Some(state) = self.states.get_mut(service) else { return };
+        let unsent = |_: RequestId, entry: &mut ClientRequest| {
+            if let ClientRequestState::Asked(asked) | ClientRequestState::Queued(asked) =
+                entry.state
+                && asked == epoch
+            {
+                entry.state = ClientRequestState::Unsent;
+            }
+        };
+        if state.grantor.is_some_and(|(_, known)| known == epoch) {
+            // An answer to one request counts for all: the process may leave before it has answered
+            // every one of them.
+            state.last = state.grantor.map(|(process, _)| process);
+            state.grantor = None;
+            state.refused = Some(epoch);
+            state.each_waiting(unsent);
+            for (_, call) in state.calls.iter_mut() {
+                if let Some(asked) = call.what.asked()
+                    && *asked == Some(epoch)
+                {
+                    *asked = None;
+                }
+            }
+        } else if let Some(entry) = state.requests.get_mut(&request) {
+            unsent(request, entry);
+        }
+        if let Some((process, newer)) = instead
+            && newer > epoch
+            && state.newest.is_none_or(|newest| newest < newer)
+        {
+            self.on_grantor_is(service, process, newer, cx);
+        } else {
+            // A known grantor has been asked for all the others, and many of these may be refused,
+            // each with an answer of its own.
+            self.pursue(service, Some(request), cx);
+        }
+    }
+
+    /// A newer grantor asked the one here for its table. Returns false if there is a still newer
+    /// one.
+    pub(crate) fn on_newer_grantor(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        cx: &mut StepContext,
+    ) -> bool {
+        if self.newest(service).is_some_and(|newest| newest > epoch) {
+            return false;
+        }
+        self.state(service).refused = None;
+        self.on_grantor_is(service, from, epoch, cx);
+        true
+    }
+
+    /// A new grantor asks for our holds and waits. From here on older epochs are over for this
+    /// member. Returns false if this question is itself out of date.
+    pub(crate) fn on_recover(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        cx: &mut StepContext,
+    ) -> bool {
+        let state = self.state(service);
+        if state.newest.is_some_and(|newest| newest > epoch) {
+            return false;
+        }
+        state.grantor = Some((from, epoch));
+        state.newest = Some(epoch);
+        state.reported = Some(epoch);
+        state.last = None;
+        state.asked_elder = false;
+        state.report(service, (from, epoch), cx);
+        state.calls.each_ending(|request, awaited| {
+            if awaited.is_some() {
+                // The process that we told may have transferred its table before. A request that is
+                // not in our report is over here.
+                *awaited = Some(from);
+                cx.send(from, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
+            }
+        });
+        self.pursue(service, None, cx);
+        true
+    }
+
+    /// A new view: grantors that left are forgotten, and the elder is asked for those that are
+    /// needed.
+    pub(crate) fn on_view(&mut self, view: &View, cx: &mut StepContext) {
+        let (mut wanting, mut suspected, mut revoking) = (Vec::new(), Vec::new(), Vec::new());
+        for (service, state) in &mut self.states {
+            touch();
+            state.asked_elder = false;
+            state.refused = None;
+            if state.grantor.is_some_and(|(process, _)| !view.contains(process)) {
+                state.grantor = None;
+                state.each_waiting(|_, entry| {
+                    if let ClientRequestState::Asked(_) | ClientRequestState::Queued(_) =
+                        entry.state
+                    {
+                        entry.state = ClientRequestState::Unsent;
+                    }
+                });
+            }
+            // The elder may be another one.
+            state.send_bids(service, cx);
+            state.calls.each_ending(|request, awaited| {
+                if let Some(awaited) = awaited
+                    && !view.contains(*awaited)
+                {
+                    // It may have had a successor.
+                    *awaited = view.elder().process;
+                    cx.send(
+                        *awaited,
+                        GrantorMessage::ConfirmDestroy { service: service.clone(), request },
+                    );
+                }
+            });
+            revoking.extend(state.calls.revocations());
+            if state.grantor.is_none() && state.wants_grantor() {
+                wanting.push(service.clone());
+            }
+            if state.grantor.is_some_and(|(grantor, _)| cx.is_ghost(grantor)) {
+                suspected.push(service.clone());
+            }
+        }
+        for service in wanting {
+            self.pursue(&service, None, cx);
+        }
+        for service in suspected {
+            self.ask_for_another(&service, cx);
+        }
+        self.revocations_on_view(revoking, view, cx);
+    }
+
+    /// Some hint calls a member unreachable. If it grants services of which something is awaited,
+    /// the elder is asked for other grantors, unless the member answers after all.
+    pub(crate) fn on_suspected(&mut self, process: ProcessId, cx: &mut StepContext) {
+        for (service, state) in &mut self.states {
+            if state.grantor.is_some_and(|(grantor, _)| grantor == process) {
+                state.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
+            }
+        }
+    }
+
+    /// Asks the elder for another grantor in place of one that does not answer. The elder names
+    /// one if it does not hear the present one either, so it is asked until the suspicion is over.
+    pub(super) fn ask_for_another(&mut self, service: &ServiceName, cx: &mut StepContext) {
+        let Some(state) = self.states.get_mut(service) else { return };
+        let Some((grantor, _)) = state.grantor else { return };
+        let is_suspected = cx.suspected.contains(&grantor) || cx.is_ghost(grantor);
+        if is_suspected && state.awaits_grantor() {
+            cx.send_elder(state.question(service));
+            state.suspect_grantor(&mut self.again, service, cx.now + cx.timing.slow_beat());
+        }
+    }
+
+    /// Brings unsent requests of the service on their way: `only` this request, or all. Whenever a
+    /// grantor becomes known all are, so with a known grantor no other one is left.
+    pub(super) fn pursue(
+        &mut self,
+        service: &ServiceName,
+        only: Option<RequestId>,
+        cx: &mut StepContext,
+    ) {
+        let Some(state) = self.states.get_mut(service) else { return };
+        if let Some((grantor, _)) = state.grantor
+            && cx.suspected.contains(&grantor)
+        {
+            state.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
+        }
+        let Some((grantor, epoch)) = state.grantor else {
+            if !state.asked_elder && cx.elder.is_some() && state.wants_grantor() {
+                state.asked_elder = true;
+                cx.send_elder(state.question(service));
+            }
+            return;
+        };
+        state.ask_for_locks(service, (grantor, epoch), only, cx);
+        // After the requests: they may be about one.
+        state.ask_for_calls(service, (grantor, epoch), only, cx);
+    }
+
+    /// The question to the elder which member grants the service.
+    pub(crate) fn question(&self, service: &ServiceName) -> Message {
+        let heard = self.newest(service);
+        Message::Registry(RegistryMessage::FindGrantor { service: service.clone(), heard })
+    }
+
+    /// The grantor of the service, and the newest epoch heard of.
+    pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
+        let Some(state) = self.states.get(service) else { return (None, None) };
+        (state.grantor.map(|(process, _)| process), state.newest)
+    }
+
+    /// The grantors this member has heard of.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&ServiceName, ProcessId, Epoch)> {
+        self.states.iter().filter_map(|(service, state)| {
+            let (grantor, epoch) =
+                state.grantor.or(state.newest.map(|newest| (ProcessId(0), newest)))?;
+            Some((service, grantor, epoch))
+        })
+    }
+
+    /// Whether this member knows of the epoch. Its own epochs that are over count, too.
+    pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
+        self.states.get(service).is_some_and(|state| state.newest.max(state.ended) >= Some(epoch))
+    }
+
+    /// The newest epoch of the service that this member has heard of.
+    pub(crate) fn newest(&self, service: &ServiceName) -> Option<Epoch> {
+        self.states.get(service)?.newest
+    }
+
+    /// An epoch of this member's own is over, or will never begin.
+    pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
+        let state = self.state(service);
+        state.ended = state.ended.max(Some(epoch));
+    }
+
+    /// Whether it is this member that grants the service, in that epoch.
+    pub(crate) fn is_home(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
+        self.states.get(service).is_some_and(|state| state.grantor == Some(home))
+    }
+}

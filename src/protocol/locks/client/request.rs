@@ -1,0 +1,175 @@
+//! A request of a member: as the application makes it, and as the lock client keeps it.
+
+use crate::protocol::event::{Outcome, Wait};
+use crate::protocol::id::{
+    Epoch, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
+};
+use crate::protocol::message::LockRequest;
+use crate::protocol::time::Time;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A request as the application makes it.
+pub(crate) struct LockCall {
+    pub(crate) request: RequestId,
+    pub(crate) service: ServiceName,
+    pub(crate) lock: LockRequest,
+    pub(crate) wait: Wait,
+    pub(crate) lease: Option<Duration>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum ClientRequestState {
+    Unsent,
+    Asked(Epoch),
+    Queued(Epoch),
+    /// Since when.
+    Won(Token, Time),
+    Held {
+        token: Token,
+        since: Time,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ClientRequest {
+    pub(super) want: Want,
+    pub(super) owner: OwnerId,
+    pub(super) state: ClientRequestState,
+    /// `None`: all its fields are empty. Kept apart, because each held lock has a request, and most
+    /// of these have no such fields.
+    cold: Option<Box<RequestColdFields>>,
+}
+
+/// The fields that a waiting request has, and few holding ones.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct RequestColdFields {
+    metadata: Metadata,
+    /// The requests of members that have asked for it back; `None`: it is not revocable.
+    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
+    /// `None`: it does not wait any more.
+    waiting: Option<WaitState>,
+}
+
+/// The fields that matter until a request holds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct WaitState {
+    pub(super) lease: Option<Duration>,
+    only_if_free: bool,
+    /// When the limit is reached before an answer, a try hears that no member can say. Other
+    /// requests hear that the limit is reached.
+    is_try: bool,
+    /// The wait limit.
+    pub(super) limit: Time,
+    /// The acknowledged ticket, kept also while no grantor is known.
+    pub(super) ticket: Option<Ticket>,
+}
+
+impl LockCall {
+    /// How it waits. `answer`: how long a try may take.
+    pub(super) fn waiting(&self, answer: Duration, now: Time) -> WaitState {
+        let (only_if_free, limit) = match self.wait {
+            Wait::Try | Wait::AtMost(Duration::ZERO) => (true, now + answer),
+            Wait::AtMost(span) => (false, now + span),
+            Wait::Forever => (false, Time::MAX),
+        };
+        WaitState {
+            lease: self.lease,
+            only_if_free,
+            is_try: self.wait == Wait::Try,
+            limit,
+            ticket: None,
+        }
+    }
+
+    /// The request as this client keeps it.
+    pub(super) fn kept(
+        self,
+        waiting: Option<WaitState>,
+        state: ClientRequestState,
+    ) -> ClientRequest {
+        let LockRequest { want, owner, revocable, metadata } = self.lock;
+        let cold =
+            RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }
+                .kept();
+        ClientRequest { want, owner, state, cold }
+    }
+}
+
+impl RequestColdFields {
+    /// The fields as they are kept: none, if all are empty.
+    fn kept(self) -> Option<Box<RequestColdFields>> {
+        (self != RequestColdFields::default()).then(|| Box::new(self))
+    }
+}
+
+impl ClientRequest {
+    pub(super) fn waiting(&self) -> Option<&WaitState> {
+        self.cold.as_ref()?.waiting.as_ref()
+    }
+
+    pub(super) fn waiting_mut(&mut self) -> Option<&mut WaitState> {
+        self.cold.as_mut()?.waiting.as_mut()
+    }
+
+    /// Ends the wait of the request, and returns its state.
+    pub(super) fn take_waiting(&mut self) -> Option<WaitState> {
+        let mut cold = self.cold.take()?;
+        let waiting = cold.waiting.take();
+        self.cold = Some(cold).filter(|cold| **cold != RequestColdFields::default());
+        waiting
+    }
+
+    /// The request as the grantor has it.
+    pub(super) fn lock(&self) -> LockRequest {
+        LockRequest {
+            want: self.want.clone(),
+            owner: self.owner,
+            revocable: self.is_revocable(),
+            metadata: self.cold.as_ref().map(|cold| cold.metadata.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn is_revocable(&self) -> bool {
+        self.cold.as_ref().is_some_and(|cold| cold.revocable.is_some())
+    }
+
+    /// The requests of members that have asked for it back; `None`: it is not revocable.
+    pub(super) fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
+        self.cold.as_mut()?.revocable.as_mut()
+    }
+
+    /// The outcome for the caller when the limit is reached before an answer.
+    pub(super) fn at_limit(&self) -> Outcome {
+        if self.is_try() { Outcome::Undecided } else { Outcome::TimedOut }
+    }
+
+    pub(super) fn is_try(&self) -> bool {
+        self.waiting().is_some_and(|waiting| waiting.is_try)
+    }
+
+    pub(super) fn is_only_if_free(&self) -> bool {
+        self.waiting().is_some_and(|waiting| waiting.only_if_free)
+    }
+
+    /// The wait limit.
+    pub(super) fn limit(&self) -> Time {
+        self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
+    }
+
+    /// The position that it was told.
+    pub(super) fn ticket(&self) -> Option<Ticket> {
+        self.waiting().and_then(|waiting| waiting.ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each held lock has one.
+    #[test]
+    fn a_held_lock_takes_little_memory() {
+        assert_eq!(size_of::<ClientRequest>(), 72);
+    }
+}

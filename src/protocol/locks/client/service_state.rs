@@ -1,0 +1,146 @@
+//! What a lock client keeps of one service: its grantor, and this member's requests, calls and
+//! objects there.
+
+use super::*;
+
+/// Services for which something is due.
+pub(super) type DueServices = BTreeSet<(Time, ServiceName)>;
+
+/// This member's knowledge of one service.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct ServiceState {
+    /// The number of its service among [the services](LockClient::names).
+    pub(super) number: u32,
+    pub(super) grantor: Option<(ProcessId, Epoch)>,
+    /// Grants of older epochs are refused.
+    pub(super) newest: Option<Epoch>,
+    /// The grantor that this member reported to last. Statements of older grantors are not in that
+    /// report.
+    pub(super) reported: Option<Epoch>,
+    /// The elder was asked for the grantor, and has not answered.
+    pub(super) asked_elder: bool,
+    /// The grantor does not answer, and something waits for it: the elder is to be asked for
+    /// another.
+    pub(super) is_suspected: bool,
+    /// The process that granted before `grantor` was cleared. Our requests that it may still have
+    /// end there.
+    pub(super) last: Option<ProcessId>,
+    /// The grantor of this epoch says that it is none, though the elder may not know it yet.
+    pub(super) refused: Option<Epoch>,
+    /// The last epoch in which this member was named, and does not grant any more, or never did.
+    pub(super) ended: Option<Epoch>,
+    /// The last of this member's requests to be the grantor for which it was named.
+    pub(super) named_for: Option<RequestId>,
+    /// While this member grants: the last of them after which another member asked, and that
+    /// member. If the grantor here ends without giving its table away, that is the answer.
+    pub(super) outbid: Option<(RequestId, ProcessId)>,
+    /// The service was destroyed here, and no call has asked for anything of it since.
+    pub(super) destroyed: bool,
+    pub(super) requests: PagedMap<ClientRequest>,
+    /// The requests that do not hold: few beside the holds, and nothing but a report goes through
+    /// all holds.
+    pub(super) waits: BTreeSet<RequestId>,
+    /// How many of the requests have an object open.
+    pub(super) opens: usize,
+    pub(super) calls: PendingCalls,
+    pub(super) objects: BTreeMap<LockName, OpenObject>,
+    /// Requests for permits that have not been granted, by their objects.
+    pub(super) permits: BTreeSet<(LockName, RequestId)>,
+    /// Requests for the suspension of the service that wait or hold, by their owners: at most one
+    /// of each.
+    pub(super) suspensions: BTreeMap<OwnerId, RequestId>,
+}
+
+impl ServiceState {
+    /// Without a known grantor: whether something waits for it. An object's content is worth little
+    /// without a grantor.
+    pub(super) fn wants_grantor(&self) -> bool {
+        !self.objects.is_empty()
+            || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
+            || self.calls.want_grantor()
+    }
+
+    /// With a known grantor: whether something waits for its answer.
+    pub(super) fn awaits_grantor(&self) -> bool {
+        !self.waits.is_empty() || self.wants_grantor()
+    }
+
+    /// The requests that do not hold.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &ClientRequest> + '_ {
+        self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
+    }
+
+    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this
+    /// request, or all.
+    pub(super) fn ask_for_locks(
+        &mut self,
+        service: &ServiceName,
+        (grantor, epoch): (ProcessId, Epoch),
+        only: Option<RequestId>,
+        cx: &mut StepContext,
+    ) {
+        let mut ask = |request: RequestId, entry: &mut ClientRequest| {
+            let home = match entry.state {
+                ClientRequestState::Unsent => None,
+                ClientRequestState::Asked(home) | ClientRequestState::Queued(home) => Some(home),
+                ClientRequestState::Won(..) | ClientRequestState::Held { .. } => return,
+            };
+            if home == Some(epoch) {
+                return;
+            }
+            entry.state = ClientRequestState::Asked(epoch);
+            let (service, lock) = (service.clone(), entry.lock());
+            let only_if_free = entry.is_only_if_free();
+            cx.send(
+                grantor,
+                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
+            );
+        };
+        match only {
+            Some(request) => {
+                if let Some(entry) = self.requests.get_mut(&request) {
+                    ask(request, entry);
+                }
+            }
+            None => self.each_waiting(ask),
+        }
+    }
+
+    /// Does something with each request that does not hold.
+    pub(super) fn each_waiting(&mut self, mut act: impl FnMut(RequestId, &mut ClientRequest)) {
+        for request in &self.waits {
+            touch();
+            if let Some(entry) = self.requests.get_mut(request) {
+                act(*request, entry);
+            }
+        }
+    }
+
+    /// The grantor does not answer: if something waits for it, the elder is asked at `at`.
+    pub(super) fn suspect_grantor(
+        &mut self,
+        again: &mut DueServices,
+        service: &ServiceName,
+        at: Time,
+    ) {
+        if !self.is_suspected && self.awaits_grantor() {
+            self.is_suspected = true;
+            again.insert((at, service.clone()));
+        }
+    }
+
+    /// The question to the elder which member grants the service.
+    pub(super) fn question(&self, service: &ServiceName) -> Message {
+        Message::Registry(RegistryMessage::FindGrantor {
+            service: service.clone(),
+            heard: self.newest,
+        })
+    }
+
+    /// Tells the elder that this member wants to be the grantor, if it does.
+    pub(super) fn send_bids(&self, service: &ServiceName, cx: &mut StepContext) {
+        if let Some(request) = self.calls.bids().next_back() {
+            cx.send_elder(RegistryMessage::Become { service: service.clone(), request });
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The holders of each name of a table, and whether one more request fits beside them.
+
+use super::*;
+
+/// The most names, and the most requests, that are searched for a holder in the way of a
+/// suspension.
+pub(super) const SOUGHT: usize = 1 << 10;
+
+/// The holders of a name: one lock, or any number of shares, or any number of permits. Small,
+/// because one exists for each held lock.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Occupancy {
+    /// The holding request, and how the number of its process [begins](beginning). The process
+    /// follows from the rest of the [table](Table::holder).
+    Lock(RequestId, u32),
+    #[allow(clippy::box_collection)] // one word
+    Shares(Box<BTreeSet<RequestKey>>),
+    Permits(Box<PermitHolders>),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct PermitHolders {
+    keys: BTreeSet<RequestKey>,
+    /// How many permits they have together.
+    pub(super) sum: u64,
+}
+
+impl Occupancy {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Occupancy::Lock(..) => 1,
+            Occupancy::Shares(keys) => keys.len(),
+            Occupancy::Permits(permitted) => permitted.keys.len(),
+        }
+    }
+
+    /// Whether a hold of this want may exist beside these, at any limit.
+    pub(super) fn is_beside(&self, want: &Want) -> bool {
+        matches!(
+            (self, want),
+            (Occupancy::Shares(_), Want::Share(_)) | (Occupancy::Permits(..), Want::Permits(..))
+        )
+    }
+}
+
+impl Table {
+    /// All held locks, with their requests and tokens.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
+        self.all_held()
+            .filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
+    }
+
+    /// All held names, with the requests that hold them.
+    fn all_held(&self) -> impl Iterator<Item = (&LockName, RequestKey)> {
+        let all = self
+            .held
+            .iter()
+            .flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
+        all.inspect(|_| touch())
+    }
+
+    /// A hold that is none of the owner's: that of the first name, or, behind very many names of
+    /// the owner, one of another member. `None`: it is not found among so many.
+    pub(super) fn other_hold(
+        &self,
+        process: ProcessId,
+        owner: OwnerId,
+    ) -> Option<(&LockName, RequestKey)> {
+        let first = self.all_held().take(SOUGHT).find(|(_, key)| !self.is_of(*key, process, owner));
+        first.or_else(|| {
+            let others =
+                self.parts.iter().filter(|(other, part)| **other != process && part.holds > 0);
+            let requests = others.flat_map(|(other, part)| {
+                part.requests.iter().map(|(id, one)| ((*other, id), one))
+            });
+            let held = requests.take(SOUGHT).filter(|(_, one)| one.is_hold());
+            held.filter_map(|(key, one)| Some((one.entry.want.names().first()?, key))).next()
+        })
+    }
+
+    /// The requests that hold a name.
+    pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = RequestKey> {
+        self.held.get(name).into_iter().flat_map(move |used| self.holders(name, used))
+    }
+
+    /// The requests that hold a name in this way, in the order of their keys.
+    pub(super) fn holders(
+        &self,
+        name: &LockName,
+        used: &Occupancy,
+    ) -> impl Iterator<Item = RequestKey> {
+        let (one, many) = match used {
+            Occupancy::Lock(request, begins) => (self.holder(name, *request, *begins), None),
+            Occupancy::Shares(keys) => (None, Some(&**keys)),
+            Occupancy::Permits(permitted) => (None, Some(&permitted.keys)),
+        };
+        one.into_iter().chain(many.into_iter().flatten().copied())
+    }
+
+    /// The request that holds the lock of this name. It has this number, and the number of its
+    /// process begins so. A second such request hardly ever exists.
+    fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<RequestKey> {
+        let first = u128::from(begins) << 96;
+        let mut alike = self.parts.range(ProcessId(first)..=ProcessId(first | u128::MAX >> 32));
+        let has = |part: &MemberRequests| {
+            part.requests.get(&request).is_some_and(|request| request.has_lock(name))
+        };
+        alike.find(|(_, part)| has(part)).map(|(process, _)| (*process, request))
+    }
+
+    /// Whether a want of a name may be held beside the name's present holds.
+    pub(super) fn fits(&self, name: &LockName, want: &Want) -> bool {
+        let used = self.held.get(name);
+        let is_beside = used.is_none_or(|used| used.is_beside(want));
+        match (want, used) {
+            (Want::Permits(_, permits), Some(Occupancy::Permits(permitted))) => {
+                is_beside && permitted.sum + u64::from(permits.get()) <= self.limit(name).into()
+            }
+            (Want::Permits(_, permits), None) => permits.get() <= self.limit(name),
+            _ => is_beside,
+        }
+    }
+
+    /// How many others have a share of the same lock; `None`: this is no share.
+    pub(crate) fn others_beside(&self, key: RequestKey) -> Option<usize> {
+        let Some(TableRequest {
+            entry: LockRequest { want: Want::Share(name), .. },
+            state: TableRequestState::Holds { .. },
+        }) = self.get(key)
+        else {
+            return None;
+        };
+        self.held.get(name).map(|used| used.len() - 1)
+    }
+
+    /// Returns whether no present hold of the name excludes this want; otherwise nothing changes.
+    /// The limit does not matter here.
+    pub(super) fn occupy(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
+        self.reconsider(name, |table| table.put(name, key, want))
+    }
+
+    pub(super) fn vacate(&mut self, name: &LockName, key: RequestKey, want: &Want) {
+        self.reconsider(name, |table| table.remove_use(name, key, want));
+    }
+
+    /// Replaces a request's hold of its names with another kind of hold.
+    pub(super) fn exchange(&mut self, key: RequestKey, from: &Want, to: &Want) {
+        for name in from.names() {
+            self.reconsider(name, |table| {
+                table.remove_use(name, key, from);
+                table.put(name, key, to)
+            });
+        }
+    }
+
+    /// Nearly always no request has the name.
+    fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
+        let first = || match want {
+            Want::Share(_) => Occupancy::Shares(Box::new(BTreeSet::from([key]))),
+            Want::Permits(_, permits) => Occupancy::Permits(Box::new(PermitHolders {
+                keys: BTreeSet::from([key]),
+                sum: permits.get().into(),
+            })),
+            _ => Occupancy::Lock(key.1, beginning(key.0)),
+        };
+        self.held.put(name, first, |used| match (used, want) {
+            (Occupancy::Shares(keys), Want::Share(_)) => keys.insert(key),
+            (Occupancy::Permits(permitted), Want::Permits(_, permits)) => {
+                permitted.sum += u64::from(permits.get());
+                permitted.keys.insert(key)
+            }
+            _ => false,
+        })
+    }
+
+    fn remove_use(&mut self, name: &LockName, key: RequestKey, want: &Want) {
+        self.held.take(name, |used| match used {
+            Occupancy::Shares(keys) => keys.remove(&key) && keys.is_empty(),
+            Occupancy::Permits(permitted) => {
+                permitted.sum -= u64::from(want.tokens());
+                permitted.keys.remove(&key) && permitted.keys.is_empty()
+            }
+            Occupancy::Lock(..) => true,
+        });
+    }
+}
+
+/// The first 32 bits of a process's number.
+fn beginning(process: ProcessId) -> u32 {
+    (process.0 >> 96) as u32
+}

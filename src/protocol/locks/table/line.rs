@@ -1,0 +1,192 @@
+//! The line of a table: the tickets of its waiting requests, and the next request to grant.
+
+use super::*;
+
+/// The position within a block: the low half of a ticket's number.
+pub(super) const POSITION: u64 = u32::MAX as u64;
+
+/// A position in the line. The key keeps it one request's own, even if members report equal
+/// tickets.
+pub(super) type QueueRank = (Ticket, RequestKey);
+
+impl Table {
+    /// Gives a request a new position in the line.
+    pub(crate) fn queue(&mut self, key: RequestKey, entry: LockRequest) -> Result<Ticket, Refusal> {
+        debug_assert!(self.get(key).is_none(), "a request has one position");
+        let suspends = entry.want == Want::Suspension;
+        if suspends && self.deadlocks(key.0, entry.owner) {
+            return Err(Refusal::Deadlock);
+        }
+        let passed = self.pass(key.0, entry.owner, suspends);
+        let ticket = passed.unwrap_or_else(|| self.arrive(suspends));
+        self.passes += u64::from(passed.is_some());
+        self.stand(key, entry, ticket);
+        Ok(ticket)
+    }
+
+    /// Puts a request at the position that it had in another table. Known requests keep theirs.
+    pub(crate) fn wait(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
+        if self.get(key).is_none() {
+            self.keep_clear_of(ticket);
+            self.stand(key, entry, ticket);
+        }
+    }
+
+    /// Completes the waits that members reported without a position: each gets the position of the
+    /// same member's next wait behind it. That later request has a position, so its grantor had the
+    /// earlier request as well. The grantor granted the earlier one, and its epoch was over for the
+    /// member by then. A request that may pass a suspension is left out, and so is the position of
+    /// a request that passed one. Returns the waits that got a position.
+    pub(crate) fn keep_own_order(
+        &self,
+        waits: &mut [(ProcessId, WaitReport)],
+    ) -> BTreeSet<RequestKey> {
+        planted!(self.mutant, ForgetOwnOrder => return BTreeSet::new());
+        // A request of an owner with a hold has to pass this suspension, and must not wait behind
+        // it.
+        let suspensions = waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
+        let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
+        let is_open =
+            |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
+        let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
+        let mut completed = BTreeSet::new();
+        for (process, wait) in waits.iter_mut().rev() {
+            match wait.ticket {
+                Some(ticket) if ticket.number & POSITION < self.bounds.room => {
+                    let next = next.entry(*process).or_insert(ticket);
+                    *next = ticket.min(*next);
+                }
+                None if wait.lock.want != Want::Suspension => {
+                    let holds = self.holds_of(*process, wait.lock.owner) > 0;
+                    wait.ticket =
+                        next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
+                    if wait.ticket.is_some() {
+                        completed.insert((*process, wait.request));
+                    }
+                }
+                _ => {}
+            }
+        }
+        completed
+    }
+
+    /// The next request, if it can be granted.
+    pub(super) fn first(&self) -> Option<QueueRank> {
+        if let Some(rank) = self.opening.first() {
+            return Some(*rank);
+        }
+        let gate = match self.suspended {
+            Some((token, _)) => Some(Ticket::in_front(token, POSITION)),
+            None => self.suspensions.first().map(|rank| rank.0),
+        };
+        if let Some(rank) = self.ready.first()
+            && gate.is_none_or(|gate| rank.0 < gate)
+        {
+            return Some(*rank);
+        }
+        let rank = self.suspensions.first().filter(|_| self.suspended.is_none())?;
+        let owner = self.get(rank.1)?.entry.owner;
+        self.is_alone(rank.1.0, owner).then_some(*rank)
+    }
+
+    /// The ticket of a request that passes the first suspension; `None`: there is no suspension, or
+    /// the request has no right or no room to pass.
+    pub(super) fn pass(
+        &self,
+        process: ProcessId,
+        owner: OwnerId,
+        suspends: bool,
+    ) -> Option<Ticket> {
+        let pass = self.passes + 1;
+        let is_none = self.suspended.is_none() && self.suspensions.is_empty();
+        if is_none || pass >= self.bounds.room || self.holds_of(process, owner) == 0 {
+            return None;
+        }
+        if let Some((token, key)) = self.suspended
+            && !suspends
+        {
+            // A request of the whole member is not one of the owner that has suspended the service.
+            let by = self.get(key).map(|request| request.entry.owner);
+            let may = owner != OwnerId(0) || by == Some(owner);
+            return may.then(|| Ticket::in_front(token, pass));
+        }
+        let (Ticket { epoch, number }, _) = *self.suspensions.first()?;
+        if number >> 32 >= self.bounds.blocks {
+            return None;
+        }
+        let block = number & !POSITION;
+        // A suspension that passes goes before those that passed already: they do not wait for it,
+        // being of its owner.
+        Some(Ticket {
+            epoch,
+            number: if suspends {
+                block + POSITION - pass
+            } else {
+                block + self.bounds.room + pass
+            },
+        })
+    }
+
+    /// The ticket of an arriving request.
+    fn arrive(&mut self, suspends: bool) -> Ticket {
+        let next = self.arrivals.saturating_add(1);
+        self.arrivals = match next >> 32 {
+            block if block >= self.bounds.blocks => next,
+            _ if suspends => next | POSITION,
+            block if next & POSITION >= self.bounds.room => (block + 1) << 32,
+            _ => next,
+        };
+        Ticket { epoch: self.epoch, number: self.arrivals }
+    }
+
+    /// Sees to it that a ticket which came from elsewhere is not dealt again.
+    fn keep_clear_of(&mut self, ticket: Ticket) {
+        if ticket.epoch == self.epoch {
+            self.arrivals = self.arrivals.max(ticket.number);
+        }
+        let position = ticket.number & POSITION;
+        let pass = if ticket.is_in_front() {
+            position
+        } else if position < 2 * self.bounds.room {
+            position.saturating_sub(self.bounds.room)
+        } else {
+            POSITION - position
+        };
+        if pass < self.bounds.room {
+            self.passes = self.passes.max(pass);
+        }
+    }
+
+    /// Whether a suspension would wait for the first suspension that waits, and that suspension for
+    /// it.
+    pub(super) fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
+        let Some(&(_, key)) = self.suspensions.first() else { return false };
+        planted!(self.mutant, QueueDeadlock => return false);
+        planted!(self.mutant, QueueOwnersDeadlock => if process == key.0 { return false });
+        let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
+        let awaited = if process != key.0 {
+            self.holds_of(process, owner)
+        } else if other == OwnerId(0) || other == owner {
+            0
+        } else if owner == OwnerId(0) {
+            self.holds_of(process, owner) - self.holds_of(process, other)
+        } else {
+            self.holds_of(process, owner)
+        };
+        awaited > 0 && (self.holds_of(key.0, other) > 0 || planted!(self.mutant, SuspectDeadlock))
+    }
+
+    pub(super) fn stand(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
+        let (rank, want) = ((ticket, key), entry.want.clone());
+        let missing = want.names().len() as u32;
+        self.insert(
+            key,
+            TableRequest { entry, state: TableRequestState::Waits { ticket, missing } },
+        );
+        match &want {
+            Want::Suspension => drop(self.suspensions.insert(rank)),
+            Want::Open(_) => drop(self.opening.insert(rank)),
+            _ => want.names().iter().for_each(|name| self.enter(name, rank, &want)),
+        }
+    }
+}
