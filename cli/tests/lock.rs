@@ -1,4 +1,4 @@
-//! `elderlock lock` with the real program: a command runs while a lock is held for it, and its belief
+//! `elderlock lock` with the real program: a command runs while a lock is held for it. Its belief
 //! ends before the next one's begins, whichever process is killed.
 #![cfg(unix)]
 

@@ -11,7 +11,7 @@
 
 use super::buffer::ByteQueue;
 use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, StatusQuery};
-use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
+use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, MAX_UNKNOWN_FRAME};
 use super::order::{OrderReport, OrderRequest, SessionMessage};
 use super::secure::{Forged, Opener};
 use super::version::PROTOCOL_VERSION;
@@ -197,6 +197,8 @@ pub struct Decoder {
     /// The other side is outside the view. Its frames are short, and of linked packets only the
     /// head is decoded.
     is_strange: bool,
+    /// No view shows the other side as a member. Its frames are not long.
+    is_unknown: bool,
 }
 
 /// The records of a decoder, before they are opened.
@@ -313,6 +315,17 @@ impl Decoder {
         self.is_strange = is_strange;
     }
 
+    /// Whether no view shows the other side as a member: its frames are at most
+    /// [`MAX_UNKNOWN_FRAME`] long, also while this member is in no view itself.
+    pub fn set_unknown(&mut self, is_unknown: bool) {
+        self.is_unknown = is_unknown;
+    }
+
+    /// The state that [`set_unknown`](Self::set_unknown) has set.
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
     /// The buffer's end, where read bytes are appended.
     pub fn back(&mut self) -> &mut Vec<u8> {
         match &mut self.sealed {
@@ -367,6 +380,7 @@ impl Decoder {
                 MAX_HELLO
             }
             ConnectionStage::Open if self.is_strange => MAX_STRANGE_FRAME,
+            ConnectionStage::Open if self.is_unknown => MAX_UNKNOWN_FRAME,
             ConnectionStage::Open | ConnectionStage::Asked => MAX_FRAME,
         };
         if whole > LENGTH + limit {

@@ -34,7 +34,7 @@ pub use codec::{CodecError, GossipCodec};
 pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
 pub use frame::{Decoder, Frame, FrameError, encode, frame_length};
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
-pub use limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
+pub use limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, MAX_UNKNOWN_FRAME};
 pub use order::{
     Order, OrderReport, OrderRequest, ReportedHolder, ReportedWaiter, SessionMessage,
     SessionRequest,

@@ -1,7 +1,6 @@
-//! `sessions_end_first`: no lock is granted while a program that is no member may still believe in
-//! it. Such a program holds its lock through a member that serves sessions, and believes in it until
-//! the end that this member told last, also if the member is killed meanwhile. Inside the clock
-//! bound.
+//! `sessions_end_first`: no lock is granted while a program that is no member may believe in it.
+//! Such a program holds its lock through a member that serves sessions. It believes in it until the
+//! end that this member told last, also if the member is killed meanwhile. Inside the clock bound.
 
 use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, ClientRequest, HoldMode, Key};

@@ -7,7 +7,7 @@
 
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,9 +21,10 @@ const MAX_STRANGERS: usize = 256;
 const MAX_UNFINISHED: usize = 64;
 /// The limit of one address, except for loopback.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
-/// An unfinished handshake is not evicted for this time. Without it a
-/// burst of dials would close connections whose first packet was not read yet.
-const GRACE: Duration = Duration::from_millis(50);
+/// An unfinished handshake is not evicted for this part of its time limit. Without it a burst of
+/// dials would close connections whose first packet was not read yet. A round trip of the network
+/// must fit in.
+const GRACE: u32 = 20;
 /// One process needs one connection; a few may cross or replace each other.
 const MAX_OF_PROCESS: usize = 8;
 /// A stranger that was silent for this time is closed.
@@ -58,9 +59,20 @@ impl AdmissionLimits {
     }
 }
 
+/// The address that counts as one origin. Of IPv6 it is a network of 64 bits, which one machine may
+/// have all for itself.
+fn origin(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
+}
+
 /// All accepted connections of a member.
 pub(super) struct Admissions {
     limits: AdmissionLimits,
+    /// An unfinished handshake is not evicted for this time.
+    grace: Duration,
     began: Instant,
     table: Mutex<AdmissionTable>,
     /// Connections that were closed to make room, or for their silence.
@@ -77,7 +89,7 @@ struct AdmissionTable {
 }
 
 struct Taken {
-    ip: IpAddr,
+    origin: IpAddr,
     /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
@@ -97,9 +109,11 @@ pub(super) struct Admission {
 }
 
 impl Admissions {
-    pub(super) fn new(limits: AdmissionLimits) -> Arc<Self> {
+    /// `handshake`: the time limit of a handshake.
+    pub(super) fn new(limits: AdmissionLimits, handshake: Duration) -> Arc<Self> {
         Arc::new(Admissions {
             limits,
+            grace: handshake / GRACE,
             began: Instant::now(),
             table: Mutex::default(),
             evicted: AtomicU64::new(0),
@@ -116,7 +130,7 @@ impl Admissions {
     }
 
     /// Waits until one more handshake may begin: until one has ended, or the oldest one has had its
-    /// [`GRACE`]. New connections wait in the listener's backlog meanwhile.
+    /// grace. New connections wait in the listener's backlog meanwhile.
     pub(super) async fn room(&self) {
         while let Some(due) = self.full_until() {
             tokio::select! {
@@ -133,7 +147,7 @@ impl Admissions {
             return None;
         }
         let oldest = Duration::from_millis(table.oldest(|taken| taken.process.is_none())?);
-        let due = self.began + oldest + GRACE;
+        let due = self.began + oldest + self.grace;
         (due > Instant::now()).then_some(due)
     }
 
@@ -141,9 +155,10 @@ impl Admissions {
     /// too many handshakes that have just begun.
     pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Admission> {
         let mut table = self.table();
-        let is_from_here = |taken: &Taken| taken.process.is_none() && taken.ip == ip;
+        let origin = origin(ip);
+        let is_from_here = |taken: &Taken| taken.process.is_none() && taken.origin == origin;
         if !ip.is_loopback() && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
-            let grace = GRACE.as_millis() as u64;
+            let grace = self.grace.as_millis() as u64;
             if table.oldest(is_from_here).is_some_and(|begun| begun + grace > self.now()) {
                 return None;
             }
@@ -164,9 +179,10 @@ impl Admissions {
         let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
         let admission =
             Admission { admissions: self.clone(), id, heard: heard.clone(), end: end.clone() };
-        table
-            .taken
-            .insert(id, Taken { ip, process: None, is_member: false, is_kept: false, heard, end });
+        table.taken.insert(
+            id,
+            Taken { origin, process: None, is_member: false, is_kept: false, heard, end },
+        );
         Some(admission)
     }
 
@@ -220,7 +236,7 @@ impl Admission {
         let is_member = table.members.contains(&process);
         if let Some(taken) = table.taken.get_mut(&self.id) {
             taken.process = Some(process);
-            taken.is_member = is_member;
+            taken.is_member = is_member || taken.is_kept;
         }
         let is_its = |taken: &Taken| taken.process == Some(process) && !taken.is_kept;
         if table.count(is_its) > MAX_OF_PROCESS {
@@ -256,6 +272,8 @@ mod tests {
     use std::net::Ipv4Addr;
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const HANDSHAKE: Duration = Duration::from_secs(1);
+    const GRACE: Duration = Duration::from_millis(50);
     const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
     fn open(admissions: &[Admission]) -> usize {
@@ -277,7 +295,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_stranger_that_was_silent_longest_gives_way() {
-        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
         let mut taken: Vec<Admission> = Vec::new();
         for number in 0..300_u128 {
             tokio::time::advance(Duration::from_millis(1)).await;
@@ -295,7 +313,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unfinished_handshakes_are_few_and_fewer_for_one_address() {
-        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
         let take_far = || admissions.take(FAR);
         let mut far: Vec<Admission> = (0..100).filter_map(|_| take_far()).collect();
         assert_eq!((open(&far), far.len()), (MAX_UNFINISHED_OF_ONE, MAX_UNFINISHED_OF_ONE));
@@ -308,8 +326,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_addresses_of_one_network_of_ipv6_are_one_origin() {
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
+        let near = |number: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) + number));
+        let taken: Vec<_> = (0..40).filter_map(|number| admissions.take(near(number))).collect();
+        assert_eq!(taken.len(), MAX_UNFINISHED_OF_ONE);
+        assert!(admissions.take(near(1 << 64)).is_some(), "another network has room");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_burst_of_handshakes_waits_for_the_oldest_to_end_or_to_have_its_grace() {
-        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
         let began = Instant::now();
         let mut taken = Vec::new();
         for _ in 0..MAX_UNFINISHED {
@@ -332,7 +359,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn members_stay_connected_and_silent_strangers_do_not() {
-        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
         let member = admissions.take(LOOPBACK).expect("room");
         member.finish(ProcessId(1));
         admissions.set_members([ProcessId(1), ProcessId(2)].into());

@@ -109,6 +109,11 @@ struct ReadSummary {
 }
 
 impl ConnectionReader {
+    /// Whether the other side is in this member's view.
+    pub(super) fn is_of_member(&self) -> bool {
+        self.reception.is_member(self.info.process)
+    }
+
     pub(super) fn new(
         reception: Arc<Reception>,
         incarnation: Arc<Incarnation>,
@@ -125,7 +130,7 @@ impl ConnectionReader {
             packets: Vec::new(),
             ending: None,
             admission,
-            strange: (false, 0),
+            strange: (false, u64::MAX),
         };
         let slot = ReadHalfSlot {
             read_half: Some(read_half),
@@ -331,8 +336,10 @@ impl ConnectionReader {
             *strange = (reception.is_stranger(info.process), changed);
             // A dialled connection may bring the long view of a later membership.
             decoder.set_strange(strange.0 && admission.is_some());
+            let is_unknown = !reception.is_member(info.process) && admission.is_some();
+            decoder.set_unknown(is_unknown);
         }
-        if strange.0
+        if decoder.is_unknown()
             && let Some(admission) = admission
         {
             admission.note_packet();
@@ -350,6 +357,11 @@ impl ConnectionReader {
             match next {
                 Ok(Some(frame)) => {
                     *due = None;
+                    if strange.0 && !reception.may_take_strange() {
+                        // It repeats its frames if it wants to join.
+                        add(&reception.counters.throttled, 1);
+                        continue;
+                    }
                     add(&reception.counters.frames_in, 1);
                     match frame {
                         Frame::Packet(packet) => {

@@ -96,6 +96,8 @@ counters! {
         impostors,
         /// Refused: a packet of a process that claimed the vote of a member without a proof.
         vote_claims,
+        /// Refused: frames of processes outside the view, beyond the rate of all of them.
+        throttled,
         /// Refused: a process that wants more than the role of its key allows.
         above_role,
     }

@@ -3,7 +3,7 @@
 
 use super::counters::add;
 use super::incarnation::Incarnation;
-use super::peer::{DialError, Peer, TaskWork};
+use super::peer::{DialError, Peer, TaskWork, WriteHalf};
 use super::poll_on_wake::on_wake;
 use super::tcp;
 use super::transport_state::TransportState;
@@ -43,11 +43,14 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
     let mut backoff = Duration::ZERO;
     let mut not_before = Instant::now();
     loop {
-        let Some(TaskWork { mut writer, offered, dialled }) = peer.take_work() else {
+        let Some(TaskWork { mut writer, offered, returned, dialled }) = peer.take_work() else {
             peer.woken().await;
             continue;
         };
-        writer.finish(counters).await;
+        write_rest(&shared, &incarnation, &peer, &mut writer).await;
+        for link in returned {
+            writer.add(link, timeouts.connect + timeouts.handshake);
+        }
         for link in offered {
             // Dialled to reach another process, and the same one as before answered: one connection
             // is enough. Connections that merely crossed are kept, or both sides might close the
@@ -92,7 +95,7 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
                 .spawn(&incarnation, tcp::dial(shared.clone(), incarnation.clone(), peer.clone()));
         }
         if let Some(mut writer) = writer {
-            writer.finish(counters).await;
+            write_rest(&shared, &incarnation, &peer, &mut writer).await;
             peer.put_back(writer);
             continue;
         }
@@ -119,4 +122,26 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
             return;
         }
     }
+}
+
+/// Writes the rest of the batch that is begun. A stranger that does not read it is left to a task
+/// of its own.
+async fn write_rest(
+    shared: &Arc<TransportState>,
+    incarnation: &Arc<Incarnation>,
+    peer: &Arc<Peer>,
+    writer: &mut WriteHalf,
+) {
+    let reception = &shared.reception;
+    let is_member = |process| reception.is_member(process);
+    if let Some(slow) = writer.set_aside(&reception.counters, is_member) {
+        let (reception, peer, process) = (reception.clone(), peer.clone(), slow.process());
+        peer.note_aside(process);
+        shared.spawn(incarnation, async move {
+            let limit = reception.timeouts.frame;
+            let link = slow.finish(&reception.counters, limit).await;
+            peer.give_back(process, link);
+        });
+    }
+    writer.finish(&reception.counters).await;
 }

@@ -64,7 +64,6 @@ pub(super) async fn carry_out(
     pending: PendingOrder,
     admission: Admission,
 ) {
-    admission.finish(OPERATOR);
     let PendingOrder { order, mut decoder, mut secured } = pending;
     // The order ends when its key is removed.
     let _session = match (&shared.security, &secured) {
@@ -88,16 +87,18 @@ pub(super) async fn carry_out(
         let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), busy)).await;
         return;
     };
+    // After the limit, or one more order would end an earlier one.
     if is_lock {
         decoder.await_session();
         admission.keep();
     }
+    admission.finish(OPERATOR);
     add(&shared.reception.counters.orders, 1);
-    if let Some(left_out) = shared.reception.may_warn() {
+    // A stranger cannot fill the log with orders where there is a key.
+    if secured.is_some() || shared.reception.may_warn().is_some() {
         tracing::info!(
             target: "elderlock",
             order = order.kind(), forced = order.is_forced(), addr = from.map(field::display),
-            left_out,
             "an operator's order"
         );
     }

@@ -104,6 +104,10 @@ struct PeerQueue {
     bulk: QueueLoad,
     /// New connections, for the task to take over.
     offered: Vec<ConnectionWriter>,
+    /// The processes of connections that are set aside: their frames wait.
+    aside: BTreeSet<ProcessId>,
+    /// Connections that were [set aside](WriteHalf::set_aside) and have taken their bytes.
+    returned: Vec<ConnectionWriter>,
     /// How the dial that was under way has ended.
     dialled: Option<Result<ProcessId, DialError>>,
     /// Connections have come or gone, or a dial has ended.
@@ -157,6 +161,44 @@ impl Budget {
     /// Whether no more may wait.
     pub(super) fn is_spent(&self) -> bool {
         self.used.load(Relaxed) >= self.limit
+    }
+}
+
+/// A stranger's connection with the rest of a batch, apart from its peer.
+pub(super) struct SlowWrite {
+    link: ConnectionWriter,
+    batch: Vec<u8>,
+    written: usize,
+    frames: usize,
+}
+
+impl SlowWrite {
+    /// The process that is to read it.
+    pub(super) fn process(&self) -> ProcessId {
+        self.link.process
+    }
+
+    /// Writes the rest within `limit`. `None`: it was not taken, and the connection is closed.
+    pub(super) async fn finish(
+        mut self,
+        counters: &AtomicCounters,
+        limit: Duration,
+    ) -> Option<ConnectionWriter> {
+        let rest = &self.batch[self.written..];
+        let is_written = tokio::select! {
+            written = tokio::time::timeout(limit, self.link.writer.write_all(rest)) => {
+                matches!(written, Ok(Ok(())))
+            }
+            () = self.link.closed.cancelled() => false,
+        };
+        if is_written {
+            add(&counters.frames_out, self.frames);
+            add(&counters.bytes_out, self.batch.len());
+            return Some(self.link);
+        }
+        add(&counters.undelivered, self.frames);
+        self.link.closed.cancel();
+        None
     }
 }
 
@@ -267,6 +309,8 @@ pub(super) struct TaskWork {
     pub(super) writer: WriteHalf,
     /// New connections.
     pub(super) offered: Vec<ConnectionWriter>,
+    /// Connections that are back.
+    pub(super) returned: Vec<ConnectionWriter>,
     /// How the dial that was under way has ended.
     pub(super) dialled: Option<Result<ProcessId, DialError>>,
 }
@@ -289,6 +333,8 @@ impl PeerQueue {
             notices: QueueLoad::default(),
             bulk: QueueLoad::default(),
             offered: Vec::new(),
+            aside: BTreeSet::new(),
+            returned: Vec::new(),
             dialled: None,
             changed: false,
             writer: Some(WriteHalf::default()),
@@ -329,6 +375,7 @@ impl PeerQueue {
                 continue;
             }
             match route(links, *want) {
+                None if want.is_some_and(|process| self.aside.contains(&process)) => {}
                 None => plan.dial = true,
                 Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
                     plan.write = Some(link);
@@ -349,7 +396,8 @@ impl PeerQueue {
     fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
         for (want, queues) in &mut self.wants {
-            if !queues.is_empty() && route(links, *want).is_none() {
+            let is_aside = want.is_some_and(|process| self.aside.contains(&process));
+            if !queues.is_empty() && !is_aside && route(links, *want).is_none() {
                 frames += self.notices.drop_all(&mut queues.notices)
                     + self.bulk.drop_all(&mut queues.bulk);
                 queues.count(&self.budget);
@@ -360,11 +408,20 @@ impl PeerQueue {
     }
 }
 
+impl ConnectionWriter {
+    /// Whether it leads to the wanted process, or to any process at the address. An accepted
+    /// connection of a stranger does not: its process claims that address, and shows nothing.
+    pub(super) fn leads_to(&self, want: Option<ProcessId>) -> bool {
+        match want {
+            Some(process) => process == self.process,
+            None => self.dialled || self.reader.is_of_member(),
+        }
+    }
+}
+
 /// The newest live link with the wanted process, one that both prefer before all others.
 fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
-    let fits = |link: &ConnectionWriter| {
-        !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process)
-    };
+    let fits = |link: &ConnectionWriter| !link.closed.is_cancelled() && link.leads_to(want);
     let preferred = links.iter().rposition(|link| link.is_preferred && fits(link));
     preferred.or_else(|| links.iter().rposition(fits))
 }
@@ -458,6 +515,20 @@ impl Peer {
         self.wake_from(queue);
     }
 
+    /// The frames for the process wait until its connection is [back](Self::give_back).
+    pub(super) fn note_aside(&self, process: ProcessId) {
+        self.queue().aside.insert(process);
+    }
+
+    /// The connection of the process that was set aside is back, or closed.
+    pub(super) fn give_back(&self, process: ProcessId, link: Option<ConnectionWriter>) {
+        let mut queue = self.queue();
+        queue.aside.remove(&process);
+        queue.returned.extend(link);
+        queue.changed = true;
+        self.wake_from(queue);
+    }
+
     /// The dial that was under way has failed.
     pub(super) fn dial_failed(&self, error: DialError) {
         let mut queue = self.queue();
@@ -505,7 +576,8 @@ impl Peer {
         queue.changed = false;
         let writer = queue.take_writer()?;
         let (offered, dialled) = (std::mem::take(&mut queue.offered), queue.dialled.take());
-        Some(TaskWork { writer, offered, dialled })
+        let returned = std::mem::take(&mut queue.returned);
+        Some(TaskWork { writer, offered, returned, dialled })
     }
 
     /// Begins the next batch; [`WriteHalf::finish`] writes it. Without one the write half is put
@@ -518,7 +590,10 @@ impl Peer {
         let mut queue = self.queue();
         writer.batch.clear();
         let NextWrite { write, frames, dial } = queue.plan(&writer.links, &mut writer.batch);
-        let stuck = dial.then(|| writer.links.iter().map(|link| link.process).collect());
+        // A new connection with one of these processes would bring nothing.
+        let known = |link: &&ConnectionWriter| link.leads_to(None);
+        let stuck =
+            dial.then(|| writer.links.iter().filter(known).map(|link| link.process).collect());
         let Some(link) = write else {
             // Under the same lock as the look: a thread that queued a frame and found no write half
             // was seen.
@@ -560,7 +635,8 @@ impl Peer {
     /// Whether nothing waits here.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue();
-        queue.offered.is_empty() && queue.dialled.is_none() && queue.is_empty()
+        let has_links = !queue.offered.is_empty() || !queue.returned.is_empty();
+        !has_links && queue.dialled.is_none() && queue.is_empty()
     }
 }
 
@@ -608,6 +684,31 @@ impl WriteHalf {
         }
         self.batch.clear();
         self.batch.shrink_to(BATCH);
+    }
+
+    /// Takes out the connection that has begun a batch, if it is a stranger's and does not take the
+    /// rest at once. The frames for others must not wait until a stranger reads.
+    pub(super) fn set_aside(
+        &mut self,
+        counters: &AtomicCounters,
+        is_member: impl Fn(ProcessId) -> bool,
+    ) -> Option<SlowWrite> {
+        let PartialWrite { link: index, written, frames } = self.begun.as_mut()?;
+        let link = &self.links[*index];
+        if is_member(link.process) {
+            return None;
+        }
+        *written += link.writer.try_write(&self.batch[*written..]).unwrap_or(0);
+        let (index, written, frames) = (*index, *written, *frames);
+        self.begun = None;
+        if written == self.batch.len() {
+            add(&counters.frames_out, frames);
+            add(&counters.bytes_out, written);
+            self.batch.clear();
+            return None;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        Some(SlowWrite { link: self.links.remove(index), batch, written, frames })
     }
 
     /// Takes over a connection. Those that opened within `crossing` of each other crossed.

@@ -17,6 +17,11 @@ const MOST_WARNINGS: u32 = 16;
 /// Log lines that other processes cause, in the long run.
 const WARNINGS_A_SECOND: u32 = 1;
 
+/// Frames of processes outside the view, in a row: hundreds may join at one time.
+const MOST_STRANGE: u32 = 4096;
+/// Frames of processes outside the view, in the long run.
+const STRANGE_A_SECOND: u32 = 1024;
+
 /// The connections' input for the gossip machine.
 pub(super) enum GossipInput {
     /// All that another member knows.
@@ -39,6 +44,9 @@ pub(super) struct Reception {
     members_changed: AtomicU64,
     /// Of log lines that other processes cause.
     warnings: RateLimit,
+    /// Of frames of processes outside the view: each is a turn of the engine, and may be answered
+    /// with the whole view.
+    strangers: RateLimit,
 }
 
 impl Reception {
@@ -55,6 +63,7 @@ impl Reception {
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),
             warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
+            strangers: RateLimit::new(MOST_STRANGE, STRANGE_A_SECOND),
         }
     }
 
@@ -75,10 +84,21 @@ impl Reception {
         members.as_ref().is_some_and(|members| !members.contains(&process))
     }
 
+    /// Whether a process is in this member's view. Without a view none is.
+    pub(super) fn is_member(&self, process: ProcessId) -> bool {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.as_ref().is_some_and(|members| members.contains(&process))
+    }
+
     /// Whether a log line that another process causes may be written, with the number of lines that
     /// were left out before it.
     pub(super) fn may_warn(&self) -> Option<u64> {
         self.warnings.pass()
+    }
+
+    /// Whether one more frame of a process outside the view is taken.
+    pub(super) fn may_take_strange(&self) -> bool {
+        self.strangers.pass().is_some()
     }
 
     /// Logs that input from this address was refused, within the limit of such lines.

@@ -110,6 +110,7 @@ pub(super) struct TransportParts {
 
 impl TransportState {
     pub(super) fn new(parts: TransportParts) -> Self {
+        let handshake = parts.reception.timeouts.handshake;
         TransportState {
             cluster: parts.cluster,
             bound: parts.bound,
@@ -126,7 +127,7 @@ impl TransportState {
             security: parts.security,
             drive: parts.drive,
             budget: Arc::new(Budget::new(parts.stranger_memory)),
-            admissions: Admissions::new(AdmissionLimits::here()),
+            admissions: Admissions::new(AdmissionLimits::here(), handshake),
             orders: Semaphore::new(MAX_ORDERS),
             sessions: Semaphore::new(MAX_SESSIONS),
             answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
@@ -310,7 +311,7 @@ impl TransportState {
         process: Option<ProcessId>,
         frame: &Frame,
     ) -> Option<Arc<Peer>> {
-        let is_strange = process.is_some_and(|process| self.reception.is_stranger(process));
+        let is_strange = process.is_some_and(|process| !self.reception.is_member(process));
         if is_strange && self.budget.is_spent() {
             // The largest user first, so that a flood drops its own frames.
             let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());

@@ -1,10 +1,12 @@
 use super::*;
 use crate::protocol::{
-    Hint, Input, Message, Notice, RegistryMessage, ServiceName, Status, ViewNumber,
+    Hint, Input, Message, Notice, RegistryMessage, ServiceName, Slot, Status, Timing, View,
+    ViewNumber,
 };
+use crate::runtime::inbox::{OrderExchange, OrderWork};
 use crate::runtime::net::death_watch;
 use crate::runtime::{QueryError, query_status};
-use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal};
+use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal, Order, OrderReport};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,6 +26,8 @@ struct Letters {
     arrived: Notify,
     /// Takes all inputs for questions, which are answered.
     answers: AtomicBool,
+    /// Orders are never carried out.
+    waits_with_orders: AtomicBool,
     /// Panics with the next, as the code of an application may.
     panics: AtomicBool,
 }
@@ -38,6 +42,17 @@ impl Inbox for Letters {
         assert!(packets.is_empty() || !self.panics.swap(false, Ordering::Relaxed), "on purpose");
         packets.drain(..).for_each(|packet| self.input(packet));
         self.answers.load(Ordering::Relaxed)
+    }
+
+    fn carry_out(&self, order: Order, exchange: OrderExchange) -> OrderWork {
+        let waits = self.waits_with_orders.load(Ordering::Relaxed);
+        Box::pin(async move {
+            if waits {
+                std::future::pending::<()>().await;
+            }
+            let reason = format!("no member carries out {} here", order.kind());
+            let _ = exchange.reports.send(OrderReport::Failed(reason)).await;
+        })
     }
 
     fn status(&self, _: usize) -> Option<Status> {
@@ -124,6 +139,12 @@ impl TestPeer {
         if let Some(reader) = self.transport.flush(is_urgent).filter(|_| polls) {
             reader.busy_poll();
         }
+    }
+
+    /// It is in a view with another process.
+    fn in_view_with(&self, other: &MemberInfo) {
+        let members = vec![self.me.clone(), other.clone()];
+        self.transport.installed(&View::first(Slot(9), members, Timing::lan(), 7));
     }
 
     /// Both have heard of each other.
@@ -397,6 +418,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let slow = MemberInfo::new(ProcessId(7), addr);
+    a.in_view_with(&slow);
     let send = |number| {
         let service = ServiceName::new(&"x".repeat(200)).unwrap();
         let message = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
@@ -490,6 +512,104 @@ async fn a_packet_for_any_process_at_the_address_arrives() {
     };
     b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
     a.letters.hint(Hint::Connected(b.me.process)).await;
+}
+
+/// A connection of a stranger that claims the address of `of`, and has little room for bytes.
+async fn claim_address_of(of: &TestPeer, at: &TestPeer, process: ProcessId) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(2048).expect("a small buffer");
+    let mut stream = socket.connect(at.me.addr).await.expect("it listens");
+    let (greeting, _) = greeting_and_packet(&MemberInfo::new(process, of.me.addr));
+    stream.write_all(&greeting).await.expect("it reads");
+    at.letters.hint(Hint::Connected(process)).await;
+    stream
+}
+
+#[tokio::test]
+async fn a_packet_for_any_process_at_an_address_goes_to_no_stranger_that_claims_it() {
+    // The lesser process dials the connection that both prefer.
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    for in_view in [false, true] {
+        if in_view {
+            a.in_view_with(&b.me);
+        }
+        let _claim = claim_address_of(&b, &a, ProcessId(1)).await;
+        let question = Packet::Ack { view: ViewNumber(1), ack: u64::from(in_view), again: false };
+        a.transport.send(b.me.addr, None, question.clone());
+        a.transport.flush(false);
+        let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: question };
+        b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_that_reads_nothing_holds_up_no_member_at_the_address_that_it_claims() {
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    let claim = claim_address_of(&b, &a, ProcessId(1)).await;
+    let service = ServiceName::new(&"x".repeat(250)).expect("a good name");
+    // Until neither the system nor the queue takes more for it.
+    let (mut written, mut rounds) = (0, 0);
+    while rounds < 20 {
+        for seq in 0..1000 {
+            let message = RegistryMessage::FindGrantor { service: service.clone(), heard: None };
+            let message = Message::Registry(message);
+            let packet = Packet::Linked { view: ViewNumber(1), seq, ack: 0, message };
+            a.transport.send(b.me.addr, Some(ProcessId(1)), packet);
+        }
+        a.transport.flush(false);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let now = a.transport.counters().frames_out;
+        rounds = if now == written { rounds + 1 } else { 0 };
+        written = now;
+    }
+    assert!(a.transport.counters().overflowed > 0);
+    a.send(&b, numbered(1));
+    b.letters.until(|inputs| (numbers(inputs, a.me.process) == [1]).then_some(())).await;
+    // The system ends that connection some seconds later.
+    assert_eq!(a.letters.count(&Input::Hint(Hint::Unreachable(ProcessId(1)))), 0);
+    drop(claim);
+}
+
+#[tokio::test]
+async fn the_ninth_order_is_refused_and_ends_none_before_it() {
+    let a = TestPeer::new(1).await;
+    a.letters.waits_with_orders.store(true, Ordering::Relaxed);
+    let addr = a.me.addr.to_string();
+    let give = || crate::runtime::give_order(&addr, "shop", Order::Leave);
+    let mut running = Vec::new();
+    for _ in 0..8 {
+        running.push(give().await.expect("it is given"));
+    }
+    until("eight are carried out", || a.transport.counters().orders == 8).await;
+    let refused = give().await.expect("it is given").next().await.expect("an answer");
+    assert!(matches!(refused, Some(OrderReport::Failed(_))), "{refused:?}");
+    for order in &mut running {
+        let next = tokio::time::timeout(Duration::from_millis(20), order.next()).await;
+        assert!(next.is_err(), "it goes on: {next:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_in_no_view_takes_no_long_frame_of_a_connection_that_it_accepted() {
+    let a = TestPeer::new(1).await;
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().expect("an address"));
+    let (greeting, _) = greeting_and_packet(&me);
+    for (length, is_taken) in [(wire::MAX_UNKNOWN_FRAME, true), (wire::MAX_FRAME, false)] {
+        let mut stream = TcpStream::connect(a.me.addr).await.expect("it listens");
+        stream.write_all(&greeting).await.expect("it reads");
+        a.letters.hint(Hint::Connected(me.process)).await;
+        let begun = [&(length as u32).to_be_bytes()[..], &[3; 1000]].concat();
+        let before = a.transport.counters().oversized;
+        stream.write_all(&begun).await.expect("it reads");
+        if is_taken {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(a.transport.counters().oversized, before);
+        } else {
+            until("it is refused", || a.transport.counters().oversized > before).await;
+        }
+        a.letters.inputs.lock().expect("no test panics").clear();
+    }
 }
 
 #[tokio::test]
@@ -675,7 +795,7 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
     assert_eq!(b.letters.count(&Input::Hint(Hint::Unreachable(me.process))), 0);
     // A damaged length swallows the bytes that follow. The other side believes that they are heard.
     let mut endless = packet.clone();
-    endless[1] |= 0x20;
+    endless[1] |= 0x02;
     stream.write_all(&endless).await.unwrap();
     let ended = async {
         while stream.write_all(&packet).await.is_ok() {
