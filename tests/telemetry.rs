@@ -235,6 +235,27 @@ async fn a_process_that_joins_logs_the_seeds_that_it_waits_for() {
 }
 
 #[tokio::test]
+async fn a_process_that_joins_logs_the_members_that_it_expects() {
+    let process = MeteredProcess::start();
+    let addrs: Vec<String> = ports::free(4).iter().map(ToString::to_string).collect();
+    let join = |seeds: &[String], expect| {
+        let builder = Member::builder("telemetry").bind(&addrs[0]).timing(Timing::fast());
+        process.handle.spawn(builder.seeds(seeds).expect(expect).join())
+    };
+    let alone = join(&addrs[..1], 3);
+    says(&process.log, "INFO", "joining: waiting for 2 of 3 members: no more seeds").await;
+    assert!(begin_with(&process.log, "expects at most half").is_empty());
+    alone.abort();
+
+    let process = MeteredProcess::start();
+    let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Timing::fast());
+    let few = process.handle.spawn(builder.seeds(&addrs).expect(2).join());
+    let line = says(&process.log, "WARN", "expects at most half of its seeds").await;
+    assert_eq!((line.get("expect"), line.get("seeds")), ("2", "4"));
+    few.abort();
+}
+
+#[tokio::test]
 async fn a_member_that_joins_with_other_times_logs_those_that_it_keeps() {
     let members = cluster(1).await;
     let seeds = vec![members[0].1.addr().to_string()];

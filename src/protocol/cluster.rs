@@ -8,7 +8,7 @@
 mod affiliation;
 mod death_check;
 pub(super) mod decision;
-mod discovery;
+pub(super) mod discovery;
 mod durability;
 pub(super) mod elder;
 mod keeping;
@@ -34,7 +34,7 @@ use super::timing::Timing;
 use super::vote_claim::VoteClaim;
 use super::vote_key::VoteSecret;
 use decision::{Acceptor, Proposal, ProposalPhase, choose};
-use discovery::{Discovery, FoundingOutcome};
+use discovery::{Discovery, FoundingOutcome, SeedReport};
 use durability::{AfterStore, VoteDurability, founding_vote};
 use elder::Elder;
 use lease::{OwnLease, rank};
@@ -512,11 +512,11 @@ impl Cluster {
         now < self.lease_end()
     }
 
-    /// In discovery: each seed address, with the answer from there.
-    pub(super) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+    /// In discovery: its seeds and their answers.
+    pub(super) fn seeking(&self) -> SeedReport {
         match &self.phase {
             MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),
-            _ => Vec::new(),
+            _ => SeedReport::default(),
         }
     }
 

@@ -33,6 +33,8 @@ pub struct Config {
     pub seeds: BTreeSet<SocketAddr>,
     /// Found alone, now, regardless of the seeds.
     pub found_alone: bool,
+    /// This process takes part in no founding of fewer members, except with `found_alone`.
+    pub expect: usize,
     /// The time of this machine's wall clock when the node begins. It goes on as the node's own
     /// clock does.
     pub clock: Slot,
@@ -73,6 +75,7 @@ impl Config {
             council_size: 7,
             seeds: BTreeSet::new(),
             found_alone: false,
+            expect: 1,
             clock: Slot(0),
             found_above: Slot(0),
             remembered: None,

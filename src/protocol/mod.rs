@@ -190,6 +190,7 @@ mod visit_count;
 mod vote_claim;
 mod vote_key;
 
+pub use cluster::discovery::SeedReport;
 pub use cluster::view::{Change, View, ViewMember};
 pub use cluster::vote_successor::{StoredVote, StoredVoter};
 pub use content::{Content, Edit, LastWrite, NumberEdit};

@@ -6,6 +6,7 @@ mod dispatch;
 mod planted;
 
 use super::cluster::Cluster;
+use super::cluster::discovery::SeedReport;
 use super::cluster::view::View;
 use super::cluster::vote_successor::StoredVote;
 use super::content::Content;
@@ -27,7 +28,6 @@ use super::step::{Mailbox, QuietUntil, Step};
 use super::step_context::StepContext;
 use super::time::Time;
 use super::vote_key::VoteSecret;
-use std::net::SocketAddr;
 
 /// One member's whole protocol, as a plain value.
 ///
@@ -369,9 +369,8 @@ impl Node {
         if self.is_ready(now) { self.locks.client().holds(request, now) } else { None }
     }
 
-    /// In discovery: each seed address, with the answer from there, for the error of a join that
-    /// took too long.
-    pub fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+    /// In discovery: its seeds and their answers, for the error of a join that took too long.
+    pub fn seeking(&self) -> SeedReport {
         self.cluster.seeking()
     }
 

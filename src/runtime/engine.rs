@@ -35,7 +35,7 @@ use super::vote_writer::{VoteStorage, VoteWriter};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
     Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, OwnerId, ProcessId,
-    RequestId, ServiceName, Status, Time, Timing, Want,
+    RequestId, SeedReport, ServiceName, Status, Time, Timing, Want,
 };
 use alarms::Alarms;
 use deferred::{DeferredCommand, DeferredQueue};
@@ -370,10 +370,10 @@ impl Engine {
         (end != Time::MAX).then(|| end.since(self.now()))
     }
 
-    /// While joining: each seed address, with the answer from there.
-    pub(crate) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+    /// While joining: the seeds and their answers.
+    pub(crate) fn seeking(&self) -> SeedReport {
         if self.is_copy() {
-            return Vec::new();
+            return SeedReport::default();
         }
         self.turn(|state, _| state.node.seeking())
     }

@@ -3,8 +3,8 @@
 use super::member::{MAX_SERVICES, Member};
 use super::orders;
 use crate::protocol::{
-    Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing,
-    VoteSecret,
+    Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, SeedReport, Status,
+    Timing, VoteSecret,
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
@@ -68,6 +68,7 @@ pub struct MemberBuilder {
     timing: Timing,
     council: u8,
     found: bool,
+    expect: usize,
     insecure: bool,
     trust_refused: bool,
     serves_sessions: bool,
@@ -156,6 +157,7 @@ impl MemberBuilder {
             timing: Timing::default(),
             council: COUNCIL,
             found: false,
+            expect: 1,
             insecure: false,
             trust_refused: false,
             serves_sessions: false,
@@ -218,6 +220,37 @@ impl MemberBuilder {
     /// first.
     pub fn found(mut self) -> Self {
         self.found = true;
+        self
+    }
+
+    /// The least number of members with which this process founds a cluster, itself included; 1
+    /// unless set. A founding takes all seeds that are known, and at least this many distinct
+    /// processes. A member that joins a running cluster is not held up.
+    ///
+    /// For seeds that are one host name, such as that of a headless service: a process that
+    /// resolves only itself for some seconds waits for the others and does not found alone. Give
+    /// all members the same number, **more than half of the replicas**, best all of them: then two
+    /// foundings always have a member in common, and a process takes part in one only. At most half
+    /// of the known seeds is logged as a warning.
+    ///
+    /// Zero, and more than 1 beside [`found`](MemberBuilder::found), are errors of
+    /// [`join`](MemberBuilder::join). [`force`](MemberBuilder::force) founds without regard to it.
+    ///
+    /// Consul: `bootstrap_expect`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// use elderlock::Member;
+    /// let here = "127.0.0.1:7450";
+    /// let alone = Member::builder("shop").bind(here).seeds([here]).expect(3);
+    /// let error = alone.join_limit(Duration::from_secs(2)).join().await.unwrap_err();
+    /// assert!(error.to_string().contains("it takes 3 members to found"));
+    /// # Ok(()) }
+    /// ```
+    pub fn expect(mut self, members: usize) -> Self {
+        self.expect = members;
         self
     }
 
@@ -422,6 +455,7 @@ impl MemberBuilder {
         if self.force {
             engine.force();
         }
+        self.log_low_expect(&transport);
         loop {
             let left = self.join_limit.saturating_sub(started.elapsed());
             if until_ready(&engine, left.min(WAITING)).await {
@@ -431,7 +465,7 @@ impl MemberBuilder {
             if left <= WAITING || engine.phase().borrow().closed.is_some() {
                 break;
             }
-            log_waiting(&engine, &transport);
+            self.log_waiting(&engine, &transport);
         }
         let error = match (wrong_clock(&engine), &self.data_dir, engine.disk_trouble()) {
             (Some(ahead), ..) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
@@ -473,6 +507,18 @@ impl MemberBuilder {
         }
     }
 
+    /// Logs an [`expect`](MemberBuilder::expect) with which two groups of seeds may each found.
+    fn log_low_expect(&self, transport: &Transport) {
+        let seeds = self.seeds.len().max(transport.seeds().len());
+        if self.expect > 1 && self.expect * 2 <= seeds {
+            tracing::warn!(
+                target: "elderlock", expect = self.expect, seeds,
+                "expects at most half of its seeds: two groups of them may each found a cluster; \
+                 expect more than half"
+            );
+        }
+    }
+
     /// All errors that can be found before anything is done.
     fn check(&self) -> Result<(), JoinError> {
         let length = self.cluster.len();
@@ -488,6 +534,12 @@ impl MemberBuilder {
         }
         if self.seeds.is_empty() && !self.found && !self.force {
             return Err(JoinError::NoSeeds);
+        }
+        if self.expect == 0 {
+            return Err(JoinError::ZeroExpected);
+        }
+        if self.found && self.expect > 1 {
+            return Err(JoinError::FoundsAlone { expected: self.expect });
         }
         self.timing.check()?;
         if self.council == 0 || self.council > MAX_COUNCIL {
@@ -510,11 +562,30 @@ impl MemberBuilder {
         Ok(())
     }
 
+    /// Logs the seeds that have not answered, and why as far as it is known.
+    fn log_waiting(&self, engine: &Engine, transport: &Transport) {
+        let SeedReport { seeds, founders, hears_of_cluster } = engine.seeking();
+        let me = transport.advertised();
+        let missing = seeds.iter().filter(|(addr, answer)| answer.is_none() && *addr != me);
+        let missing = missing.map(|(addr, _)| match transport.last_error(*addr) {
+            Some(error) => format!("{addr} ({error})"),
+            None => format!("{addr} (no answer)"),
+        });
+        let unresolved = transport.unresolved();
+        let unknown = unresolved.iter().map(|(name, error)| format!("{name} ({error})"));
+        let all = seeds.len() + unresolved.len();
+        let (expected, missing) = (self.expect, missing.chain(unknown).collect());
+        let founders = if hears_of_cluster { expected } else { founders };
+        let waiting = Waiting { expected, founders, all, missing };
+        tracing::info!(target: "elderlock", "joining: {waiting}");
+    }
+
     pub(super) fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
         Config {
             council_size: self.council,
             seeds,
             found_alone: self.found,
+            expect: self.expect,
             trust_refused: self.trust_refused,
             ..Config::new(me, self.timing)
         }
@@ -534,7 +605,7 @@ impl MemberBuilder {
         let me = transport.advertised();
         let mut answered = Vec::new();
         let mut missing = Vec::new();
-        for (addr, answer) in engine.seeking() {
+        for (addr, answer) in engine.seeking().seeds {
             match answer {
                 Some(answer) => answered.push((addr, answer)),
                 None if addr == me => answered.push((addr, "this member".into())),
@@ -544,10 +615,11 @@ impl MemberBuilder {
         }
         let unresolved = transport.unresolved();
         let founder = transport.seeds().contains(&me);
+        let all = answered.len() + missing.len() + unresolved.len();
         JoinError::NoCluster {
             cluster: self.cluster.clone(),
             waited: self.join_limit,
-            needed: if founder { answered.len() + missing.len() + unresolved.len() } else { 1 },
+            needed: if founder { all.max(self.expect) } else { 1 },
             unresolved,
             answered,
             missing,
@@ -621,37 +693,6 @@ pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
     let mut phase = engine.phase();
     let ready = phase.wait_for(|phase| phase.ready || phase.closed.is_some());
     matches!(tokio::time::timeout(limit, ready).await, Ok(Ok(phase)) if phase.ready)
-}
-
-/// Logs the seeds that have not answered, and why as far as it is known.
-fn log_waiting(engine: &Engine, transport: &Transport) {
-    let seeds = engine.seeking();
-    let me = transport.advertised();
-    let mut missing: Vec<String> = seeds
-        .iter()
-        .filter(|(addr, answer)| answer.is_none() && *addr != me)
-        .map(|(addr, _)| match transport.last_error(*addr) {
-            Some(error) => format!("{addr} ({error})"),
-            None => format!("{addr} (no answer)"),
-        })
-        .collect();
-    let unresolved = transport.unresolved();
-    missing.extend(unresolved.iter().map(|(name, error)| format!("{name} ({error})")));
-    let (waited, all) = (missing.len(), seeds.len() + unresolved.len());
-    missing.truncate(MOST_SEEDS);
-    if waited > missing.len() {
-        missing.push("...".to_owned());
-    }
-    match waited {
-        0 => tracing::info!(
-            target: "elderlock",
-            "joining: all {all} seeds answer, waiting for an elder with a quorum"
-        ),
-        _ => tracing::info!(
-            target: "elderlock",
-            "joining: waiting for {waited} of {all} seeds: {}", missing.join(", ")
-        ),
-    }
 }
 
 /// How far the cluster is ahead of this machine's clock, if that was the reason for the end.
@@ -730,6 +771,16 @@ pub enum JoinError {
         /// As given.
         given: u8,
     },
+    /// A founding of no members is expected. Nothing was done.
+    #[error("expect() is at least 1, the member itself: leave it out to found with all seeds")]
+    ZeroExpected,
+    /// Both [`found`](MemberBuilder::found) and [`expect`](MemberBuilder::expect) were given.
+    /// Nothing was done.
+    #[error("found() founds alone, and expect() wants {expected} members: give one of them")]
+    FoundsAlone {
+        /// As given.
+        expected: usize,
+    },
     /// The join limit is zero. Nothing was done.
     #[error("the join limit is zero: give join_limit() more time, or leave it out for 30 s")]
     ZeroLimit,
@@ -793,8 +844,9 @@ pub enum JoinError {
         cluster: String,
         /// The join limit.
         waited: Duration,
-        /// How many seeds must be there to found: all of them if this member is a seed. Otherwise
-        /// 1: any member of a running cluster.
+        /// How many members must be there to found, if this member is a seed: all seeds, and at
+        /// least as many as it [expects](MemberBuilder::expect). Otherwise 1: any member of a
+        /// running cluster.
         needed: usize,
         /// Seeds that answered, and their answers.
         answered: Vec<(SocketAddr, String)>,
@@ -810,6 +862,39 @@ impl JoinError {
     /// Whether the join limit was reached. Trying again may help.
     pub fn is_timeout(&self) -> bool {
         matches!(self, JoinError::NoCluster { .. })
+    }
+}
+
+/// The wait of a process that joins, as it is logged.
+struct Waiting {
+    /// The least number of founders.
+    expected: usize,
+    /// Processes that seek too, itself included.
+    founders: usize,
+    /// The number of seeds.
+    all: usize,
+    /// Seeds that have not answered, and why.
+    missing: Vec<String>,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Waiting { expected, founders, all, missing } = self;
+        let named = match missing.get(..MOST_SEEDS) {
+            Some(some) if missing.len() > MOST_SEEDS => format!("{}, ...", some.join(", ")),
+            _ => missing.join(", "),
+        };
+        let waited = missing.len();
+        match expected.saturating_sub(*founders) {
+            0 if waited == 0 => {
+                write!(f, "all {all} seeds answer, waiting for an elder with a quorum")
+            }
+            0 => write!(f, "waiting for {waited} of {all} seeds: {named}"),
+            more if waited == 0 => {
+                write!(f, "waiting for {more} of {expected} members: no more seeds are known")
+            }
+            more => write!(f, "waiting for {more} of {expected} members, of these seeds: {named}"),
+        }
     }
 }
 
@@ -834,7 +919,14 @@ impl fmt::Display for NoCluster<'_> {
         list(f, " (", self.answered)?;
         list(f, ", missing (", self.missing)?;
         list(f, ", unknown (", self.unresolved)?;
-        if self.needed > 1 {
+        if self.needed > all {
+            write!(
+                f,
+                "; it takes {} members to found a cluster together, as expect() says, and no more \
+                 seeds are known; or one member of a running cluster that has an elder",
+                self.needed
+            )
+        } else if self.needed > 1 {
             write!(
                 f,
                 "; it takes all {} seeds to found a cluster together, \
@@ -914,6 +1006,39 @@ mod tests {
         assert!(error.is_timeout());
     }
 
+    #[test]
+    fn the_error_of_a_join_names_the_number_of_members_expected() {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let error = JoinError::NoCluster {
+            cluster: "shop".into(),
+            waited: Duration::from_secs(30),
+            needed: 3,
+            answered: vec![(addr, "this member".into())],
+            missing: Vec::new(),
+            unresolved: Vec::new(),
+        };
+        let text = error.to_string();
+        assert!(text.contains("1 of 1 seeds answered"), "{text}");
+        assert!(
+            text.contains("; it takes 3 members to found a cluster together, as exp"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_log_of_a_join_names_the_number_of_members_awaited() {
+        let text = |expected, founders, missing: &[&str]| {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            Waiting { expected, founders, all: 1 + missing.len(), missing }.to_string()
+        };
+        assert_eq!(text(3, 1, &[]), "waiting for 2 of 3 members: no more seeds are known");
+        assert_eq!(text(3, 1, &["a:1"]), "waiting for 2 of 3 members, of these seeds: a:1");
+        assert_eq!(text(2, 2, &["a:1", "b:1"]), "waiting for 2 of 3 seeds: a:1, b:1");
+        assert_eq!(text(1, 1, &[]), "all 1 seeds answer, waiting for an elder with a quorum");
+        assert!(text(1, 1, &["a"; 8]).ends_with("9 seeds: a, a, a, a, a, a, a, a"));
+        assert!(text(1, 1, &["a"; 9]).ends_with("10 seeds: a, a, a, a, a, a, a, a, ..."));
+    }
+
     #[tokio::test]
     async fn a_wrong_setting_is_reported_before_anything_is_done() {
         let good = || Member::builder("shop").bind("127.0.0.1:0").seeds(["127.0.0.1:7400"]);
@@ -927,6 +1052,8 @@ mod tests {
             good().timing(Timing { beat: Duration::ZERO, ..Timing::lan() }).join().await,
             good().council(0).join().await,
             good().council(32).join().await,
+            good().expect(0).join().await,
+            good().found().expect(2).join().await,
             good().join_limit(Duration::ZERO).join().await,
             good().busy_poll(Duration::from_micros(1001)).join().await,
         ];
@@ -942,6 +1069,8 @@ mod tests {
             "beat is at least",
             "not 0",
             "not 32",
+            "expect() is at least 1",
+            "expect() wants 2 members",
             "limit is zero",
             "not 1.001ms",
         ];

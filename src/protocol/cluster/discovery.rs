@@ -2,7 +2,12 @@
 //!
 //! No process founds alone unless told to. Otherwise the first view takes *every* seed: each one
 //! agrees to one founding only, and the seed with the lowest address proposes it. So two foundings
-//! would need one process to agree twice. Before that it listens for a while
+//! would need one process to agree twice. A seed list may be incomplete, where a host name resolves
+//! to more addresses each second. [`Config::expect`](crate::protocol::Config) is the least
+//! number of founders. If that is more than half of all processes, two foundings still have a
+//! process in common.
+//!
+//! Before a founding a process listens for a while
 //! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
 //! the time. So seeds that all start again at once find the cluster that lives on without them. A
 //! process in no view holds nothing. If it cannot know how a founding ended it may give itself up
@@ -81,6 +86,17 @@ pub(crate) enum FoundingOutcome {
     Refused(WrongClock),
 }
 
+/// The seeds of a process in discovery and their answers, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SeedReport {
+    /// Each address of a seed, and the answer from there.
+    pub seeds: Vec<(SocketAddr, Option<String>)>,
+    /// The distinct processes at these addresses that are in no view, itself included.
+    pub founders: usize,
+    /// Whether some process has told of a view.
+    pub hears_of_cluster: bool,
+}
+
 impl Discovery {
     pub(crate) fn new(config: &Config, now: Time) -> Discovery {
         Discovery {
@@ -132,7 +148,7 @@ impl Discovery {
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
         let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
-        if config.found_alone || alone {
+        if config.found_alone || (alone && suffices(config, 1)) {
             let view = self.first_view(config, now, vec![config.me.clone()]);
             return match self.clock.check(now, view.first_slot) {
                 Ok(()) => FoundingOutcome::Founded(Box::new(view)),
@@ -250,6 +266,7 @@ impl Discovery {
             || !is_seed
             || view.lineage.founder != from
             || !in_it
+            || !suffices(config, view.members.len())
             || known
             || self.attempt.is_some()
         {
@@ -289,7 +306,7 @@ impl Discovery {
     }
 
     /// The answer from each seed, for people.
-    pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
+    pub(crate) fn report(&self, me: &MemberInfo) -> SeedReport {
         let describe = |heard: &SeedReply| match &heard.belonging {
             Affiliation::Discovery { seeds, .. } if *seeds != self.seeds => {
                 "seeks too, but with other seeds".to_string()
@@ -315,7 +332,20 @@ impl Discovery {
                 self.heard.get(addr).map(describe)
             }
         };
-        self.seeds.iter().map(|addr| (*addr, answer(addr))).collect()
+        let is_seeking = |heard: &&SeedReply| match heard.belonging {
+            Affiliation::Discovery { .. } => true,
+            Affiliation::Member { .. } | Affiliation::VoteSuccessor { .. } => false,
+        };
+        let at_seeds = self.seeds.iter().filter_map(|addr| self.heard.get(addr));
+        let others = at_seeds.filter(is_seeking).map(|heard| heard.me.process);
+        let founders: BTreeSet<ProcessId> = others.chain([me.process]).collect();
+        let mut all = self.heard.values();
+        SeedReport {
+            founders: founders.len(),
+            hears_of_cluster: all
+                .any(|heard| matches!(heard.belonging, Affiliation::Member { .. })),
+            seeds: self.seeds.iter().map(|addr| (*addr, answer(addr))).collect(),
+        }
     }
 
     /// The process that answers at an address, and what it is in.
@@ -378,6 +408,9 @@ impl Discovery {
                 _ if planted!(config.mutant, FoundWithoutAll) => {}
                 _ => return FoundingOutcome::Seeking,
             }
+        }
+        if !suffices(config, founders.len()) {
+            return FoundingOutcome::Seeking;
         }
         let mut founders: Vec<MemberInfo> = founders.into_values().collect();
         founders.sort_by_key(|info| (info.addr, info.process));
@@ -458,5 +491,103 @@ impl Discovery {
         let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
         let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);
         View::first(first, founders, config.timing, config.council_size)
+    }
+}
+
+/// Whether so many distinct processes may found.
+fn suffices(config: &Config, founders: usize) -> bool {
+    founders >= config.expect
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::id::Slot;
+    use crate::protocol::timing::Timing;
+    use std::time::Duration;
+
+    fn addr(site: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, site], 7400))
+    }
+
+    fn info(site: u8) -> MemberInfo {
+        MemberInfo::new(ProcessId(u128::from(site)), addr(site))
+    }
+
+    /// A process whose seeds are at these sites, after it has listened.
+    fn seeking(me: u8, seeds: &[u8], expect: usize) -> (Config, Discovery, Time) {
+        let seeds = seeds.iter().map(|site| addr(*site)).collect();
+        let config = Config { seeds, expect, ..Config::new(info(me), Timing::fast()) };
+        let start = Time::from_nanos(1);
+        let discovery = Discovery::new(&config, start);
+        let now = discovery.listens_until() + Duration::from_millis(1);
+        (config, discovery, now)
+    }
+
+    /// The founders in the proposals of a process that hears `answers`: site, process.
+    fn proposed(expect: usize, answers: &[(u8, u8)]) -> Vec<usize> {
+        let sites: Vec<u8> = [1].into_iter().chain(answers.iter().map(|(site, _)| *site)).collect();
+        let (config, mut discovery, now) = seeking(1, &sites, expect);
+        let mut out = Vec::new();
+        for (site, process) in answers {
+            let belonging = discovery.belonging();
+            let answer = (Some(addr(*site)), true);
+            discovery.on_hello(&config, now, info(*process), answer, belonging, &mut out);
+        }
+        let members = out.iter().filter_map(|output| match output {
+            Output::Send { packet: Packet::Notice(notice), .. } => match &**notice {
+                Notice::Found { view, .. } => Some(view.members.len()),
+                _ => None,
+            },
+            _ => None,
+        });
+        members.collect()
+    }
+
+    #[test]
+    fn a_proposer_counts_distinct_processes_and_itself() {
+        assert_eq!(proposed(1, &[(2, 2)]), [2]);
+        assert_eq!(proposed(2, &[(2, 2)]), [2]);
+        assert!(proposed(3, &[(2, 2)]).is_empty());
+        assert_eq!(proposed(3, &[(2, 2), (3, 3)]), [3, 3]);
+        assert!(proposed(3, &[(2, 2), (3, 2)]).is_empty(), "two addresses of one process");
+    }
+
+    #[test]
+    fn a_process_alone_founds_only_if_it_expects_no_other() {
+        let founds = |expect| {
+            let (config, mut discovery, now) = seeking(1, &[1], expect);
+            let belonging = discovery.belonging();
+            let outcome = discovery.on_timer(&config, now, belonging, &mut Vec::new());
+            matches!(outcome, FoundingOutcome::Founded(_))
+        };
+        assert_eq!([1, 2, 3].map(founds), [true, false, false]);
+    }
+
+    #[test]
+    fn a_process_agrees_to_no_founding_of_fewer_members_than_it_expects_itself() {
+        let agrees = |expect| {
+            let (config, mut discovery, now) = seeking(2, &[1, 2], expect);
+            let founders = vec![info(1), info(2)];
+            let view = View::first(Slot(5), founders, config.timing, config.council_size);
+            let mut out = Vec::new();
+            discovery.on_found(&config, now, ProcessId(1), 1, &view, &mut out);
+            (discovery.is_bound_to(ProcessId(1)), out.len())
+        };
+        assert_eq!(agrees(2), (true, 1));
+        assert_eq!(agrees(3), (false, 0));
+    }
+
+    #[test]
+    fn a_report_counts_the_founders_that_are_there() {
+        let (config, mut discovery, now) = seeking(1, &[1, 2, 3], 3);
+        assert_eq!(discovery.report(&config.me).founders, 1);
+        let answer = (Some(addr(2)), true);
+        let belonging = discovery.belonging();
+        discovery.on_hello(&config, now, info(2), answer, belonging, &mut Vec::new());
+        let report = discovery.report(&config.me);
+        assert_eq!((report.founders, report.hears_of_cluster), (2, false));
+        let answers: Vec<bool> = report.seeds.iter().map(|(_, answer)| answer.is_some()).collect();
+        assert_eq!(answers, [true, true, false]);
     }
 }

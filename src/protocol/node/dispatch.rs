@@ -2,6 +2,7 @@
 
 use super::super::id::MemberInfo;
 use super::*;
+use std::net::SocketAddr;
 
 impl Node {
     pub(super) fn on_hint(&mut self, now: Time, hint: Hint, out: &mut Vec<Output>) {

@@ -18,6 +18,7 @@ use crate::protocol::message::{
 };
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
