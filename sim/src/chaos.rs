@@ -122,6 +122,9 @@ impl ChaosRun {
         let mut joining: Vec<(u64, usize)> = (plan.founders..plan.founders + plan.joiners)
             .map(|site| (rng.below(plan.span / 2), site))
             .collect();
+        let mut resolving = plan.resolutions.as_slice();
+        // Before the first process starts.
+        self.resolve(&mut resolving);
         self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
             self.go_on(
@@ -130,6 +133,7 @@ impl ChaosRun {
                 &mut coming,
                 &mut active,
             );
+            self.resolve(&mut resolving);
             let now = self.world.now;
             joining.retain(|(at, site)| {
                 if *at <= now && !self.world.is_alive(*site) {
@@ -152,6 +156,17 @@ impl ChaosRun {
                 }
                 None => self.apply(Step::Restore),
             };
+        }
+    }
+
+    /// The names of seeds resolve to the sites that are due by now.
+    fn resolve(&mut self, resolving: &mut &[(u64, usize, Vec<usize>)]) {
+        while let Some(((at, site, to), later)) = resolving.split_first()
+            && *at <= self.world.now
+            && self.world.broken().is_none()
+        {
+            *resolving = later;
+            self.apply(Step::Resolve(*site, to.clone()));
         }
     }
 

@@ -14,9 +14,10 @@ use crate::world::{ScheduledEvent, World};
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Input, MemberInfo, ProcessId, Time};
 use elderlock::wire::{self, GossipCodec};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::hash::Hash as _;
+use std::net::SocketAddr;
 
 /// The cluster's name in datagrams.
 const CLUSTER: &str = "sim";
@@ -110,6 +111,14 @@ impl World {
             self.send_word(site, to, way, GossipMessage::Wanted { at: site, process });
         }
         self.gossip_steps(site, SwimInput::Seeds(seeds));
+    }
+
+    /// The names of the seeds at `site` resolve to these addresses from now on. A stopped process
+    /// learns of them when it starts anew.
+    pub(crate) fn gossip_resolves(&mut self, site: usize, seeds: BTreeSet<SocketAddr>) {
+        if self.peers[site].run == ProcessState::Up {
+            self.gossip_steps(site, SwimInput::Seeds(seeds));
+        }
     }
 
     /// The process at `site` is about to end.

@@ -30,6 +30,8 @@ pub struct Scene {
     pub bounded: bool,
     /// Whether members notice broken connections.
     pub hints: bool,
+    /// The least number of founders.
+    pub expect: usize,
     /// Whether operators trust refused connections.
     pub trust_refused: bool,
     /// Whether the cluster has no key.
@@ -61,6 +63,7 @@ impl Scene {
             sessions: Vec::new(),
             bounded: true,
             hints: true,
+            expect: 1,
             trust_refused: false,
             keyless: false,
             gossip: false,
@@ -79,6 +82,7 @@ impl Scene {
             .council(self.council)
             .timing(self.timing)
             .limits(self.limits)
+            .expect_founders(self.expect)
             .hosts(&self.hosts)
             .serving_sessions(&self.sessions)
             .lenient();

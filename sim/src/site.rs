@@ -87,6 +87,8 @@ pub struct SiteConfig {
     pub timing: Timing,
     /// Council size to found with.
     pub council: u8,
+    /// The least number of founders.
+    pub expect: usize,
     /// The operator trusts refused connections.
     pub trust_refused: bool,
     /// The cluster has no key, so strangers reach its members.
@@ -180,6 +182,7 @@ impl Site {
             council_size: common.council,
             seeds: self.seeds.clone(),
             found_alone: self.found_alone,
+            expect: common.expect,
             stored: self.disk.vote.clone(),
             trust_refused: common.trust_refused,
             contacts: (0..common.contacts).map(address).collect(),

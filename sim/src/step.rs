@@ -116,6 +116,8 @@ pub enum Step {
     TurnClock(usize, i32),
     /// The wall clock of a site jumps by this many milliseconds.
     StepWallClock(usize, i64),
+    /// The names of the seeds of a site resolve to these sites from now on.
+    Resolve(usize, Vec<usize>),
     /// The weather from now on.
     Weather(LinkConditions),
     /// All sites reach each other again, in fair weather.
@@ -402,7 +404,8 @@ impl Step {
             | Step::Timer(site)
             | Step::Lie(site, _)
             | Step::TurnClock(site, _)
-            | Step::StepWallClock(site, _) => vec![*site],
+            | Step::StepWallClock(site, _)
+            | Step::Resolve(site, _) => vec![*site],
             Step::Cut(a, b)
             | Step::Mend(a, b)
             | Step::Slow(a, b, _)
@@ -512,6 +515,13 @@ impl World {
             }
             Step::StepWallClock(site, by) => {
                 self.between(*site, *site, |world, site, _| world.step_wall_clock(site, *by))
+            }
+            Step::Resolve(site, to) => {
+                let can = self.has(*site) && to.iter().all(|to| self.has(*to));
+                if can {
+                    self.resolve(*site, to);
+                }
+                can
             }
             Step::Weather(weather) => {
                 self.weather(*weather);

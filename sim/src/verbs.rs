@@ -11,6 +11,8 @@ use elderlock::protocol::{
     Metadata, Node, Outcome, OwnerId, Permits, ProcessId, Query, RequestId, ServiceName, Sizes,
     Status, StoredVote, Time, Token, Value, View, Wait, Want,
 };
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -665,6 +667,20 @@ impl World {
     pub fn step_wall_clock(&mut self, site: usize, by: i64) {
         self.note(site, |_| format!("has a wall clock that jumps by {by} ms"));
         self.peers[site].wall += by;
+    }
+
+    /// The names of the seeds at `site` resolve to these sites from now on, also for the processes
+    /// that start there later.
+    pub fn resolve(&mut self, site: usize, to: &[usize]) {
+        self.note(site, |_| format!("resolves its seeds to {to:?}"));
+        let seeds: BTreeSet<SocketAddr> = to.iter().map(|to| self.peers[*to].addr).collect();
+        let peer = &mut self.peers[site];
+        peer.seeds = seeds.clone();
+        if let Some(config) = &mut peer.next_life {
+            config.seeds = seeds.clone();
+        }
+        self.gossip_resolves(site, seeds.clone());
+        self.feed(site, Input::Command(Command::Seeds(seeds)));
     }
 
     /// Cuts all ways from and to the member.

@@ -119,6 +119,7 @@ impl World {
                 seed,
                 timing: Timing::fast(),
                 council: 7,
+                expect: 1,
                 trust_refused: false,
                 keyless: false,
                 contacts: 0,

@@ -142,6 +142,8 @@ pub enum ProtocolMutant {
     TakeAnyToken,
     /// Seeds found without those that do not answer.
     FoundWithoutAll,
+    /// A process founds with fewer members than it expects.
+    FoundWithFewer,
     /// Promises and acceptances are not stored on disk.
     ForgetOnDisk,
     /// A voter answers before its vote is on disk.
@@ -428,6 +430,7 @@ impl ProtocolMutant {
         ProtocolMutant::VouchForSessions,
         ProtocolMutant::TakeAnyToken,
         ProtocolMutant::FoundWithoutAll,
+        ProtocolMutant::FoundWithFewer,
         ProtocolMutant::ForgetOnDisk,
         ProtocolMutant::TellUnstored,
         ProtocolMutant::CountUnstored,

@@ -17,6 +17,10 @@ use elderlock::protocol::{Limits, Timing};
 
 /// Kinds of faults in each plan at least: one more than a run must show to count.
 const MIN_KINDS: usize = 4;
+/// How many plans have a seed list that fills up, in parts per million.
+const SLOW_SEEDS: u32 = 60_000;
+/// By then it has all founders.
+const RESOLVED: u64 = 6 * SECOND;
 /// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
 /// and depend on their outcome.
 const PLAIN: u64 = 1_000;
@@ -191,6 +195,11 @@ pub struct ChaosPlan {
     pub founders: usize,
     /// Members that join one after the other.
     pub joiners: usize,
+    /// The least number of founders.
+    pub expect: usize,
+    /// The sites to which the seeds of a site resolve from a time on: time, site, sites. None: all
+    /// founders, from the beginning.
+    pub resolutions: Vec<(u64, usize, Vec<usize>)>,
     /// Council size.
     pub council: u8,
     /// Times.
@@ -364,10 +373,17 @@ impl ChaosPlan {
             put_alone(Fault::draw(&mut rings, REJECT_PAIR, &context), &mut faults);
         }
         faults.sort_by_key(|fault| fault.at);
+        let founders = count - joiners;
+        let mut slow = Rng::new(seed, 70);
+        let has_slow_seeds = !is_plain && founders > 1 && slow.chance(SLOW_SEEDS);
+        let (expect, resolutions) =
+            if has_slow_seeds { draw_slow_seeds(&mut slow, founders) } else { (1, Vec::new()) };
         ChaosPlan {
             seed,
-            founders: count - joiners,
+            founders,
             joiners,
+            expect,
+            resolutions,
             council: if rng.chance(800_000) { 7 } else { rng.between(1, 5) as u8 },
             timing,
             clocks,
@@ -435,6 +451,7 @@ impl ChaosPlan {
             gossip: self.gossip,
             trust_refused: self.trust_refused,
             keyless: self.keyless,
+            expect: self.expect,
             limits: self.limits,
             ..Scene::new(self.seed)
         }
@@ -444,6 +461,27 @@ impl ChaosPlan {
     pub fn world(&self) -> World {
         self.scene().world()
     }
+}
+
+/// A number of founders that is more than half of them, and lists of seeds that fill up at times of
+/// their own: at first each founder resolves only itself.
+fn draw_slow_seeds(rng: &mut Rng, founders: usize) -> (usize, Vec<(u64, usize, Vec<usize>)>) {
+    let expect = rng.between(founders as u64 / 2 + 1, founders as u64) as usize;
+    let mut resolutions = Vec::new();
+    for site in 0..founders {
+        let mut known = vec![site];
+        let mut at = 0;
+        while known.len() < founders && at < RESOLVED {
+            resolutions.push((at, site, known.clone()));
+            at += rng.between(SECOND / 10, RESOLVED / 3);
+            known.extend((0..founders).filter(|_| rng.chance(400_000)));
+            known.sort_unstable();
+            known.dedup();
+        }
+        resolutions.push((at.min(RESOLVED), site, (0..founders).collect()));
+    }
+    resolutions.sort_by_key(|(at, site, _)| (*at, *site));
+    (expect, resolutions)
 }
 
 /// Puts a fault into a plan, and takes all others away that would go on at the same time.
@@ -481,6 +519,12 @@ pub fn describe(plan: &ChaosPlan) -> String {
     );
     if !plan.sessions.is_empty() {
         text.push_str(&format!("\n  sessions at {:?}", plan.sessions));
+    }
+    if !plan.resolutions.is_empty() {
+        text.push_str(&format!("\n  expects {} founders; seeds resolve", plan.expect));
+    }
+    for (at, site, to) in &plan.resolutions {
+        text.push_str(&format!(", m{site} {to:?} at {:?}", millis(*at)));
     }
     if plan.limits != limits::SMALL_PARTS {
         text.push_str(&format!("\n  limits{}", limits::write(plan.limits)));

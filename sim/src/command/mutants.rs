@@ -251,7 +251,7 @@ mod hunt {
             ProtocolMutant::PromoteJoiners
             | ProtocolMutant::PromoteTheSilent
             | ProtocolMutant::PromoteAll => &["voters_have_answered"],
-            ProtocolMutant::FoundWithoutAll => &["one_lineage"],
+            ProtocolMutant::FoundWithoutAll | ProtocolMutant::FoundWithFewer => &["one_lineage"],
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
             ProtocolMutant::TellPositionOneLater
             | ProtocolMutant::TellHoldsOneMore

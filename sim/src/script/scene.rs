@@ -15,6 +15,9 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     let Scene { seed, founders, joiners, council, timing, .. } = scene;
     let mut text =
         format!("world seed={seed} members={founders} joiners={joiners} council={council}");
+    if scene.expect != 1 {
+        text += &format!(" expect={}", scene.expect);
+    }
     for (said, word) in [
         (!scene.bounded, " clocks=unbounded"),
         (!scene.hints, " hints=none"),
@@ -74,6 +77,7 @@ pub(super) fn read_scene(
                     ("members", value) => scene.founders = value.parse()?,
                     ("joiners", value) => scene.joiners = value.parse()?,
                     ("council", value) => scene.council = value.parse()?,
+                    ("expect", value) => scene.expect = value.parse()?,
                     ("clocks", "unbounded") => scene.bounded = false,
                     ("hints", "none") => scene.hints = false,
                     ("refused", "trusted") => scene.trust_refused = true,

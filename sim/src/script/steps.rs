@@ -120,6 +120,9 @@ pub fn write_step(step: &Step) -> String {
             let way = if *ms < 0 { "back" } else { "on" };
             format!("step-wall-clock m{site} {way}={}", span(ms.unsigned_abs() * MS))
         }
+        Step::Resolve(site, to) => {
+            to.iter().fold(format!("resolve m{site}"), |text, to| text + &format!(" m{to}"))
+        }
         Step::Weather(weather) => write_weather(weather),
         Step::Heal => "heal".to_string(),
         Step::Hold(packets) => format!("hold{}", write_packets(packets)),
@@ -295,6 +298,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             let by = i64::try_from(read_span(by)?.as_millis())?;
             Step::StepWallClock(site, if way == "back" { -by } else { by })
         }
+        "resolve" => Step::Resolve(site(args)?, sites(args)?),
         "weather" => Step::Weather(read_weather(args)?),
         "heal" => Step::Heal,
         "hold" => Step::Hold(read_packets(args)?),
@@ -555,6 +559,8 @@ mod tests {
             Step::TurnClock(1, 20_000),
             Step::StepWallClock(0, -1_500),
             Step::StepWallClock(1, 86_400_000),
+            Step::Resolve(0, vec![0, 2]),
+            Step::Resolve(1, Vec::new()),
             Step::Restore,
             Step::RestorePart(vec![0, 2]),
             Step::Fault { fault: 3, kind: "cut one way".to_string(), sites: vec![0, 2] },

@@ -53,6 +53,12 @@ impl World {
         self
     }
 
+    /// No process founds with fewer members, itself included.
+    pub fn expect_founders(mut self, members: usize) -> World {
+        self.common.expect = members;
+        self
+    }
+
     /// The cluster has no key.
     pub fn keyless(mut self) -> World {
         self.common.keyless = true;
