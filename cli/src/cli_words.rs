@@ -3,9 +3,10 @@
 use elderlock::JoinError;
 
 /// Calls of the library, and the flags in their place.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 8] = [
     ("seeds([\"host:port\"])", "--seed host:port"),
     ("found()", "--found"),
+    ("expect()", "--expect"),
     ("give a token, or say insecure()", "set ELDERLOCK_HTTP_TOKEN, or give --http-insecure"),
     ("insecure()", "--insecure"),
     ("force()", "--force"),

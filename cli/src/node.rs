@@ -24,7 +24,7 @@ pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
     /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
-    /// insecure, key_file, trust_refused, serve_sessions, data_dir, join_seconds.
+    /// expect, insecure, key_file, trust_refused, serve_sessions, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Serve metrics, probes, the status and a page over HTTP at this address, such as
@@ -65,6 +65,10 @@ struct Settings {
     /// Found the cluster alone, now.
     #[arg(long, env = "ELDERLOCK_FOUND", value_parser = BoolishValueParser::new())]
     found: bool,
+    /// The least number of members with which this one founds the cluster, itself included: more
+    /// than half of all replicas, the same for each (1 unless given).
+    #[arg(long, env = "ELDERLOCK_EXPECT", value_name = "MEMBERS")]
+    expect: Option<usize>,
     /// Listen outside the loopback without a key.
     #[arg(long, env = "ELDERLOCK_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
@@ -289,6 +293,7 @@ impl Settings {
             cluster: self.cluster.or(others.cluster),
             timing: self.timing.or(others.timing),
             found: self.found || others.found,
+            expect: self.expect.or(others.expect),
             insecure: self.insecure || others.insecure,
             key_file: self.key_file.or(others.key_file),
             trust_refused: self.trust_refused || others.trust_refused,
@@ -318,6 +323,9 @@ impl Settings {
         }
         if self.found {
             builder = builder.found();
+        }
+        if let Some(members) = self.expect {
+            builder = builder.expect(members);
         }
         if let Some(path) = self.data_dir {
             builder = builder.data_dir(path);
@@ -467,7 +475,7 @@ mod tests {
             Settings { bind: Some("127.0.0.1:1".to_owned()), found: true, ..Settings::default() };
         let file: Settings = toml::from_str(
             "bind = '127.0.0.1:2'\ncluster = 'shop'\nseeds = ['a:1', 'b:2']\n\
-             timing = 'fast'\njoin_seconds = 5",
+             timing = 'fast'\njoin_seconds = 5\nexpect = 3",
         )
         .unwrap();
         let both = flags.or(file);
@@ -478,6 +486,7 @@ mod tests {
             (both.timing, both.found, both.join_seconds),
             (Some(Preset::Fast), true, Some(5))
         );
+        assert_eq!(both.clone().or(Settings { expect: Some(2), ..both.clone() }).expect, Some(3));
     }
 
     #[test]

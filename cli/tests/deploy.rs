@@ -145,6 +145,8 @@ fn one_member_at_a_time_is_disrupted_and_all_are_found_before_they_are_ready() {
         variables.find(|variable| variable.name == name).and_then(|found| found.value.clone())
     };
     assert_eq!(env("ELDERLOCK_SEEDS"), Some(seeds.join(",")));
+    // No pod founds without the others.
+    assert_eq!(env("ELDERLOCK_EXPECT"), Some(replicas.to_string()));
 
     // The mode that the key file may have, for the group of the process.
     let pod = spec.template.spec.expect("a pod");

@@ -104,6 +104,31 @@ fn a_node_that_waits_for_its_seeds_is_not_ready() {
 }
 
 #[test]
+fn a_node_alone_does_not_found_with_fewer_members_than_it_expects() {
+    let (first, second) = (free_addr(), free_addr());
+    let alone = ["node", "--timing", "fast", "--join-seconds", "2", "--bind", &first];
+    let mut by_name = elderlock(&alone);
+    by_name.env("ELDERLOCK_SEEDS", &first).env("ELDERLOCK_EXPECT", "2");
+    let Output { status, stderr, .. } = by_name.output().expect("it can be started");
+    let text = String::from_utf8(stderr).expect("text");
+    assert_eq!(status.code(), Some(2), "{text}");
+    assert!(text.contains("it takes 2 members to found") && text.contains("as --expect"), "{text}");
+
+    let seeds = ["--expect", "2", "--seed", &first, "--seed", &second];
+    let member = |bind: &str| {
+        let args = ["node", "--timing", "fast", "--bind", bind];
+        Running::start(elderlock(&args).args(seeds))
+    };
+    let mut members = [&first, &second].map(|bind| member(bind));
+    members.iter_mut().for_each(|member| drop(member.line_with("joined as")));
+
+    let (code, text) = output(&["node", "--found", "--expect", "2", "--bind", "127.0.0.1:0"]);
+    assert!(code == Some(2) && text.contains("--found founds alone, and --expect wants"), "{text}");
+    let (code, text) = output(&["node", "--expect", "0", "--seed", &first]);
+    assert!(code == Some(2) && text.contains("--expect is at least 1"), "{text}");
+}
+
+#[test]
 fn errors_name_flags_and_completions_and_man_pages_name_commands() {
     let (code, text) = output(&["node", "--bind", "127.0.0.1:0"]);
     assert!(code == Some(2) && text.contains("--seed host:port"), "{text}");
