@@ -56,7 +56,7 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
     assert_eq!((code, &status["version"], &status["state"]), (200, &json!(1), &json!("healthy")));
     let lock = &status["services"][0]["locks"][0];
     assert_eq!(lock["holder"]["token"], json!(guard.token().to_string()));
-    assert_eq!(lock["waiters"], json!(1));
+    assert_eq!(lock["waiter_count"], json!(1));
     let events = status["events"].as_array().expect("a list");
     assert!(events.iter().any(|event| event == "became grantor of sto\\\"ck\\n"), "{events:?}");
 

@@ -15,6 +15,9 @@ mod node;
 mod orders;
 mod processes;
 mod revoke;
+#[cfg(test)]
+#[path = "../tests/support/schemas.rs"]
+mod schemas;
 mod signals;
 mod status;
 mod why;

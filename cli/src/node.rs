@@ -1,13 +1,15 @@
 //! `elderlock node`: one member, run by hand.
 
+use crate::control_escaper::to_json;
 use crate::{Done, cli_words, clock, keys, signals};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use elderlock::http::HttpView;
 use elderlock::telemetry::SECONDS_BUCKETS;
-use elderlock::{Keyring, LeaveError, Member, MemberEvent, Timing, View};
+use elderlock::{Keyring, LeaveError, Member, MemberEvent, ProcessId, Timing, View};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
+use serde_json::ser::CompactFormatter;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -142,9 +144,9 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     };
     let say = |name: &str, text: String, detail: Value| {
         if args.json {
-            let time = clock::rfc3339(SystemTime::now());
-            let line = json!({ "version": 1, "time": time, "event": name, "detail": detail });
-            println!("{line}");
+            let line = event_json(name, detail);
+            // A value can always be written.
+            println!("{}", to_json(&line, CompactFormatter).unwrap_or_default());
         } else {
             println!("{} {text}", clock::rfc3339(SystemTime::now()));
         }
@@ -165,7 +167,7 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     say(
         "joined",
         format!("joined as {process} at {addr}"),
-        json!({ "process": process.to_string(), "addr": addr }),
+        json!({ "process": hex(process), "addr": addr }),
     );
     if let Some((addr, _)) = &http {
         say("http", format!("serves http://{addr}/"), json!({ "addr": addr }));
@@ -352,6 +354,12 @@ fn read(path: &Path) -> Result<Settings, Box<dyn std::error::Error>> {
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
+/// The line of an event with `--json`.
+fn event_json(name: &str, detail: Value) -> Value {
+    let time = clock::rfc3339(SystemTime::now());
+    json!({ "version": 1, "time": time, "event": name, "detail": detail })
+}
+
 /// An event's name, its line, and its detail as JSON.
 fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
     let debug = || format!("{event:?}");
@@ -359,12 +367,12 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         MemberEvent::ViewInstalled(view) => ("view_installed", describe(view), view_json(view)),
         MemberEvent::BecameElder => ("became_elder", "became the elder".to_owned(), Value::Null),
         MemberEvent::BecameGrantor { service, epoch } => {
-            let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
+            let detail = json!({ "service": service.as_str(), "epoch": epoch.0.to_string() });
             let service = service.as_str().escape_debug();
             ("became_grantor", format!("became grantor of {service} in epoch {epoch}"), detail)
         }
         MemberEvent::LostGrantor { service, epoch } => {
-            let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
+            let detail = json!({ "service": service.as_str(), "epoch": epoch.0.to_string() });
             let service = service.as_str().escape_debug();
             ("lost_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
         }
@@ -382,11 +390,9 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         MemberEvent::Lost => {
             ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null)
         }
-        MemberEvent::Rejoined { process } => (
-            "rejoined",
-            format!("rejoined as {process}"),
-            json!({ "process": process.to_string() }),
-        ),
+        MemberEvent::Rejoined { process } => {
+            ("rejoined", format!("rejoined as {process}"), json!({ "process": hex(*process) }))
+        }
         MemberEvent::ClockDistrusted { boottime, raw } => {
             let text =
                 format!("suspended: its clock ran {boottime:?} while the hardware's ran {raw:?}");
@@ -402,7 +408,7 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         MemberEvent::WallClockJumped { millis } => (
             "wall_clock_jumped",
             format!("the wall clock jumped by {millis} ms"),
-            json!({ "millis": millis }),
+            json!({ "seconds": *millis as f64 / 1e3 }),
         ),
         MemberEvent::WrongClock { ahead } => {
             let text = format!(
@@ -456,18 +462,73 @@ fn view_json(view: &View) -> Value {
         .members
         .iter()
         .map(|member| {
-            let process = member.info.process.to_string();
-            let (addr, ghost, learner) = (member.info.addr, member.ghost, member.learner);
-            json!({ "process": process, "addr": addr, "ghost": ghost, "learner": learner })
+            json!({
+                "process": hex(member.info.process),
+                "addr": member.info.addr,
+                "joined": member.joined.0.to_string(),
+                "ghost": member.ghost,
+                "learner": member.learner,
+            })
         })
         .collect();
-    let elder = view.elder().process.to_string();
-    json!({ "number": view.number.0, "elder": elder, "members": members })
+    json!({
+        "number": view.number.0.to_string(),
+        "lineage": hex(view.lineage.founder),
+        "elder": hex(view.elder().process),
+        "members": members,
+    })
+}
+
+/// The whole id, as all JSON has it.
+fn hex(process: ProcessId) -> String {
+    format!("{:032x}", process.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schemas;
+    use elderlock::{Epoch, ServiceName, Token};
+
+    #[tokio::test]
+    async fn each_event_fits_the_schema_of_the_events() {
+        let member = Member::local().await.expect("it joins");
+        let status = Box::new(member.status());
+        let service = ServiceName::new("stock").expect("a good name");
+        let (process, epoch) =
+            (member.process(), Epoch(Token::from_i64(7).expect("it is positive")));
+        let reason = || "no space".to_owned();
+        let (boottime, raw) = (Duration::from_secs(1), Duration::from_millis(1500));
+        for event in [
+            MemberEvent::ViewInstalled(status.view.clone().expect("it has joined")),
+            MemberEvent::BecameElder,
+            MemberEvent::BecameGrantor { service: service.clone(), epoch },
+            MemberEvent::LostGrantor { service, epoch },
+            MemberEvent::Suspended,
+            MemberEvent::Resumed,
+            MemberEvent::Orphaned,
+            MemberEvent::IdentityTaken,
+            MemberEvent::Lost,
+            MemberEvent::Rejoined { process },
+            MemberEvent::ClockDistrusted { boottime, raw },
+            MemberEvent::ClockTrusted,
+            MemberEvent::WallClockJumped { millis: -250 },
+            MemberEvent::WrongClock { ahead: boottime },
+            MemberEvent::VoteNotStored { reason: reason() },
+            MemberEvent::VoteStored,
+            MemberEvent::Left,
+            MemberEvent::Failed { reason: reason() },
+            MemberEvent::Missed { count: 3, status },
+        ] {
+            let (name, _, detail) = tell(&event);
+            schemas::check("event.json", &event_json(name, detail));
+        }
+        let millis = MemberEvent::WallClockJumped { millis: -250 };
+        assert_eq!(tell(&millis).2, json!({ "seconds": -0.25 }));
+        let keys = json!({ "keys": ["old", "new"], "closed": 0 });
+        schemas::check("event.json", &event_json("keyring_replaced", keys));
+        schemas::check("event.json", &event_json("keyring_kept", json!({ "reason": "no key" })));
+    }
 
     #[test]
     fn flags_win_over_the_file() {

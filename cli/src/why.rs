@@ -95,10 +95,8 @@ impl Answer {
 
 /// Exit code 0 if the grantor answered, whether the lock is held or not.
 pub(crate) async fn why(args: WhyArgs) -> Done {
-    let order = Order::Inspect {
-        service: ServiceName::new(&args.service)?,
-        name: args.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()?,
-    };
+    let name = args.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()?;
+    let order = Order::Inspect { service: ServiceName::new(&args.service)?, name: name.clone() };
     let mut answer = Answer::default();
     let code = give(&args.target, order, |_, report| answer.take(report)).await?;
     if args.json {
@@ -109,7 +107,7 @@ pub(crate) async fn why(args: WhyArgs) -> Done {
         let value = json!({
             "version": 1,
             "service": args.service,
-            "name": args.name,
+            "name": name.map(|name| name.to_string()),
             "holders": answer.holds(),
             "more_holders": answer.more_holders,
             "waiters": answer.waiters.iter().map(waiter).collect::<Vec<_>>(),

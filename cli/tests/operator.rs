@@ -1,5 +1,8 @@
 //! The commands of an operator, with the real program: probes, lists, JSON, HTTP, completions.
 
+#[path = "support/schemas.rs"]
+mod schemas;
+
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -152,7 +155,9 @@ fn a_node_serves_http_with_a_token_from_its_environment() {
     let args = ["node", "--found", "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"];
     let mut node = Running::start(elderlock(&args).env("ELDERLOCK_HTTP_TOKEN", "secret"));
     let line: Value = serde_json::from_str(&node.line_with("\"http\"")).expect("it is JSON");
-    assert!(line["version"] == 1 && line["time"].is_string(), "{line}");
+    schemas::check("event.json", &line);
+    let view = serde_json::from_str(&node.line_with("view_installed")).expect("it is JSON");
+    schemas::check("event.json", &view);
     let addr = line["detail"]["addr"].as_str().expect("a string");
     let ask = |path: &str, more: &str| {
         let mut stream = TcpStream::connect(addr).expect("it listens");

@@ -116,13 +116,13 @@ pub struct LockReport {
     /// The holder; of many shares or permits one of them.
     pub holder: Option<HolderReport>,
     /// The number of holders.
-    pub holders: u64,
+    pub holder_count: u64,
     /// The number of waiters.
-    pub waiters: u64,
+    pub waiter_count: u64,
     /// The first waiter.
     pub next: Option<WaiterReport>,
     /// The number of members that have its object open.
-    pub openers: u64,
+    pub opener_count: u64,
 }
 
 /// A holder in a [`StatusReport`].
@@ -224,10 +224,10 @@ fn lock_report(lock: &LockStatus) -> LockReport {
     LockReport {
         name: lock.name.as_ref().map(ToString::to_string),
         holder: lock.holder.as_ref().map(HolderReport::new),
-        holders: lock.holders as u64,
-        waiters: lock.waiters as u64,
+        holder_count: lock.holders as u64,
+        waiter_count: lock.waiters as u64,
         next: lock.next.as_ref().map(WaiterReport::new),
-        openers: lock.openers as u64,
+        opener_count: lock.openers as u64,
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(view["members"][0]["elder"], json!(true));
         assert_eq!(view["member_lease"], json!(5.0));
         let lock = &json["services"][0]["locks"][0];
-        assert_eq!((&lock["name"], &lock["waiters"]), (&json!("a\\n"), &json!(1)));
+        assert_eq!((&lock["name"], &lock["waiter_count"]), (&json!("a\\n"), &json!(1)));
         assert_eq!(lock["holder"]["token"], json!(guard.token().to_string()));
         assert_eq!(lock["holder"]["metadata"], json!("till 3"));
         assert!(lock["holder"]["held_for"].is_f64() && lock["next"]["mode"] == json!("lock"));

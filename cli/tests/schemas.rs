@@ -1,0 +1,125 @@
+//! The JSON of each command, and of `/status.json`, fits its schema in `docs/schemas`. No schema
+//! allows a field that it does not document.
+
+#[path = "support/schemas.rs"]
+mod schemas;
+
+use elderlock::http::HttpView;
+use elderlock::{LockService, Member};
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// A guard against hanging, far above the time of any step here.
+const HANG: Duration = Duration::from_secs(120);
+
+async fn founded() -> (Member, LockService) {
+    let builder = Member::builder("shop").bind("127.0.0.1:0").found();
+    let member = builder.join().await.expect("it founds");
+    let service = member.lock_service("stock\n").await.expect("a good name");
+    (member, service)
+}
+
+/// The JSON that the command prints.
+async fn printed(member: &Member, args: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    let at = member.addr().to_string();
+    command.env_clear().args(args).args(["--json", "--cluster", "shop", "--at", &at]);
+    let run = tokio::task::spawn_blocking(move || command.output().expect("it can be started"));
+    let output = tokio::time::timeout(HANG, run).await.expect("it ends").expect("no panic");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The body of `/status.json`.
+async fn served(member: &Member) -> Value {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let view = HttpView::new(member);
+    let addr = "127.0.0.1:0".parse().expect("an address");
+    let server = tokio::spawn(view.serve(addr, |addr| tell.send(addr).expect("it is awaited")));
+    let addr = tokio::time::timeout(HANG, told).await.expect("no hang").expect("it listens");
+    let mut stream = tokio::net::TcpStream::connect(addr).await.expect("it listens");
+    let request = b"GET /status.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.expect("it reads");
+    let mut text = String::new();
+    let read = stream.read_to_string(&mut text);
+    tokio::time::timeout(HANG, read).await.expect("it answers").expect("text");
+    server.abort();
+    serde_json::from_str(text.split_once("\r\n\r\n").expect("a head").1).expect("it is JSON")
+}
+
+async fn check_all(member: &Member, names: &[Option<&str>]) {
+    schemas::check("status.json", &printed(member, &["status"]).await);
+    schemas::check("members.json", &printed(member, &["members"]).await);
+    schemas::check("http-status.json", &served(member).await);
+    schemas::check("held.json", &printed(member, &["held", "stock\n"]).await);
+    for name in names {
+        let why: Vec<&str> = ["why", "stock\n"].into_iter().chain(*name).collect();
+        let value = printed(member, &why).await;
+        assert_eq!(value["name"], json!(name.map(|name| name.escape_debug().to_string())));
+        schemas::check("why.json", &value);
+    }
+}
+
+/// Waits until the lock, or the suspension, has a waiter.
+async fn waited_for(service: &LockService, name: Option<&str>) {
+    let seen = async || match name {
+        Some(name) => service.inspect(name).await.expect("a grantor answers").waiters.len(),
+        None => service.inspect_suspension().await.expect("a grantor answers").waiters.len(),
+    };
+    let waited = async {
+        while seen().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANG, waited).await.expect("it asks");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
+    let (member, service) = founded().await;
+    check_all(&member, &[Some("a\n"), None]).await;
+
+    let lock = service.lock("a\n").revocable().metadata("till 3").await.expect("it is free");
+    let shares = [service.share("b").await.expect("free"), service.share("b").await.expect("so")];
+    let pool = service.open("c", 3_u32.to_le_bytes()).await.expect("an object can be opened");
+    let permits = service.permits("c", 2).await.expect("there are three");
+    let waiter = service.share("a\n").owner(2).metadata("till 4").start();
+    waited_for(&service, Some("a\n")).await;
+    check_all(&member, &[Some("a\n"), Some("b"), Some("c")]).await;
+
+    let suspending = service.suspend().owner(3).reason("stock-taking").start();
+    waited_for(&service, None).await;
+    check_all(&member, &[Some("a\n"), None]).await;
+    drop((lock, shares, permits, pool, waiter));
+    let suspension = suspending.await.expect("no lock is held");
+    check_all(&member, &[None]).await;
+    drop(suspension);
+}
+
+#[test]
+fn a_value_of_another_form_is_refused() {
+    let process = "0123456789abcdef0123456789abcdef";
+    let hold = json!({
+        "name": "a", "addr": null, "process": process, "token": "7", "mode": "lock",
+        "permits": null, "revocable": false, "metadata": "", "held_for": 1.5,
+    });
+    let held = |key: &str, value: Value| {
+        let mut hold = hold.clone();
+        hold[key] = value;
+        json!({ "version": 1, "service": "stock", "holds": [hold] })
+    };
+    schemas::check("held.json", &held("held_for", json!(1)));
+    for (key, value) in [
+        ("token", json!(7)),
+        ("process", json!("01234567")),
+        ("held_for", json!("1.5")),
+        ("mode", json!("held")),
+        ("permits", json!("2")),
+    ] {
+        assert!(!schemas::faults("held.json", &held(key, value)).is_empty(), "{key}");
+    }
+    let mut less = held("addr", json!("127.0.0.1:7"));
+    less["holds"][0].as_object_mut().expect("it is one").remove("token");
+    assert!(!schemas::faults("held.json", &less).is_empty());
+}
