@@ -66,9 +66,11 @@ impl OrderTarget {
         Err(last)
     }
 }
+/// The exit code when no member uses the service.
+const NO_SERVICE: u8 = 4;
 
 /// Gives the order, and tells of each report with the address of the member that carries it out.
-/// Exit code 0 if all of it was done, else 1.
+/// Exit code 0 if all of it was done, 4 if there is no such service, else 1.
 pub(crate) async fn give(
     target: &OrderTarget,
     order: Order,
@@ -97,11 +99,25 @@ pub(crate) async fn give(
         match report {
             OrderReport::Done { complete: true } => return Ok(ExitCode::SUCCESS),
             OrderReport::Done { complete: false } => return Ok(ExitCode::FAILURE),
+            OrderReport::NoService => {
+                eprintln!("elderlock: {}", no_service(&order));
+                return Ok(ExitCode::from(NO_SERVICE));
+            }
             OrderReport::Failed(reason) => return Err(reason.escape_debug().to_string().into()),
             _ => {}
         }
     }
     Err("the member ended the connection before the order was done".into())
+}
+
+fn no_service(order: &Order) -> String {
+    let name = match order {
+        Order::Revoke { service, .. }
+        | Order::Inspect { service, .. }
+        | Order::Held { service } => service.as_str().escape_debug().to_string(),
+        _ => "that name".to_owned(),
+    };
+    format!("there is no service {name}: no member uses it")
 }
 
 pub(crate) async fn transfer(args: TransferArgs) -> Done {

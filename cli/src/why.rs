@@ -75,6 +75,8 @@ struct Answer {
     more_holders: u64,
     waiters: Vec<ReportedWaiter>,
     more_waiters: u64,
+    /// There is no such service, so nothing is printed but the error.
+    no_service: bool,
 }
 
 impl Answer {
@@ -84,6 +86,7 @@ impl Answer {
             OrderReport::Waiter(waiter) => self.waiters.push(waiter.clone()),
             OrderReport::More(more) => self.more_holders = *more,
             OrderReport::MoreWaiters(more) => self.more_waiters = *more,
+            OrderReport::NoService => self.no_service = true,
             _ => {}
         }
     }
@@ -93,12 +96,16 @@ impl Answer {
     }
 }
 
-/// Exit code 0 if the grantor answered, whether the lock is held or not.
+/// Exit code 0 if the grantor answered, whether the lock is held or not; 4 if there is no such
+/// service.
 pub(crate) async fn why(args: WhyArgs) -> Done {
     let name = args.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()?;
     let order = Order::Inspect { service: ServiceName::new(&args.service)?, name: name.clone() };
     let mut answer = Answer::default();
     let code = give(&args.target, order, |_, report| answer.take(report)).await?;
+    if answer.no_service {
+        return Ok(code);
+    }
     if args.json {
         let waiter = |ReportedWaiter { info, addr, .. }: &ReportedWaiter| WaiterLine {
             addr: *addr,
@@ -165,7 +172,8 @@ fn mode(mode: Mode) -> String {
     }
 }
 
-/// Exit code 0 if the grantor answered, whether any lock is held or not.
+/// Exit code 0 if the grantor answered, whether any lock is held or not; 4 if there is no such
+/// service.
 pub(crate) async fn held(args: HeldArgs) -> Done {
     let order = Order::Held { service: ServiceName::new(&args.service)? };
     let mut answer = Answer::default();
@@ -181,7 +189,7 @@ pub(crate) async fn held(args: HeldArgs) -> Done {
         }
     })
     .await?;
-    if args.json {
+    if args.json && !answer.no_service {
         let value = json!({ "version": 1, "service": args.service, "holds": answer.holds() });
         println!("{}", to_json(&value, PrettyFormatter::new())?);
     }

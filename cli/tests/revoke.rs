@@ -118,6 +118,7 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     let (member, service) = founded().await;
     let process = member.process();
     let addr = member.addr();
+    service.lock("a").await.expect("it is free").release().await.expect("it was held");
     let nothing = "no member holds sku-42 of inventory\nno request waits for it\n";
     let asked = ["why", "inventory", "sku-42"];
     assert_eq!(elderlock(&member, &asked).await, (nothing.to_owned(), Some(0)));
@@ -162,6 +163,34 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_misspelt_service_is_reported_and_not_made() {
+    let (member, service) = founded().await;
+    service.lock("sku-42").await.expect("it is free").release().await.expect("it was held");
+    for args in [
+        &["why", "inventroy", "sku-42"][..],
+        &["why", "inventroy", "--json"],
+        &["held", "inventroy"],
+        &["held", "inventroy", "--json"],
+        &["revoke", "inventroy", "sku-42", "--force"],
+    ] {
+        let expected = "elderlock: there is no service inventroy: no member uses it\n";
+        assert_eq!(elderlock(&member, args).await, (expected.to_owned(), Some(4)), "{args:?}");
+    }
+    let status = member.status();
+    let names: Vec<&str> = status.services.iter().map(|service| service.service.as_str()).collect();
+    assert_eq!(names, ["inventory"]);
+    assert_eq!(member.service_exists("inventroy").await, Ok(false));
+    assert_eq!(member.service_exists("inventory").await, Ok(true));
+    assert!(matches!(
+        member.service_exists("").await,
+        Err(elderlock::ServiceExistsError::InvalidName(_))
+    ));
+    member.leave().await.expect("it is alone");
+    let left = elderlock::ServiceExistsError::Unavailable(elderlock::Unavailable::Left);
+    assert_eq!(member.service_exists("inventory").await, Err(left));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_is_requested_back_by_leaving_out_the_name() {
     let (member, service) = founded().await;
     let suspended =
@@ -181,6 +210,7 @@ async fn a_suspension_is_requested_back_by_leaving_out_the_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     let (member, service) = founded().await;
+    service.lock("a").await.expect("it is free").release().await.expect("it was held");
     assert_eq!(
         revoke(&member, &["inventory", "sku-42"]).await,
         ("no member holds sku-42 of inventory\n".to_owned(), Some(0))

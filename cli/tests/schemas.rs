@@ -78,6 +78,7 @@ async fn waited_for(service: &LockService, name: Option<&str>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
     let (member, service) = founded().await;
+    service.lock("a\n").await.expect("it is free").release().await.expect("it was held");
     check_all(&member, &[Some("a\n"), None]).await;
 
     let lock = service.lock("a\n").revocable().metadata("till 3").await.expect("it is free");

@@ -83,6 +83,7 @@ pub const KINDS: &[&str] = &[
     "Ack",
     "SuspectDead",
     "Alive",
+    "FindService",
 ];
 
 /// The number of kinds, from the first, that may be drawn for late packets. It is fixed, so that

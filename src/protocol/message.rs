@@ -317,6 +317,17 @@ pub enum RegistryMessage {
         /// Whether this is the last chunk.
         last: bool,
     },
+    /// Asks whether a member grants this service. No member becomes its grantor by it.
+    ///
+    /// ```text
+    /// M ->[FindService] E    E ->[QueryReply] M
+    /// ```
+    FindService {
+        /// The service.
+        service: ServiceName,
+        /// The number of the question.
+        request: RequestId,
+    },
 }
 
 /// The elder tells a member of grantors, and asks it for its own.
@@ -636,7 +647,7 @@ pub enum ClientMessage {
         /// The grantor now.
         instead: Option<ProcessId>,
     },
-    /// The answer to `Query`.
+    /// The answer to `Query`, and to `FindService`.
     QueryReply {
         /// As asked.
         service: ServiceName,
@@ -768,7 +779,10 @@ impl Message {
                 }
                 QueryReply::Held { holders, .. } => ENTRY * holders.len(),
                 QueryReply::Waiting { waiters, .. } => ENTRY * waiters.len(),
-                QueryReply::Position { .. } | QueryReply::Unknown | QueryReply::Undecided => 0,
+                QueryReply::Position { .. }
+                | QueryReply::Service(_)
+                | QueryReply::Unknown
+                | QueryReply::Undecided => 0,
             },
             _ => 0,
         };
@@ -798,6 +812,7 @@ impl RegistryMessage {
             RegistryMessage::Decline { .. } => "Decline",
             RegistryMessage::MoreTokens { .. } => "MoreTokens",
             RegistryMessage::InventoryReply { .. } => "InventoryReply",
+            RegistryMessage::FindService { .. } => "FindService",
         }
     }
 }

@@ -187,7 +187,33 @@ impl From<Outcome> for InspectError {
     }
 }
 
-/// Asks the grantor.
+/// Why [`Member::service_exists`](crate::Member::service_exists) has no answer. Nothing is changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceExistsError {
+    /// The service's name is empty or too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The answer is unknown at the moment: there is no elder with a quorum, it has not heard all
+    /// members yet, or this member is cut off.
+    #[error("no elder can tell at the moment whether the service exists; try again")]
+    Undecided,
+    /// The member carries out no such call at present.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// Asks the elder whether the service exists.
+pub(super) async fn exists(service: &Arc<ServiceHandle>) -> Result<bool, ServiceExistsError> {
+    match look(service, Query::Service).await {
+        Ok(QueryReply::Service(exists)) => Ok(exists),
+        Ok(_) => Err(ServiceExistsError::Undecided),
+        Err(InspectError::Unavailable(unavailable)) => Err(unavailable.into()),
+        Err(_) => Err(ServiceExistsError::Undecided),
+    }
+}
+
+/// Asks the grantor, or the elder whether the service exists.
 pub(super) async fn look(
     service: &Arc<ServiceHandle>,
     at: Query,

@@ -5,7 +5,7 @@ use super::command::CommandFuture;
 use super::grantorship::BecomeBuilder;
 use super::handle::ServiceHandle;
 use super::hold::HoldHandle;
-use super::inspect::{self, HeldLocks, InspectError, Inspection, Waiters};
+use super::inspect::{self, HeldLocks, InspectError, Inspection, ServiceExistsError, Waiters};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 use super::lock_error::{InvalidWant, Unavailable};
 use super::owner_entry::OwnerEntry;
@@ -60,6 +60,11 @@ impl LockService {
                 owners: Arc::default(),
             }),
         }
+    }
+
+    /// Whether a member grants the service, without making one of them its grantor.
+    pub(super) async fn exists(&self) -> Result<bool, ServiceExistsError> {
+        inspect::exists(&self.inner).await
     }
 
     pub(super) fn is_destroyed(&self) -> bool {

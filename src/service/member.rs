@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::events::Events;
+use super::inspect::ServiceExistsError;
 use super::lock_error::Unavailable;
 use super::lock_service::LockService;
 use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
@@ -124,6 +125,44 @@ impl Member {
             *service = new;
         }
         Ok(service.clone())
+    }
+
+    /// Whether a lock service of that name exists anywhere in the cluster. A misspelt name makes a
+    /// new service silently; this asks first. Costs one round trip to the elder. No member becomes
+    /// the grantor, and no handle is kept.
+    ///
+    /// A service exists from the first request for one of its locks, shares, permits or objects, or
+    /// for its suspension. [`lock_service`](Member::lock_service) alone makes none. It exists until
+    /// its grantor leaves or [destroys](LockService::destroy) it while no member has anything of
+    /// it. A service whose grantor died exists until a later grantor ends so. The answer may be
+    /// outdated when it is read.
+    ///
+    /// # Errors
+    /// [`ServiceExistsError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Geode: `DistributedLockService.getServiceNamed`, which tells of the services of one member.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// stock.lock("sku-42").await?.release().await?;
+    /// assert!(member.service_exists("inventory").await?);
+    /// assert!(!member.service_exists("inventroy").await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn service_exists(&self, name: impl AsRef<str>) -> Result<bool, ServiceExistsError> {
+        // Not held over the await: it need not be fit for other threads.
+        let name = ServiceName::new(name.as_ref())?;
+        let engine = &self.handle.engine;
+        if engine.is_over() {
+            return Err(Unavailable::Left.into());
+        }
+        LockService::new(engine.clone(), name).exists().await
     }
 
     /// The member's events from now on. Subscribe first and take [`status`](Member::status) then,

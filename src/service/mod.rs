@@ -48,7 +48,7 @@ pub use guard::{Guard, UpgradeFuture};
 pub(crate) use held::{held, held_by_token};
 pub(crate) use hold::HoldHandle;
 pub use hold::LossWatch;
-pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
+pub use inspect::{HeldLocks, InspectError, Inspection, Position, ServiceExistsError, Waiters};
 #[cfg(feature = "secure")]
 pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};

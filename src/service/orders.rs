@@ -27,6 +27,17 @@ const SETTLED: Duration = Duration::from_secs(30);
 pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: OrderExchange) {
     let OrderExchange { reports, messages } = exchange;
     let reporter = Reporter { engine: engine.clone(), reports };
+    // A misspelt name would make a service.
+    if let Order::Revoke { service, .. }
+    | Order::Inspect { service, .. }
+    | Order::Held { service } = &order
+    {
+        match LockService::new(engine.clone(), service.clone()).exists().await {
+            Ok(true) => {}
+            Ok(false) => return reporter.tell(OrderReport::NoService).await,
+            Err(error) => return reporter.tell(OrderReport::Failed(error.to_string())).await,
+        }
+    }
     let last = match order {
         Order::Revoke { service, name, metadata, wait, force } => {
             let revocation = Revoking {

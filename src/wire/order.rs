@@ -172,8 +172,8 @@ impl ReportedWaiter {
     }
 }
 
-/// A step of an order that is carried out. [`Done`](OrderReport::Done) and
-/// [`Failed`](OrderReport::Failed) are the last.
+/// A step of an order that is carried out. [`Done`](OrderReport::Done),
+/// [`Failed`](OrderReport::Failed) and [`NoService`](OrderReport::NoService) are the last.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum OrderReport {
@@ -230,11 +230,14 @@ pub enum OrderReport {
     /// The member leaves: it answers no more questions, and waits for the release until the end
     /// that it told last.
     Leaves,
+    /// There is no service of that name, so nothing was asked. The last report.
+    NoService,
 }
 
 impl OrderReport {
     /// Whether no report follows.
     pub fn is_last(&self) -> bool {
-        matches!(self, OrderReport::Done { .. } | OrderReport::Failed(_))
+        use OrderReport::{Done, Failed, NoService};
+        matches!(self, Done { .. } | Failed(_) | NoService)
     }
 }

@@ -14,5 +14,6 @@
 ///   grouped by the role that handles them.
 /// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
 /// - 9: the information of a process has its static key; relayed packets are sealed.
-/// - 10: the information of a process tells whether it serves sessions.
+/// - 10: the information of a process tells whether it serves sessions; a member asks the elder
+///   whether a service exists.
 pub const PROTOCOL_VERSION: u16 = 10;

@@ -469,6 +469,18 @@ impl LockClient {
         }
     }
 
+    /// Forgets a service of which nothing is known: it was asked for only.
+    fn forget_unused(&mut self, service: &ServiceName) {
+        let Some(state) = self.states.get(service) else { return };
+        let number = state.number;
+        if *state == (ServiceState { number, ..ServiceState::default() }) {
+            self.states.remove(service);
+            if number as usize + 1 == self.names.len() {
+                self.names.pop();
+            }
+        }
+    }
+
     /// The service of a request, or of a pending call.
     fn service_of(&self, request: RequestId) -> Option<&ServiceName> {
         self.names.get(*self.services.get(&request)? as usize)

@@ -1,7 +1,7 @@
 //! Commands of the program about locks, and the fast path of the most frequent ones.
 
 use super::*;
-use crate::protocol::message::LockRequest;
+use crate::protocol::message::{LockRequest, Query};
 
 impl Locks {
     /// A command of the program. `crowded`: whether too much is on its way to a member already.
@@ -19,6 +19,9 @@ impl Locks {
             }
             Command::Confirm { request, service, over } => {
                 client.confirm((request, service), over, cx.timing.member_lease, cx)
+            }
+            Command::Query { request, service, at: Query::Service } => {
+                client.find((request, service), cx.timing.answer, cx)
             }
             Command::Query { request, service, at } => {
                 client.query((request, service), at, cx.timing.answer, crowded, cx)

@@ -10,7 +10,7 @@ mod planted;
 use super::dealer::Dealer;
 use crate::protocol::cluster::view::View;
 use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber};
-use crate::protocol::message::{MemberMessage, Origin, RegistryMessage};
+use crate::protocol::message::{ClientMessage, MemberMessage, Origin, QueryReply, RegistryMessage};
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::{Time, WallClock};
 use crate::protocol::visit_count::touch;
@@ -142,6 +142,10 @@ impl Registry {
             RegistryMessage::FindGrantor { service, heard } => {
                 self.on_find_grantor(from, service, heard, may_name, cx);
             }
+            RegistryMessage::FindService { service, request } => {
+                let seen = Box::new(self.find(&service, may_name));
+                cx.send(from, ClientMessage::QueryReply { service, request, seen });
+            }
             RegistryMessage::Become { service, request } => {
                 self.on_become((from, request), service, may_name, cx)
             }
@@ -267,6 +271,17 @@ impl Registry {
         {
             Some((process, _)) => Err(Some(process)),
             None => Ok(()),
+        }
+    }
+
+    /// Whether a service exists: a member grants it, or its grantor was lost and a member may have
+    /// a hold yet. Changes nothing. Without a quorum another elder may have named a grantor, and
+    /// before all members have answered one of them may know the service.
+    fn find(&self, service: &ServiceName, has_quorum: bool) -> QueryReply {
+        let is_used = self.entries.get(service).is_some_and(|entry| !entry.vacant);
+        match has_quorum && (is_used || self.awaiting.is_empty()) {
+            true => QueryReply::Service(is_used),
+            false => QueryReply::Undecided,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Questions to a grantor, and their answers.
+//! Questions to a grantor or to the elder, and their answers.
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{LockName, Metadata, Mode, ProcessId, RequestId, Ticket, Token};
@@ -39,7 +39,7 @@ pub struct WaiterInfo {
     pub mode: Mode,
 }
 
-/// A question to a grantor.
+/// A question to a grantor, or to the elder.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Query {
     /// The holders of a lock, and its waiters.
@@ -52,6 +52,8 @@ pub enum Query {
     Held(Option<LockName>),
     /// The waiters for a lock, after this position.
     Waiting(LockName, Option<QueuePosition>),
+    /// Whether the service exists. The elder answers, so that no grantor is named for it.
+    Service,
 }
 
 /// The position of a request among all waiting requests of one grantor.
@@ -103,6 +105,8 @@ pub enum QueryReply {
     },
     /// The request is not known, or holds already.
     Unknown,
-    /// The grantor does not act yet.
+    /// The grantor does not act yet, or the elder cannot say yet.
     Undecided,
+    /// Whether the service exists.
+    Service(bool),
 }

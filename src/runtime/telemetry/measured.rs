@@ -269,6 +269,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         Message::Registry(RegistryMessage::FindGrantor { service, .. })
         | Message::Member(MemberMessage::GrantorIs { service, .. })
         | Message::Member(MemberMessage::NameGrantor { service, .. })
+        | Message::Registry(RegistryMessage::FindService { service, .. })
         | Message::Registry(RegistryMessage::Become { service, .. })
         | Message::Member(MemberMessage::Outbid { service, .. })
         | Message::Registry(RegistryMessage::Acts { service, .. })

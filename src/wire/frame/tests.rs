@@ -163,6 +163,7 @@ fn messages() -> Vec<Message> {
             grantor: ProcessId(1),
             epoch,
         }),
+        Message::Registry(RegistryMessage::FindService { service: service.clone(), request }),
         Message::Registry(RegistryMessage::Become {
             service: service.clone(),
             request: RequestId(7),
@@ -338,6 +339,7 @@ fn messages() -> Vec<Message> {
         Query::Held(Some(name.clone())),
         Query::Waiting(name.clone(), None),
         Query::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
+        Query::Service,
     ];
     messages.extend(looks.map(Box::new).map(|at| {
         Message::Grantor(GrantorMessage::Query { service: service.clone(), epoch, request, at })
@@ -359,6 +361,7 @@ fn messages() -> Vec<Message> {
         QueryReply::Waiting { waiters: Vec::new(), last: Some((ticket, ProcessId(1), request)) },
         QueryReply::Unknown,
         QueryReply::Undecided,
+        QueryReply::Service(true),
     ];
     messages.extend(seen.map(Box::new).map(|seen| {
         Message::Client(ClientMessage::QueryReply { service: service.clone(), request, seen })
@@ -732,6 +735,7 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
         OrderReport::Unsure(holder, "cut off".into()),
         OrderReport::More(7),
         OrderReport::NotHeld,
+        OrderReport::NoService,
         OrderReport::Done { complete: true },
         OrderReport::Failed("busy".into()),
     ] {

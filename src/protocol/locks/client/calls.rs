@@ -2,6 +2,7 @@
 //! call asks
 //! - to be the grantor (a *bid*);
 //! - for a look at the grantor's table;
+//! - whether the service exists;
 //! - for a confirmation that the grantor knows of the end of one request, or of all requests of
 //!   this member;
 //! - for a confirmation that the grantor knows how much is left of one hold;
@@ -32,6 +33,8 @@ pub(super) enum CallKind {
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
     Look(Query, Option<Epoch>),
+    /// To hear from the elder whether the service exists.
+    Find,
     /// To hear that the grantor knows of the end of a request, or how much is left of its hold. The
     /// epoch is the one in which the grantor was asked.
     Confirm(RequestId, Option<Epoch>),
@@ -53,7 +56,7 @@ impl CallKind {
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => Some(asked),
             CallKind::Revoke(revoking) => revoking.asked(),
-            CallKind::Bid | CallKind::Ending(_) => None,
+            CallKind::Bid | CallKind::Find | CallKind::Ending(_) => None,
         }
     }
 
@@ -76,7 +79,7 @@ impl CallKind {
                 let (name, edit) = (name.clone(), Box::new(edit.clone()));
                 return Some(GrantorMessage::Write { service, epoch, request, name, edit });
             }
-            CallKind::Bid | CallKind::Ending(_) => return None,
+            CallKind::Bid | CallKind::Find | CallKind::Ending(_) => return None,
         };
         Some(GrantorMessage::Query { service, epoch, request, at: Box::new(at) })
     }
@@ -148,6 +151,7 @@ impl PendingCall {
         match self.what {
             CallKind::Bid => Outcome::TimedOut,
             CallKind::Look(..)
+            | CallKind::Find
             | CallKind::Upgrade(..)
             | CallKind::Write(..)
             | CallKind::Revoke(_) => Outcome::Undecided,
@@ -161,6 +165,8 @@ impl PendingCall {
 pub(super) struct PendingCalls {
     all: BTreeMap<RequestId, PendingCall>,
     bids: BTreeSet<RequestId>,
+    /// How many ask whether the service exists.
+    finds: usize,
     revocations: BTreeSet<RequestId>,
     endings: BTreeSet<RequestId>,
     /// Each behind the share that is to become the lock.
@@ -175,6 +181,7 @@ impl PendingCalls {
     pub(super) fn insert(&mut self, request: RequestId, call: PendingCall) {
         match &call.what {
             CallKind::Bid => drop(self.bids.insert(request)),
+            CallKind::Find => self.finds += 1,
             CallKind::Revoke(_) => drop(self.revocations.insert(request)),
             CallKind::Ending(_) => drop(self.endings.insert(request)),
             CallKind::Upgrade(hold, _) => drop(self.upgrades.insert((*hold, request))),
@@ -187,6 +194,7 @@ impl PendingCalls {
         let call = self.all.remove(&request)?;
         match &call.what {
             CallKind::Bid => drop(self.bids.remove(&request)),
+            CallKind::Find => self.finds -= 1,
             CallKind::Revoke(_) => drop(self.revocations.remove(&request)),
             CallKind::Ending(_) => drop(self.endings.remove(&request)),
             CallKind::Upgrade(hold, _) => drop(self.upgrades.remove(&(*hold, request))),
@@ -214,8 +222,8 @@ impl PendingCalls {
             Some(CallKind::Revoke(revoking)) => revoking.looks(),
             _ => false,
         };
-        self.all.len() > self.bids.len() + self.revocations.len() + self.endings.len()
-            || self.revocations.iter().inspect(|_| touch()).any(is_looking)
+        let others = self.bids.len() + self.finds + self.revocations.len() + self.endings.len();
+        self.all.len() > others || self.revocations.iter().inspect(|_| touch()).any(is_looking)
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -375,6 +383,23 @@ impl LockClient {
             cx.now + answer,
         );
         self.pursue(&service, Some(request), cx);
+    }
+
+    /// The application asks the elder whether the service exists.
+    pub(crate) fn find(
+        &mut self,
+        (request, service): (RequestId, ServiceName),
+        answer: Duration,
+        cx: &mut StepContext,
+    ) {
+        if self.is_full() {
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        // At once, by the same way as later ones.
+        self.run_call((request, service), CallKind::Find, cx.now, cx.now + answer);
+        self.agenda.remove(&(cx.now, request));
+        self.repeat(request, cx);
     }
 
     /// The application wants to hear that the grantor knows of the end of a request, or of how much
@@ -600,7 +625,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         match self.call_mut(request).map(|call| &call.what) {
-            Some(CallKind::Look(..)) => {}
+            Some(CallKind::Look(..) | CallKind::Find) => {}
             Some(CallKind::Confirm(..)) if seen == QueryReply::Unknown => {
                 return self.answer_call(request, Outcome::Confirmed, cx);
             }
@@ -625,6 +650,11 @@ impl LockClient {
             CallKind::Bid => {
                 call.again = cx.now + cx.timing.retry * BID_RETRIES;
                 is_bid = true;
+            }
+            // The elder may be another one by then.
+            CallKind::Find => {
+                cx.send_elder(RegistryMessage::FindService { service: service.clone(), request });
+                call.again = cx.now + cx.timing.retry;
             }
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => *asked = None,
@@ -677,7 +707,10 @@ impl LockClient {
             self.agenda.insert((call.due(), request));
         }
         let state = self.state(&service);
-        state.destroyed = call.is_ending();
+        // A question about a service asks for nothing of it.
+        if call.what != CallKind::Find {
+            state.destroyed = call.is_ending();
+        }
         state.calls.insert(request, call);
         let number = state.number;
         self.services.insert(request, number);
@@ -695,6 +728,9 @@ impl LockClient {
         {
             object.writes.remove(&request);
             object.writing = object.writing.filter(|writing| *writing != request);
+        }
+        if let CallKind::Find = call.what {
+            self.forget_unused(&service);
         }
         Some(call)
     }
