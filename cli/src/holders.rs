@@ -11,19 +11,18 @@ pub(crate) fn lock(service: &str, name: Option<&str>) -> String {
     }
 }
 
-/// A holder as people know it: its process, where that is, its token, and its own text.
+/// A holder as people know it: its process, where that is, its owner, token, and own text.
 pub(crate) fn who(holder: &ReportedHolder) -> String {
     let ReportedHolder { info, addr, .. } = holder;
     let token = format!(" with token {}", info.token);
-    process(info.process, *addr) + &token + &own_text(&info.metadata)
+    process(info.process, *addr, info.owner) + &token + &own_text(&info.metadata)
 }
 
-/// A process, and where it is.
-pub(crate) fn process(process: ProcessId, addr: Option<SocketAddr>) -> String {
-    match addr {
-        Some(addr) => format!("process {process} at {addr}"),
-        None => format!("process {process}"),
-    }
+/// A process, where it is, and the owner within it.
+pub(crate) fn process(process: ProcessId, addr: Option<SocketAddr>, owner: u64) -> String {
+    let owner = if owner == 0 { String::new() } else { format!("owner {owner} of ") };
+    let at = addr.map_or(String::new(), |addr| format!(" at {addr}"));
+    format!("{owner}process {process}{at}")
 }
 
 /// The text that a holder or waiter gave with its request, in parentheses.

@@ -141,7 +141,7 @@ fn text(what: &str, answer: &Answer) -> String {
     }
     for (number, ReportedWaiter { info, addr, .. }) in answer.waiters.iter().enumerate() {
         let mode = mode(info.mode);
-        let waiter = process(info.process, *addr) + &own_text(&info.metadata);
+        let waiter = process(info.process, *addr, info.owner) + &own_text(&info.metadata);
         lines.push(format!("{}. {waiter} waits for {mode}", number + 1));
     }
     if answer.waiters.is_empty() {

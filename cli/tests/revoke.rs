@@ -124,20 +124,25 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     assert_eq!(elderlock(&member, &asked).await, (nothing.to_owned(), Some(0)));
     assert_eq!(elderlock(&member, &["held", "inventory"]).await, (String::new(), Some(0)));
 
-    let lock = service.lock("sku-42").metadata("till 3\u{1b}").await.expect("it is free");
+    let lock = service.lock("sku-42").owner(6).metadata("till 3\u{1b}").await;
+    let lock = lock.expect("it is free");
     let shares = [service.share("b").await.expect("free"), service.share("b").await.expect("so")];
     let first = service.lock("sku-42").owner(7).metadata("till 4").start();
-    let second = service.share("sku-42").owner(8).start();
+    let second = service.share("sku-42").start();
     while service.inspect("sku-42").await.expect("a grantor answers").waiters.len() < 2 {
         tokio::task::yield_now().await;
     }
     let (said, code) = elderlock(&member, &asked).await;
     let lines: Vec<&str> = said.lines().collect();
     let token = lock.token();
-    let held = format!("by process {process} at {addr} with token {token} (till 3\\u{{1b}})");
+    let held =
+        format!("by owner 6 of process {process} at {addr} with token {token} (till 3\\u{{1b}})");
     assert!(lines[0].starts_with("sku-42 of inventory is held for ") && lines[0].ends_with(&held));
-    let waits = format!("1. process {process} at {addr} (till 4) waits for the lock");
-    assert_eq!(lines[1..], [&waits, &format!("2. process {process} at {addr} waits for a share")]);
+    let waits = [
+        format!("1. owner 7 of process {process} at {addr} (till 4) waits for the lock"),
+        format!("2. process {process} at {addr} waits for a share"),
+    ];
+    assert_eq!(lines[1..], waits);
     assert_eq!(code, Some(0));
 
     let (said, code) = elderlock(&member, &[&asked[..], &["--json"]].concat()).await;
@@ -145,10 +150,15 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     assert_eq!((&json["version"], &json["name"]), (&1.into(), &"sku-42".into()));
     let holder = &json["holders"][0];
     assert_eq!(holder["token"], token.to_string());
+    assert_eq!(holder["owner"], "6");
     assert_eq!(holder["process"], format!("{:032x}", process.0));
     assert_eq!((&holder["addr"], &holder["mode"]), (&addr.to_string().into(), &"lock".into()));
     assert!(holder["held_for"].is_f64(), "{said}");
     assert_eq!(json["waiters"][1]["mode"], "share");
+    let owners = [&json["waiters"][0]["owner"], &json["waiters"][1]["owner"]];
+    assert_eq!(owners, [&serde_json::json!("7"), &serde_json::Value::Null]);
+    let seen = service.inspect("sku-42").await.expect("a grantor answers");
+    assert_eq!((seen.holders[0].owner, seen.waiters[0].owner, seen.waiters[1].owner), (6, 7, 0));
     assert_eq!(code, Some(0));
 
     let (said, code) = elderlock(&member, &["held", "inventory"]).await;
@@ -271,6 +281,9 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     let guard = held(&service).await;
     let there = other.lock_service("inventory").await.expect("a good name");
     assert!(service.is_grantor() && !there.is_grantor());
+    assert_eq!((service.grantor(), there.grantor()), (Some(member.process()), None));
+    assert_eq!(there.is_held("sku-42").await, Ok(true));
+    assert_eq!((there.is_held("sku-43").await, there.grantor()), (Ok(false), service.grantor()));
     let at = other.addr();
     let order = |words: &'static [&'static str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
@@ -283,6 +296,8 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
         (format!("the member at {at} is the grantor of inventory\n"), Some(0))
     );
     assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
+    assert_eq!(there.grantor(), Some(other.process()));
+    assert_eq!((service.is_held("sku-42").await, service.grantor()), (Ok(true), there.grantor()));
     let (said, code) = order(&["force"]).await;
     assert!(said.contains("there is nothing to force"), "{said}");
     assert_eq!(code, Some(2));

@@ -102,7 +102,7 @@ async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
 fn a_value_of_another_form_is_refused() {
     let process = "0123456789abcdef0123456789abcdef";
     let hold = json!({
-        "name": "a", "addr": null, "process": process, "token": "7", "mode": "lock",
+        "name": "a", "addr": null, "process": process, "owner": null, "token": "7", "mode": "lock",
         "permits": null, "revocable": false, "metadata": "", "held_for": 1.5,
     });
     let held = |key: &str, value: Value| {
@@ -114,6 +114,7 @@ fn a_value_of_another_form_is_refused() {
     for (key, value) in [
         ("token", json!(7)),
         ("process", json!("01234567")),
+        ("owner", json!(7)),
         ("held_for", json!("1.5")),
         ("mode", json!("held")),
         ("permits", json!("2")),

@@ -419,6 +419,14 @@ impl Node {
         self.locks.grantor(service).is_some_and(Grantor::is_acting)
     }
 
+    /// The member that grants the locks of a service, as far as this member knows.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn grantor_of(&self, service: &ServiceName) -> Option<ProcessId> {
+        let is_own = self.is_acting(service);
+        let own = is_own.then_some(self.cluster.config().me.process);
+        own.or(self.locks.client().grantor(service).0)
+    }
+
     /// How much the node keeps at `now`.
     pub fn sizes(&self, now: Time) -> Sizes {
         let mut sizes = Sizes::default();

@@ -555,6 +555,16 @@ impl Engine {
             && self.turn(|state, _| state.phase.closed.is_none() && state.node.is_acting(service))
     }
 
+    /// The member that grants the locks of the service, as far as this member knows.
+    pub(crate) fn grantor_of(&self, service: &ServiceName) -> Option<ProcessId> {
+        if self.is_copy() {
+            return None;
+        }
+        self.turn(|state, _| {
+            state.phase.closed.is_none().then(|| state.node.grantor_of(service)).flatten()
+        })
+    }
+
     /// The answer to a request that was told to wait, once; until then `waker` is kept to be woken.
     pub(crate) fn poll(&self, request: RequestId, waker: &Waker) -> Option<Answer> {
         if self.home.is_left() {

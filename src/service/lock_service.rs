@@ -17,7 +17,7 @@ use crate::protocol::id::Batch;
 use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits,
-    ServiceName, Time, Value, Want,
+    ProcessId, ServiceName, Time, Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
 use crate::runtime::sync::AtomicBool;
@@ -490,8 +490,54 @@ impl LockService {
         !self.is_destroyed() && self.inner.engine.is_grantor(&self.inner.name)
     }
 
-    /// Asks the grantor for the holders of a lock and its waiters. Costs one round trip; if the
-    /// service has no grantor, this member becomes it.
+    /// The process id of the member that grants the locks of the service, as far as this member
+    /// knows. `None`: it knows none at the moment. Sends no message. It may be outdated when it is
+    /// read. [`Status::view`](crate::Status) has the addresses of the members.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// assert_eq!(stock.grantor(), None);
+    /// stock.lock("sku-42").await?.release().await?;
+    /// assert_eq!(stock.grantor(), Some(member.process()));
+    /// # Ok(()) }
+    /// ```
+    pub fn grantor(&self) -> Option<ProcessId> {
+        if self.is_destroyed() { None } else { self.inner.engine.grantor_of(&self.inner.name) }
+    }
+
+    /// Asks the grantor whether any member holds the lock, or a share or permits of that name. The
+    /// answer may be outdated when it is read: [`try_lock`](LockService::try_lock) takes a lock
+    /// that is free. [`inspect`](LockService::inspect) lists the holders.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// assert!(stock.is_held("sku-42").await?);
+    /// guard.release().await?;
+    /// assert!(!stock.is_held("sku-42").await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn is_held(&self, name: impl AsRef<[u8]>) -> Result<bool, InspectError> {
+        // Not held over the await: it need not be fit for other threads.
+        let at = Query::Lock(LockName::new(name.as_ref())?);
+        Ok(self.inspect_at(at).await?.holder.is_some())
+    }
+
+    /// Asks the grantor for the holders of a lock and its waiters, with their owners. Costs one
+    /// round trip; if the service has no grantor, this member becomes it. The end of a hold's lease
+    /// is not in the answer: it runs on the holder's clock, and no other member knows it.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.

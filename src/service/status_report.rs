@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 /// A member's [`Status`](crate::Status) for tools: the JSON of `elderlock status --json` and of
 /// `/status.json`.
 ///
-/// Ids are hexadecimal. Tokens, epochs and numbers of views are strings, because many readers keep
-/// only 53 bits of a number. Times are seconds. A later release may add fields. One that changes
-/// the meaning of a field raises [`version`](StatusReport::version).
+/// Ids are hexadecimal. Tokens, epochs, owners and numbers of views are strings, because many
+/// readers keep only 53 bits of a number. Times are seconds. A later release may add fields. One
+/// that changes the meaning of a field raises [`version`](StatusReport::version).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -131,6 +131,8 @@ pub struct LockReport {
 pub struct HolderReport {
     /// Its process id.
     pub process: String,
+    /// The owner of its request within that process; `None`: the process as a whole.
+    pub owner: Option<String>,
     /// Its token.
     pub token: String,
     /// `lock`, `share`, `permits` or `suspension`.
@@ -151,6 +153,8 @@ pub struct HolderReport {
 pub struct WaiterReport {
     /// Its process id.
     pub process: String,
+    /// The owner of its request within that process; `None`: the process as a whole.
+    pub owner: Option<String>,
     /// `lock`, `share`, `permits` or `suspension`.
     pub mode: &'static str,
     /// Its metadata, as text.
@@ -236,6 +240,7 @@ impl HolderReport {
     pub fn new(holder: &HolderInfo) -> HolderReport {
         HolderReport {
             process: hex(holder.process),
+            owner: owner(holder.owner),
             token: holder.token.to_string(),
             mode: mode_name(holder.mode),
             permits: if let Mode::Permits(count) = holder.mode { Some(count) } else { None },
@@ -251,6 +256,7 @@ impl WaiterReport {
     pub fn new(waiter: &WaiterInfo) -> WaiterReport {
         WaiterReport {
             process: hex(waiter.process),
+            owner: owner(waiter.owner),
             mode: mode_name(waiter.mode),
             metadata: text(&waiter.metadata),
         }
@@ -264,6 +270,11 @@ fn mode_name(mode: Mode) -> &'static str {
         Mode::Permits(_) => "permits",
         Mode::Suspension => "suspension",
     }
+}
+
+/// A string, because an owner has 64 bits.
+fn owner(owner: u64) -> Option<String> {
+    (owner != 0).then(|| owner.to_string())
 }
 
 fn hex(process: ProcessId) -> String {

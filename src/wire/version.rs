@@ -15,5 +15,5 @@
 /// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
 /// - 9: the information of a process has its static key; relayed packets are sealed.
 /// - 10: the information of a process tells whether it serves sessions; a member asks the elder
-///   whether a service exists.
+///   whether a service exists; holders and waiters are listed with their owners.
 pub const PROTOCOL_VERSION: u16 = 10;

@@ -15,6 +15,9 @@ pub struct HolderInfo {
     pub process: ProcessId,
     /// The number of its request, by which that process finds the hold.
     pub request: RequestId,
+    /// The [owner](crate::LockBuilder::owner) of its request within that process; 0: the process as
+    /// a whole.
+    pub owner: u64,
     /// Its token.
     pub token: Token,
     /// How it holds it.
@@ -33,6 +36,9 @@ pub struct HolderInfo {
 pub struct WaiterInfo {
     /// The process of the request.
     pub process: ProcessId,
+    /// The [owner](crate::LockBuilder::owner) within that process; 0: the process as
+    /// a whole.
+    pub owner: u64,
     /// Its metadata.
     pub metadata: Metadata,
     /// The mode that it waits for.

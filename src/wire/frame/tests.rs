@@ -124,7 +124,17 @@ fn messages() -> Vec<Message> {
     let holder = |name| {
         let (process, request, metadata) = (ProcessId(2), RequestId(1 << 40), metadata.clone());
         let mode = Mode::Permits(u32::MAX);
-        HolderInfo { name, process, request, token, mode, revocable: true, metadata, held_for }
+        HolderInfo {
+            name,
+            process,
+            request,
+            owner: owner.0,
+            token,
+            mode,
+            revocable: true,
+            metadata,
+            held_for,
+        }
     };
     let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
     let writes = BTreeMap::from([(
@@ -154,8 +164,12 @@ fn messages() -> Vec<Message> {
         let metadata = metadata.clone();
         WaitReport { request, ticket, lock: LockRequest { want, owner, revocable: true, metadata } }
     };
-    let waiter =
-        WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
+    let waiter = WaiterInfo {
+        process: ProcessId(2),
+        owner: owner.0,
+        mode: Mode::Suspension,
+        metadata: metadata.clone(),
+    };
     let mut messages = vec![
         Message::Registry(RegistryMessage::FindGrantor { service: service.clone(), heard: None }),
         Message::Member(MemberMessage::GrantorIs {
@@ -714,6 +728,7 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
             name: None,
             process: ProcessId(7),
             request: RequestId(3),
+            owner: 7,
             token: Token::new(Slot(1), 1),
             mode: Mode::Lock,
             revocable: true,
@@ -724,7 +739,7 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
     };
     let metadata = Metadata::new(b"till 3").unwrap();
     let waiter = ReportedWaiter {
-        info: WaiterInfo { process: ProcessId(8), metadata, mode: Mode::Share },
+        info: WaiterInfo { process: ProcessId(8), owner: 7, metadata, mode: Mode::Share },
         addr: None,
     };
     for report in [

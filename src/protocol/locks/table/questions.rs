@@ -154,6 +154,7 @@ impl Table {
             name: name.cloned(),
             process: key.0,
             request: key.1,
+            owner: entry.owner.0,
             token: self.token_of(key, name)?,
             mode: entry.want.mode(),
             revocable: entry.revocable,
@@ -163,8 +164,13 @@ impl Table {
     }
 
     fn waiter(&self, &(_, key): &QueueRank) -> Option<WaiterInfo> {
-        let LockRequest { want, metadata, .. } = &self.get(key)?.entry;
-        Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
+        let LockRequest { want, owner, metadata, .. } = &self.get(key)?.entry;
+        Some(WaiterInfo {
+            process: key.0,
+            owner: owner.0,
+            mode: want.mode(),
+            metadata: metadata.clone(),
+        })
     }
 
     /// The first requests in the way of a request that comes last: more than are listed at once, if

@@ -388,6 +388,8 @@ fn info(text: Option<&str>, (process, request): RequestKey, number: u32) -> Hold
         name: text.map(name),
         process,
         request,
+        // As of `ask`.
+        owner: process.0 as u64,
         token: token(number),
         mode: text.map_or(Mode::Suspension, |_| Mode::Lock),
         revocable: false,

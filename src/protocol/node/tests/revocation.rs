@@ -24,7 +24,17 @@ fn says(text: &str) -> Option<Metadata> {
 fn holder(process: ProcessId, n: u32) -> HolderInfo {
     let (metadata, held_for) = (Metadata::default(), Duration::ZERO);
     let (name, token, mode) = (Some(lock_name("x")), token(n), Mode::Lock);
-    HolderInfo { name, process, request: HOLDS, token, mode, revocable: true, metadata, held_for }
+    HolderInfo {
+        name,
+        process,
+        request: HOLDS,
+        owner: 0,
+        token,
+        mode,
+        revocable: true,
+        metadata,
+        held_for,
+    }
 }
 
 fn seen(holder: Option<HolderInfo>) -> QueryReply {

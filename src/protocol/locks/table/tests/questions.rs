@@ -27,6 +27,7 @@ fn a_query_lists_holders_and_waiters_in_order() {
     let seen = |story: &TableScript, at: &Query| story.table.answer(ProcessId(ANN), at, NOW);
     let waiter = |process: u128| WaiterInfo {
         process: ProcessId(process),
+        owner: process as u64,
         mode: if process == CYD { Mode::Suspension } else { Mode::Lock },
         metadata: Metadata::default(),
     };

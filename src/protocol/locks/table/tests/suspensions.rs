@@ -364,9 +364,9 @@ fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
         "it is not found, and not granted either"
     );
     let (key, small) = ((ProcessId(BOB), RequestId(1)), (ProcessId(BOB), RequestId(2)));
-    table.hold(key, spec(lock("z"), 0), token(60_001), NOW);
+    table.hold(key, spec(lock("z"), BOB as u64), token(60_001), NOW);
     assert_eq!(refused(&table), Err(Refusal::Held(info(Some("z"), key, 60_001))));
     // That of the first name, where it is among the first.
-    table.hold(small, spec(lock("a"), 0), token(60_002), NOW);
+    table.hold(small, spec(lock("a"), BOB as u64), token(60_002), NOW);
     assert_eq!(refused(&table), Err(Refusal::Held(info(Some("a"), small, 60_002))));
 }
