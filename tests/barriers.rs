@@ -94,7 +94,7 @@ fn leaving(inside: DoubleBarrierGuard) -> JoinHandle<Result<(), BarrierError>> {
 async fn a_barrier_that_is_not_set_lets_members_pass() {
     let local = Local::start(2).await;
     for barrier in barriers(&local.services("s").await, "x").await {
-        barrier.wait_within(HANG).await.expect("it is not set");
+        barrier.wait().wait(HANG).await.expect("it is not set");
         soon(barrier.wait()).await.expect("it is not set");
         assert_eq!(soon(barrier.is_set()).await, Ok(false));
     }
@@ -109,7 +109,7 @@ async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
     soon(barriers[0].set()).await.expect("it is open");
     // A task that is told so, in any way, does wait: also where the change has not been seen yet.
     for barrier in &barriers {
-        assert_eq!(barrier.wait_within(20 * MS).await, Err(BarrierError::TimedOut));
+        assert_eq!(barrier.wait().wait(20 * MS).await, Err(BarrierError::TimedOut));
         assert_eq!(soon(barrier.is_set()).await, Ok(true));
     }
     let waits: Vec<_> =
@@ -122,7 +122,7 @@ async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
     }
     soon(barriers[1].remove()).await.expect("removing it twice is no error");
     soon(barriers[0].set()).await.expect("it can be set again");
-    assert!(barriers[2].wait_within(20 * MS).await.expect_err("it is set").is_timeout());
+    assert!(barriers[2].wait().wait(20 * MS).await.expect_err("it is set").is_timeout());
 }
 
 /// Curator `DistributedBarrier.waitOnBarrier`: a waiter there is woken by the removal, looks again,
@@ -143,7 +143,7 @@ async fn a_waiter_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
         soon(barriers[0].remove()).await.expect("it is open");
         soon(barriers[1].set()).await.expect("it is open");
         soon(wait).await.expect("it was removed");
-        assert!(of.wait_within(10 * MS).await.expect_err("it is set").is_timeout());
+        assert!(of.wait().wait(10 * MS).await.expect_err("it is set").is_timeout());
         soon(barriers[0].remove()).await.expect("it is open");
     }
 }
@@ -179,8 +179,8 @@ async fn a_barrier_stays_set_when_the_grantor_that_set_it_dies() {
     soon(barriers[0].set()).await.expect("it is open");
     until(|| services[0].is_grantor()).await;
     let waits = [waiting(&barriers[1]), waiting(&barriers[2])];
-    assert!(barriers[1].wait_within(20 * MS).await.is_err());
-    assert!(barriers[2].wait_within(20 * MS).await.is_err());
+    assert!(barriers[1].wait().wait(20 * MS).await.is_err());
+    assert!(barriers[2].wait().wait(20 * MS).await.is_err());
     local.kill(0);
     local.agree(2).await;
     assert_eq!(soon(barriers[1].is_set()).await, Ok(true));
@@ -218,7 +218,7 @@ async fn a_waiter_hears_that_its_member_has_left() {
     let wait = waiting(&barriers[1]);
     let latch = latches[1].clone();
     let latch_wait = tokio::spawn(async move { soon(latch.wait()).await });
-    assert!(barriers[1].wait_within(20 * MS).await.is_err());
+    assert!(barriers[1].wait().wait(20 * MS).await.is_err());
     soon(local.members[1].leave()).await.expect("it leaves");
     let error = soon(wait).await.expect("no panic").expect_err("it is open no more");
     assert!(error.is_lost(), "{error:?}");
@@ -245,7 +245,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         poll_k_then_drop(async || DoubleBarrier::open(&services[of], "other", 2), nothing).await;
         poll_k_then_drop(async || CountDownLatch::open(&services[of], "other", 2), nothing).await;
         soon(barriers[0].set()).await.expect("it is open");
-        poll_a_wait_then_drop(async || barriers[of].wait_within(10 * MS), nothing).await;
+        poll_a_wait_then_drop(async || barriers[of].wait().wait(10 * MS), nothing).await;
         poll_k_then_drop(async || barriers[of].is_set(), nothing).await;
         poll_k_then_drop(async || barriers[of].set(), nothing).await;
         // One of two that wait is dropped, and the barrier is removed meanwhile: the other one goes
@@ -270,10 +270,10 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         .await;
         poll_k_then_drop(async || barriers[of].remove(), nothing).await;
         poll_k_then_drop(async || latches[of].count_down(), nothing).await;
-        poll_a_wait_then_drop(async || latches[of].wait_within(10 * MS), nothing).await;
+        poll_a_wait_then_drop(async || latches[of].wait().wait(10 * MS), nothing).await;
 
         // Alone it waits until its limit.
-        poll_a_wait_then_drop(async || double[of].enter_within(10 * MS), nothing).await;
+        poll_a_wait_then_drop(async || double[of].enter().wait(10 * MS), nothing).await;
         // The second one of two.
         let other = 1 - of;
         poll_k_then_drop(
@@ -289,11 +289,11 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
             },
             async |_| {
                 // If the second one was dropped, the first one still waits: let another come.
-                let helper = double[of].enter_within(50 * MS).await;
+                let helper = double[of].enter().wait(50 * MS).await;
                 drop(helper);
                 soon(async {
                     while local.members.iter().map(left_open).collect::<Vec<_>>() != opened {
-                        drop(double[of].enter_within(20 * MS).await);
+                        drop(double[of].enter().wait(20 * MS).await);
                     }
                 })
                 .await;
@@ -326,7 +326,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
                 assert!((0..3).all(|_| poll_once(lost.as_mut()).is_pending()));
                 drop(lost);
                 one.fence().expect("it is inside");
-                let leaves = one.leave_within(10 * MS);
+                let leaves = one.leave().wait(10 * MS);
                 async move {
                     let left = leaves.await;
                     drop(two);
@@ -377,7 +377,7 @@ async fn all_begin_together_and_end_together() {
                 let (entered, leaving) = (entered.clone(), leaving.clone());
                 tokio::spawn(async move {
                     entered.fetch_add(1, Ordering::SeqCst);
-                    let inside = barrier.enter_within(HANG).await.expect("all enter");
+                    let inside = barrier.enter().wait(HANG).await.expect("all enter");
                     assert_eq!(
                         entered.load(Ordering::SeqCst),
                         round * QTY,
@@ -385,7 +385,7 @@ async fn all_begin_together_and_end_together() {
                     );
                     inside.fence().expect("it is inside");
                     leaving.fetch_add(1, Ordering::SeqCst);
-                    inside.leave_within(HANG).await.expect("all leave");
+                    inside.leave().wait(HANG).await.expect("all leave");
                     assert_eq!(
                         leaving.load(Ordering::SeqCst),
                         round * QTY,
@@ -435,7 +435,7 @@ async fn a_member_that_enters_and_gives_up_does_not_count() {
     let first = entering(&barriers[0]);
     until_inside(&services[0], "x", 1).await;
     for _ in 0..5 {
-        assert!(barriers[1].enter_within(20 * MS).await.expect_err("two of three").is_timeout());
+        assert!(barriers[1].enter().wait(20 * MS).await.expect_err("two of three").is_timeout());
     }
     assert!(!first.is_finished());
     let (second, third) = (entering(&barriers[1]), entering(&barriers[0]));
@@ -503,7 +503,7 @@ async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
         }
         // If it is of the next round it wants another.
         while !late.is_finished() {
-            if let Ok(helper) = barriers[0].enter_within(5 * MS).await {
+            if let Ok(helper) = barriers[0].enter().wait(5 * MS).await {
                 soon(helper.leave()).await.expect("all have left");
             }
         }
@@ -522,7 +522,7 @@ async fn a_round_without_a_proper_leave_is_over_with_the_last_inside() {
         let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
         drop((one, two));
         until_inside(&services[0], "x", 0).await;
-        assert!(barriers[0].enter_within(30 * MS).await.expect_err("it is alone").is_timeout());
+        assert!(barriers[0].enter().wait(30 * MS).await.expect_err("it is alone").is_timeout());
     }
 }
 
@@ -642,7 +642,8 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     until_suspending().await;
     assert!(
         barriers[1]
-            .enter_within(20 * MS)
+            .enter()
+            .wait(20 * MS)
             .await
             .expect_err("it waits for the suspension")
             .is_timeout()
@@ -781,7 +782,7 @@ async fn a_latch_opens_at_zero_and_stays_open() {
     assert_eq!(soon(latches[0].count_down()).await, Ok(2));
     assert_eq!(soon(latches[1].count_down()).await, Ok(1));
     until(|| latches.iter().all(|latch| latch.count() == Ok(1))).await;
-    assert!(latches[2].wait_within(10 * MS).await.expect_err("one is missing").is_timeout());
+    assert!(latches[2].wait().wait(10 * MS).await.expect_err("one is missing").is_timeout());
     assert!(waits.iter().all(|wait| !wait.is_finished()));
     assert_eq!(soon(latches[2].count_down()).await, Ok(0));
     for wait in waits {
@@ -850,7 +851,7 @@ async fn the_count_downs_of_a_dead_member_stay_counted() {
     local.kill(2);
     local.agree(2).await;
     until(|| latches[0].count() == Ok(1)).await;
-    assert!(latches[0].wait_within(20 * MS).await.expect_err("one is missing").is_timeout());
+    assert!(latches[0].wait().wait(20 * MS).await.expect_err("one is missing").is_timeout());
     assert_eq!(soon(latches[1].count_down()).await, Ok(0));
     soon(latches[0].wait()).await.expect("it is zero");
 }

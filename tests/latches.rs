@@ -206,7 +206,7 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     soon(suspending.position()).await.expect("the grantor answers").expect("x is held");
     let waits = latch(&local.members[1], "waits").await;
     waits.start().expect("it is new");
-    let early = soon(waits.await_leadership_for(100 * MS)).await;
+    let early = soon(waits.await_leadership().wait(100 * MS)).await;
     assert!(early.expect_err("it is behind the suspension").is_timeout());
     soon(held.release()).await.expect("it was held");
     soon(suspending).await.expect("no lock is held").resume().await.expect("it was held");
@@ -343,7 +343,7 @@ async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     let local = Local::start(2).await;
     let latches: Vec<_> = in_line(&local.members, 3).await.into_iter().map(Arc::new).collect();
     term(&latches[0]).await;
-    let limit = soon(latches[1].await_leadership_for(20 * MS)).await;
+    let limit = soon(latches[1].await_leadership().wait(20 * MS)).await;
     assert!(limit.expect_err("the first one leads").is_timeout());
     assert_eq!(
         participants(&latches[0], 3).await,
@@ -353,7 +353,7 @@ async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
 
     let awaiting = |latch: &Arc<LeaderLatch>| {
         let latch = latch.clone();
-        tokio::spawn(async move { latch.await_leadership_for(HANG).await })
+        tokio::spawn(async move { latch.await_leadership().wait(HANG).await })
     };
     let (second, third) = (awaiting(&latches[1]), awaiting(&latches[2]));
     soon(latches[2].close()).await.expect("it waits");
@@ -716,7 +716,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     poll_a_wait_then_drop(
         async || {
             let waits = waits.clone();
-            async move { waits.await_leadership_for(5 * MS).await.expect_err("another leads") }
+            async move { waits.await_leadership().wait(5 * MS).await.expect_err("another leads") }
         },
         async |_| assert_eq!(waits.state(), LatchState::Started),
     )

@@ -64,10 +64,13 @@ fn a_barrier_is_waited_for_with_a_limit() {
     let elsewhere = run(Barrier::open(&there, "gate")).expect("it opens");
     run(barrier.set()).expect("it is set");
     for waiting in [&barrier, &elsewhere] {
-        assert_eq!(run(waiting.wait_within(5 * MS)), Err(BarrierError::TimedOut));
+        assert_eq!(run(waiting.wait().wait(5 * MS)), Err(BarrierError::TimedOut));
+        // Of two limits the shorter one counts.
+        let limited = waiting.wait().wait(5 * MS).wait(HANG);
+        assert_eq!(run(limited), Err(BarrierError::TimedOut));
     }
     run(async {
-        let (waited, removed) = tokio::join!(elsewhere.wait_within(HANG), barrier.remove());
+        let (waited, removed) = tokio::join!(elsewhere.wait().wait(HANG), barrier.remove());
         waited.expect("it is removed");
         removed.expect("it is removed");
     });
@@ -78,12 +81,12 @@ fn a_double_barrier_is_entered_and_left_with_a_limit() {
     let (_local, here, there) = pair("double barriers");
     let barrier = run(DoubleBarrier::open(&here, "gate", 2)).expect("it opens");
     let elsewhere = run(DoubleBarrier::open(&there, "gate", 2)).expect("it opens");
-    assert_eq!(run(barrier.enter_within(5 * MS)).map(drop), Err(BarrierError::TimedOut));
+    assert_eq!(run(barrier.enter().wait(5 * MS)).map(drop), Err(BarrierError::TimedOut));
     let (one, other) =
-        run(async { tokio::join!(barrier.enter_within(HANG), elsewhere.enter_within(HANG)) });
+        run(async { tokio::join!(barrier.enter().wait(HANG), elsewhere.enter().wait(HANG)) });
     let (one, other) = (one.expect("both entered"), other.expect("both entered"));
-    assert_eq!(run(one.leave_within(5 * MS)), Err(BarrierError::TimedOut));
-    run(other.leave_within(HANG)).expect("all have left");
+    assert_eq!(run(one.leave().wait(5 * MS)), Err(BarrierError::TimedOut));
+    run(other.leave().wait(HANG)).expect("all have left");
 }
 
 #[test]
@@ -91,11 +94,11 @@ fn a_latch_is_waited_for_with_a_limit() {
     let (_local, here, there) = pair("latches");
     let latch = run(CountDownLatch::open(&here, "tasks", 2)).expect("it opens");
     let elsewhere = run(CountDownLatch::open(&there, "tasks", 2)).expect("it opens");
-    assert_eq!(run(latch.wait_within(5 * MS)), Err(BarrierError::TimedOut));
+    assert_eq!(run(latch.wait().wait(5 * MS)), Err(BarrierError::TimedOut));
     run(latch.count_down()).expect("it is counted");
     run(elsewhere.count_down()).expect("it is counted");
-    run(latch.wait_within(HANG)).expect("it is zero");
-    run(elsewhere.wait_within(HANG)).expect("it is zero");
+    run(latch.wait().wait(HANG)).expect("it is zero");
+    run(elsewhere.wait().wait(HANG)).expect("it is zero");
 }
 
 #[test]
@@ -110,10 +113,10 @@ fn leadership_is_awaited_with_a_limit() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     runtime.block_on(async { one.start() }).expect("it starts");
-    let term = run(one.await_leadership_for(HANG)).expect("it leads");
+    let term = run(one.await_leadership().wait(HANG)).expect("it leads");
     runtime.block_on(async { other.start() }).expect("it starts");
     assert_eq!(
-        run(other.await_leadership_for(5 * MS)).map(drop),
+        run(other.await_leadership().wait(5 * MS)).map(drop),
         Err(AwaitLeadershipError::TimedOut)
     );
     assert!(matches!(run(events.next()), Some(LatchEvent::IsLeader(_))));
@@ -294,10 +297,10 @@ fn a_limit_ends_with_its_member() {
     let elsewhere = run(CountDownLatch::open(&there, "tasks", 1)).expect("it opens");
     for (member, latch) in [(&local.members[0], latch), (&local.members[1], elsewhere)] {
         let (waited, left) =
-            run(async { tokio::join!(latch.wait_within(10 * HANG), member.leave()) });
+            run(async { tokio::join!(latch.wait().wait(10 * HANG), member.leave()) });
         assert!(waited.expect_err("no member counts down").is_lost());
         left.expect("nothing is in its way");
-        assert!(run(latch.wait_within(10 * HANG)).expect_err("it has left").is_lost());
+        assert!(run(latch.wait().wait(10 * HANG)).expect_err("it has left").is_lost());
     }
 }
 

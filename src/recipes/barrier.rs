@@ -1,10 +1,10 @@
 //! `Barrier`: keeps all its waiters waiting until it is removed.
 
 use super::shared_count::{CountError, ObjectKind, SharedCount};
+use super::wait_future::WaitFuture;
 use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError, Unavailable};
-use std::time::Duration;
 
 /// A barrier that any member may set and remove. A waiter goes on as soon as it is not set.
 ///
@@ -140,29 +140,22 @@ impl Barrier {
     /// first, so a task that was told that it is set does wait.
     ///
     /// # Errors
-    /// [`BarrierError`]: it is not known whether it is set.
+    /// [`BarrierError`]: it is not known whether it is set, or a [limit](WaitFuture::wait) ended.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
     /// Curator: `DistributedBarrier.waitOnBarrier`.
-    pub async fn wait(&self) -> Result<(), BarrierError> {
+    pub fn wait(&self) -> WaitFuture<'_, (), BarrierError> {
+        WaitFuture::new(self.count.service(), timed_out, self.pass())
+    }
+
+    async fn pass(&self) -> Result<(), BarrierError> {
         planted!(GateAlwaysOpen => return Ok(()));
         let count = self.count.opened_anew().await?;
         let began = count.get()?.count;
         count.until(|count| !is_set(count) || count != began && !planted!(GateForgets)).await?;
         Ok(())
-    }
-
-    /// As [`wait`](Barrier::wait), at most so long.
-    ///
-    /// # Errors
-    /// [`BarrierError::TimedOut`], and as of `wait`.
-    ///
-    /// # Cancel safety
-    /// As for `wait`.
-    pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
-        within(self.count.service(), limit, self.wait()).await
     }
 }
 
@@ -170,13 +163,9 @@ fn is_set(count: i32) -> bool {
     count & 1 == 1
 }
 
-/// Runs it, at most so long.
-pub(super) async fn within<T>(
-    service: &LockService,
-    limit: Duration,
-    what: impl Future<Output = Result<T, BarrierError>>,
-) -> Result<T, BarrierError> {
-    service.within(limit, what).await.unwrap_or(Err(BarrierError::TimedOut))
+/// The error at the end of a limit.
+pub(super) fn timed_out() -> BarrierError {
+    BarrierError::TimedOut
 }
 
 /// Why a wait at a [`Barrier`], a [`DoubleBarrier`](crate::DoubleBarrier) or a

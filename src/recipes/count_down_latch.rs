@@ -3,12 +3,12 @@
 #[cfg(all(elderlock_mutants, feature = "simulated"))]
 mod planted;
 
-use super::barrier::{BarrierError, within};
+use super::barrier::{BarrierError, timed_out};
 use super::shared_count::{CountError, ObjectKind, SharedCount};
+use super::wait_future::WaitFuture;
 use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
-use std::time::Duration;
 
 /// A count that members count down. Waiters go on when it is zero. It stays at zero until a
 /// [reset](CountDownLatch::reset).
@@ -126,13 +126,17 @@ impl CountDownLatch {
     /// [anew](CountDownLatch::reset) does wait.
     ///
     /// # Errors
-    /// [`BarrierError`]: it is not known whether it is zero.
+    /// [`BarrierError`]: it is not known whether it is zero, or a [limit](WaitFuture::wait) ended.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
     /// Java: `CountDownLatch.await`.
-    pub async fn wait(&self) -> Result<(), BarrierError> {
+    pub fn wait(&self) -> WaitFuture<'_, (), BarrierError> {
+        WaitFuture::new(self.count.service(), timed_out, self.pass())
+    }
+
+    async fn pass(&self) -> Result<(), BarrierError> {
         let is_over = |count| count == 0 || count == 1 && planted!(LatchOneEarly);
         if self.count.get()?.count == 0 {
             self.count.opened_anew().await?.until_or_over(is_over).await?;
@@ -140,17 +144,6 @@ impl CountDownLatch {
             self.count.until_or_over(is_over).await?;
         }
         Ok(())
-    }
-
-    /// As [`wait`](CountDownLatch::wait), at most so long.
-    ///
-    /// # Errors
-    /// [`BarrierError::TimedOut`], and as of `wait`.
-    ///
-    /// # Cancel safety
-    /// As for `wait`.
-    pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
-        within(self.count.service(), limit, self.wait()).await
     }
 
     /// Closes the latch, and waits until the grantor has heard of that. A later opening by that

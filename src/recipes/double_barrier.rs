@@ -1,7 +1,8 @@
 //! `DoubleBarrier`: a fixed number of callers begin together and end together.
 
-use super::barrier::{BarrierError, within};
+use super::barrier::{BarrierError, timed_out};
 use super::shared_count::{CountError, ObjectKind, SharedCount, VersionedCount};
+use super::wait_future::WaitFuture;
 use crate::protocol::{LineageId, LostReason, Mode, Token};
 use crate::runtime::planted;
 use crate::service::{
@@ -123,7 +124,11 @@ impl DoubleBarrier {
     /// missing, and was dropped just when it came, the others may have begun.
     ///
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
-    pub async fn enter(&self) -> Result<DoubleBarrierGuard, BarrierError> {
+    pub fn enter(&self) -> WaitFuture<'_, DoubleBarrierGuard, BarrierError> {
+        WaitFuture::new(self.phase.service(), timed_out, self.come_in())
+    }
+
+    async fn come_in(&self) -> Result<DoubleBarrierGuard, BarrierError> {
         loop {
             let share = self.phase.service().share(self.phase.name()).await?;
             // If the member was lost before, so is the phase. If it was suspended only a share is,
@@ -182,17 +187,6 @@ impl DoubleBarrier {
                 Err(error) => return Err(error.into()),
             };
         }
-    }
-
-    /// As [`enter`](DoubleBarrier::enter), at most so long.
-    ///
-    /// # Errors
-    /// [`BarrierError::TimedOut`], and as of `enter`; the caller has not entered.
-    ///
-    /// # Cancel safety
-    /// As for `enter`.
-    pub async fn enter_within(&self, limit: Duration) -> Result<DoubleBarrierGuard, BarrierError> {
-        within(self.phase.service(), limit, self.enter()).await
     }
 
     /// How many have entered, and the state of a round that began with `version`, for a member that
@@ -280,7 +274,12 @@ impl DoubleBarrierGuard {
     /// Dropped at any time, it has left.
     ///
     /// Curator: `DistributedDoubleBarrier.leave`.
-    pub async fn leave(self) -> Result<(), BarrierError> {
+    pub fn leave(self) -> WaitFuture<'static, (), BarrierError> {
+        let service = self.phase.service().clone();
+        WaitFuture::new(&service, timed_out, self.go_out())
+    }
+
+    async fn go_out(self) -> Result<(), BarrierError> {
         let DoubleBarrierGuard { share, phase, round } = self;
         share.fence().map_err(CountError::from)?;
         planted!(LeaveAlone => return Ok(()));
@@ -303,18 +302,6 @@ impl DoubleBarrierGuard {
             }
         }
         Ok(())
-    }
-
-    /// As [`leave`](DoubleBarrierGuard::leave), waiting at most so long.
-    ///
-    /// # Errors
-    /// [`BarrierError::TimedOut`], and as of `leave`: it has left in every case.
-    ///
-    /// # Cancel safety
-    /// As for `leave`.
-    pub async fn leave_within(self, limit: Duration) -> Result<(), BarrierError> {
-        let service = self.phase.service().clone();
-        within(&service, limit, self.leave()).await
     }
 }
 

@@ -16,6 +16,7 @@
 use super::leadership::{
     Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd,
 };
+use super::wait_future::WaitFuture;
 use crate::protocol::{InvalidName, Token};
 use crate::runtime::{QueryError, planted};
 use crate::service::{InspectError, InvalidLease, LockFuture, LockService, Unavailable};
@@ -396,13 +397,36 @@ impl LeaderLatch {
     /// Waits until the latch leads, and gives the term.
     ///
     /// # Errors
-    /// [`AwaitLeadershipError`]; nothing is changed.
+    /// [`AwaitLeadershipError`], also when a [limit](WaitFuture::wait) ended. Nothing is changed:
+    /// the latch keeps its position in the queue.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing: the latch keeps its position in the queue.
     ///
-    /// Curator: `LeaderLatch.await`.
-    pub async fn await_leadership(&self) -> Result<Term, AwaitLeadershipError> {
+    /// Curator: `LeaderLatch.await`, and `await(timeout, unit)` with a limit.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// use elderlock::{AwaitLeadershipError, LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let one = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// let two = LeaderLatch::new(&jobs, "cron", "node-2")?;
+    /// one.start()?;
+    /// two.start()?;
+    /// one.await_leadership().wait(Duration::from_secs(2)).await?;
+    /// let error = two.await_leadership().wait(Duration::from_millis(5)).await.unwrap_err();
+    /// assert_eq!(error, AwaitLeadershipError::TimedOut);
+    /// # Ok(()) }
+    /// ```
+    pub fn await_leadership(&self) -> WaitFuture<'_, Term, AwaitLeadershipError> {
+        let timed_out = || AwaitLeadershipError::TimedOut;
+        WaitFuture::new(self.candidacy.service(), timed_out, self.lead())
+    }
+
+    async fn lead(&self) -> Result<Term, AwaitLeadershipError> {
         let mut state = self.state.subscribe();
         loop {
             let (phase, term) = {
@@ -418,41 +442,6 @@ impl LeaderLatch {
             // The sender is this latch's.
             let _ = state.changed().await;
         }
-    }
-
-    /// As [`await_leadership`](LeaderLatch::await_leadership), for at most `limit`.
-    ///
-    /// # Errors
-    /// [`AwaitLeadershipError::TimedOut`] after the limit, others as of `await_leadership`. Nothing
-    /// is changed: the latch keeps its position in the queue.
-    ///
-    /// # Cancel safety
-    /// As for `await_leadership`.
-    ///
-    /// Curator: `LeaderLatch.await(timeout, unit)`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::time::Duration;
-    /// use elderlock::{AwaitLeadershipError, LeaderLatch, Member};
-    /// let member = Member::local().await?;
-    /// let jobs = member.lock_service("jobs").await?;
-    /// let one = LeaderLatch::new(&jobs, "cron", "node-1")?;
-    /// let two = LeaderLatch::new(&jobs, "cron", "node-2")?;
-    /// one.start()?;
-    /// two.start()?;
-    /// one.await_leadership_for(Duration::from_secs(2)).await?;
-    /// let error = two.await_leadership_for(Duration::from_millis(5)).await.unwrap_err();
-    /// assert_eq!(error, AwaitLeadershipError::TimedOut);
-    /// # Ok(()) }
-    /// ```
-    pub async fn await_leadership_for(
-        &self,
-        limit: Duration,
-    ) -> Result<Term, AwaitLeadershipError> {
-        let awaited = self.candidacy.within(limit, self.await_leadership()).await;
-        awaited.unwrap_or(Err(AwaitLeadershipError::TimedOut))
     }
 
     /// The latch's events from now on, each change once and in order. Subscribe first and take

@@ -77,9 +77,8 @@ impl Candidacy {
         self.service.runtime()
     }
 
-    /// As [`LockService::within`].
-    pub(super) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
-        self.service.within(limit, what).await
+    pub(super) fn service(&self) -> &LockService {
+        &self.service
     }
 
     pub(super) fn name(&self) -> &[u8] {

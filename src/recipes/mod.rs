@@ -26,6 +26,7 @@ mod schedule;
 mod semaphore;
 mod shared_count;
 mod token_gate;
+mod wait_future;
 
 pub use acquire::Acquire;
 pub use any_guard::{AnyGuard, Fenced};
@@ -53,6 +54,7 @@ pub use schedule::{MissedTicks, Schedule, ScheduleError, Tick};
 pub use semaphore::{PermitsInUse, Semaphore, Usage};
 pub use shared_count::{CountChanges, CountError, SharedCount, VersionedCount};
 pub use token_gate::{StaleToken, TokenGate};
+pub use wait_future::WaitFuture;
 
 #[cfg(test)]
 mod tests;

@@ -345,7 +345,7 @@ async fn double_barrier_gathers_on_after_a_suspension() {
     let opened = sum(members.each_ref().map(left_over));
     let entering = |of: usize| {
         let barrier = barriers[of].clone();
-        tokio::spawn(async move { barrier.enter_within(HANG).await })
+        tokio::spawn(async move { barrier.enter().wait(HANG).await })
     };
     // Waits for `count` shares with tokens later than `after`. Returns the last of these tokens.
     let gathered = async |count: usize, after: u64| {
@@ -387,7 +387,8 @@ async fn double_barrier_gathers_on_after_a_suspension() {
         all_are(ConnectionEvent::Suspended).await;
         assert!(
             barriers[0]
-                .enter_within(std::time::Duration::from_millis(20))
+                .enter()
+                .wait(std::time::Duration::from_millis(20))
                 .await
                 .unwrap_err()
                 .is_timeout()
@@ -411,7 +412,7 @@ async fn double_barrier_gathers_on_after_a_suspension() {
         }
         let mut leaving = tokio::task::JoinSet::new();
         for place in inside {
-            leaving.spawn(place.leave_within(HANG));
+            leaving.spawn(place.leave().wait(HANG));
         }
         while let Some(left) = leaving.join_next().await {
             left.unwrap().expect("all leave");

@@ -69,7 +69,7 @@ async fn gate(worker: &Workload, service: &LockService) {
                 };
                 let since = worker.harness.checker.now();
                 let waited =
-                    worker.fickle("gate", barrier.wait_within(worker.millis(1, 4_000))).await;
+                    worker.fickle("gate", barrier.wait().wait(worker.millis(1, 4_000))).await;
                 if waited == Some(Err(BarrierError::TimedOut)) {
                     worker.harness.checker.gate_stayed(worker.number, since);
                 }
@@ -108,7 +108,7 @@ async fn round(worker: &Workload, service: &LockService) {
     } else {
         worker.millis(100, 4_000)
     };
-    let entered = worker.fickle("enter", barrier.enter_within(limit)).await;
+    let entered = worker.fickle("enter", barrier.enter().wait(limit)).await;
     let inside = match entered {
         Some(Ok(inside)) => inside,
         other => {
@@ -138,7 +138,7 @@ async fn round(worker: &Workload, service: &LockService) {
     let Some(inside) = Rc::into_inner(inside) else { return };
     let was_inside = inside.fence().is_ok();
     let others = checker.begins_to_leave(stay);
-    let left = worker.fickle("leave", inside.leave_within(Duration::from_secs(8))).await;
+    let left = worker.fickle("leave", inside.leave().wait(Duration::from_secs(8))).await;
     worker.note(|| format!("has left the round: {left:?}"));
     if was_inside && matches!(left, Some(Ok(()))) {
         worker.count("rounds left");
@@ -173,7 +173,7 @@ async fn latch(worker: &Workload, service: &LockService) {
             None => {}
         }
     }
-    match worker.fickle("latch", latch.wait_within(worker.millis(1, 2_000))).await {
+    match worker.fickle("latch", latch.wait().wait(worker.millis(1, 2_000))).await {
         Some(Ok(())) => {
             worker.count("latches passed");
             if checker.count_downs(&name) < u64::from(COUNTS) {

@@ -54,7 +54,7 @@ async fn latch(worker: &Workload, service: &LockService) {
         match worker.below(4) {
             0 | 1 => {
                 let limit = worker.millis(1, 1_500);
-                let waits = latch.await_leadership_for(limit);
+                let waits = latch.await_leadership().wait(limit);
                 if let Some(Ok(term)) = worker.fickle("leadership", waits).await {
                     led.push(term.token());
                     leads(worker, &term);

@@ -1,0 +1,52 @@
+//! `WaitFuture`: a wait of a recipe, with or without a limit.
+
+use crate::service::LockService;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A wait of a recipe. Awaited as it is, it has no limit; [`wait`](WaitFuture::wait) gives it one.
+///
+/// # Cancel safety
+/// That of the method that returned it.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct WaitFuture<'a, T, E> {
+    service: LockService,
+    what: Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>,
+    timed_out: fn() -> E,
+}
+
+impl<'a, T: 'a, E: 'a> WaitFuture<'a, T, E> {
+    /// `timed_out` gives the error at the end of a limit.
+    pub(super) fn new(
+        service: &LockService,
+        timed_out: fn() -> E,
+        what: impl Future<Output = Result<T, E>> + Send + 'a,
+    ) -> Self {
+        WaitFuture { service: service.clone(), what: Box::pin(what), timed_out }
+    }
+
+    /// Waits at most so long, from the first poll on. Then the error is `TimedOut`. Without it, it
+    /// waits for ever. Needs no runtime.
+    pub fn wait(self, limit: Duration) -> Self {
+        let WaitFuture { service, what, timed_out } = self;
+        let within = service.clone();
+        let limited =
+            async move { within.within(limit, what).await.unwrap_or_else(|| Err(timed_out())) };
+        WaitFuture { service, what: Box::pin(limited), timed_out }
+    }
+}
+
+impl<T, E> Future for WaitFuture<'_, T, E> {
+    type Output = Result<T, E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.what.as_mut().poll(context)
+    }
+}
+
+impl<T, E> std::fmt::Debug for WaitFuture<'_, T, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WaitFuture").field("service", &self.service).finish_non_exhaustive()
+    }
+}
