@@ -2,8 +2,8 @@
 //! leaves when all of them are over.
 
 use super::Engine;
-use crate::runtime::sync::Mutex;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use crate::runtime::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 /// See the module.
