@@ -46,7 +46,8 @@ fn belongs(frame: &Frame, how: u8) -> bool {
         Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_) => how & 3 == 0,
         Frame::Refused(_) => how & 3 <= 1,
         Frame::StatusIs(_) | Frame::Report(_) => how & 3 == 1,
-        Frame::Packet(_) | Frame::GossipWanted | Frame::Gossip(_) => how & 3 >= 2,
+        Frame::Packet(_) | Frame::GossipWanted | Frame::Gossip(_) => how & 3 == 2,
+        Frame::Session(_) => how & 3 == 3,
     }
 }
 
@@ -66,10 +67,13 @@ fn put_checksums_right(mut stream: &mut [u8]) {
 /// All frames of the stream, and the error that ended it.
 fn decode(how: u8, stream: &[u8], piece: usize) -> (Vec<Frame>, Option<FrameError>) {
     let mut decoder = if how & 3 == 1 { Decoder::for_answer() } else { Decoder::new() };
-    if how & 3 >= 2 {
-        decoder.open();
+    match how & 3 {
+        2 => decoder.open(),
+        3 => decoder.await_session(),
+        _ => {}
     }
-    let limit = LENGTH + if how & 3 == 0 { MAX_HELLO } else { MAX_FRAME };
+    let is_short = matches!(how & 3, 0 | 3);
+    let limit = LENGTH + if is_short { MAX_HELLO } else { MAX_FRAME };
     let (mut frames, mut fed) = (Vec::new(), 0);
     for piece in stream.chunks(piece.max(1)) {
         fed += piece.len();

@@ -2,7 +2,7 @@
 //! with bytes changed. Nothing but the packets themselves is taken; nothing panics.
 #![no_main]
 
-use elderlock::protocol::{MemberInfo, ProcessId};
+use elderlock::protocol::MemberInfo;
 use elderlock::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Responder, SecureError, StaticKey,
     VERSIONS,

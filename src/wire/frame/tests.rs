@@ -722,6 +722,26 @@ fn one_order_follows_a_handshake_that_announces_it_and_nothing_else_does() {
 }
 
 #[test]
+fn messages_of_a_session_follow_its_order_and_come_nowhere_else() {
+    for message in [SessionMessage::KeepAlive(u64::MAX), SessionMessage::Release] {
+        let frame = Frame::Session(message);
+        let mut session = Decoder::new();
+        session.await_session();
+        session.back().extend_from_slice(&bytes_of(&frame));
+        assert_eq!(session.next(), Ok(Some(frame.clone())));
+        for is_open in [false, true] {
+            assert_eq!(decoder(is_open, &bytes_of(&frame)).next(), Err(FrameError::Garbage));
+        }
+    }
+    for frame in frames().into_iter().chain(hellos()) {
+        let mut session = Decoder::new();
+        session.await_session();
+        session.back().extend_from_slice(&bytes_of(&frame));
+        assert!(session.next().is_err(), "{frame:?}");
+    }
+}
+
+#[test]
 fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
     let holder = ReportedHolder {
         info: HolderInfo {
