@@ -2,10 +2,13 @@
 //! ends before the next one's begins, whichever process is killed.
 #![cfg(unix)]
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
+#[path = "support/running.rs"]
+mod running;
+
+use running::{Running, free_addr};
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A guard against hanging, far above what anything takes here.
@@ -17,41 +20,7 @@ fn elderlock(args: &[&str]) -> Command {
     command
 }
 
-fn free_addr() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").to_string()
-}
-
-/// Nanoseconds of the clock that all processes share.
-fn now() -> u128 {
-    let uptime = std::fs::read_to_string("/proc/uptime").expect("Linux");
-    let seconds: f64 = uptime.split(' ').next().expect("a number").parse().expect("a number");
-    (seconds * 1000.0) as u128
-}
-
-/// A process that ends with this.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
 impl Running {
-    fn start(command: &mut Command) -> Running {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
-        let out = BufReader::new(child.stdout.take().expect("it was piped"));
-        Running { child, out }
-    }
-
-    fn line_with(&mut self, text: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.out.read_line(&mut line).expect("text") > 0, "it never says {text:?}");
-            if line.contains(text) {
-                return line;
-            }
-        }
-    }
-
     /// The exit code, and the rest of the output.
     fn end(mut self) -> (Option<i32>, String) {
         let mut text = String::new();
@@ -62,13 +31,6 @@ impl Running {
     fn signal(&self, name: &str) {
         let killed = Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(killed.expect("kill is there").success());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -225,7 +187,8 @@ fn a_member_that_serves_no_sessions_says_how_to_change_that() {
 #[test]
 fn fifty_programs_at_once_change_no_quorum_and_take_turns() {
     let pair = Pair::start();
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fifty-{}", now()));
+    let file =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fifty-{}", std::process::id()));
     let path = file.display().to_string();
     // Without the lock two of them would read the same number.
     let add = format!("n=$(cat {path} 2>/dev/null || echo 0); sleep 0.005; echo $((n+1)) > {path}");

@@ -1,12 +1,15 @@
 //! The commands of an operator, with the real program: probes, lists, JSON, HTTP, completions.
 
+#[path = "support/running.rs"]
+mod running;
 #[path = "support/schemas.rs"]
 mod schemas;
 
+use running::{Running, free_addr};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A guard against hanging, far above what anything takes here.
@@ -21,42 +24,6 @@ fn elderlock(args: &[&str]) -> Command {
 fn output(args: &[&str]) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = elderlock(args).output().expect("it can be started");
     (status.code(), String::from_utf8([stdout, stderr].concat()).expect("text"))
-}
-
-fn free_addr() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").to_string()
-}
-
-/// A process that ends with this.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Running {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
-        let out = BufReader::new(child.stdout.take().expect("it was piped"));
-        Running { child, out }
-    }
-
-    fn line_with(&mut self, text: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.out.read_line(&mut line).expect("text") > 0, "it never says {text:?}");
-            if line.contains(text) {
-                return line;
-            }
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]

@@ -1,0 +1,43 @@
+//! A running process of the command, and an address for it.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// An address that was free just now.
+pub(crate) fn free_addr() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").to_string()
+}
+
+/// A process that ends with this.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+        let out = BufReader::new(child.stdout.take().expect("it was piped"));
+        Running { child, out }
+    }
+
+    /// Reads its output up to a line with this text.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.out.read_line(&mut line).expect("text") > 0, "it never says {text:?}");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
