@@ -4,8 +4,8 @@
 
 use crate::protocol::{ProcessId, Slot, Time};
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -76,10 +76,33 @@ pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     came
 }
 
-/// Polls a future, each time by a clock that is this many millionths too fast.
-pub(crate) async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| by_clock(ppm, || future.as_mut().poll(context))).await
+/// A future that is polled and dropped by a clock that is this many millionths too fast. Its drop
+/// counts as well: the runtime drops the future of an aborted task outside all other tasks, and
+/// the guards in it act by their member's clock.
+pub(crate) fn paced<F: Future>(ppm: i32, future: F) -> impl Future<Output = F::Output> {
+    Paced { ppm, future: Some(Box::pin(future)) }
+}
+
+struct Paced<F> {
+    ppm: i32,
+    /// Set until it is dropped.
+    future: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future> Future for Paced<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let ppm = self.ppm;
+        let future = self.future.as_mut().expect("a future is not polled after its drop");
+        by_clock(ppm, || future.as_mut().poll(context))
+    }
+}
+
+impl<F> Drop for Paced<F> {
+    fn drop(&mut self) {
+        by_clock(self.ppm, || drop(self.future.take()));
+    }
 }
 
 /// A future that keeps the clock of the task that begins it.
@@ -117,4 +140,37 @@ pub(crate) fn draw_process() -> Option<ProcessId> {
         (simulation.seed ^ simulation.drawn.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     Some(ProcessId(u128::from(mixed) << 64 | u128::from(simulation.drawn)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use std::sync::{Arc, Mutex};
+
+    /// Notes the time at which it is dropped.
+    struct DropRecorder(Arc<Mutex<Option<Time>>>);
+
+    impl Drop for DropRecorder {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() = now();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn aborted_task_drops_its_guards_by_its_own_clock() {
+        begin(1);
+        let dropped = Arc::new(Mutex::new(None));
+        let guard = DropRecorder(dropped.clone());
+        let task = tokio::spawn(paced(-500_000, async move {
+            let _guard = guard;
+            pending::<()>().await
+        }));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        task.abort();
+        task.await.unwrap_err();
+        end();
+        let time = dropped.lock().unwrap().unwrap();
+        assert_eq!(time, FIRST + Duration::from_secs(5));
+    }
 }
