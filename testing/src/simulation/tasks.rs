@@ -7,7 +7,7 @@
 //! a killed one.
 
 use super::chance::mix;
-use elderlock::simulated::by_clock;
+use elderlock::simulated::paced;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -144,21 +144,13 @@ impl TaskDriver {
                 match order {
                     Order::Begin(site, task) => {
                         self.next += 1;
-                        self.tasks.insert(self.next, (site, task));
+                        let task = paced(self.clock(site), task);
+                        self.tasks.insert(self.next, (site, Box::pin(task)));
                         lock(&self.bell.woken).insert(self.next);
                     }
                     Order::End(site) => {
                         self.frozen.remove(&site);
-                        let ended: Vec<u64> = self
-                            .tasks
-                            .iter()
-                            .filter(|(_, (at, _))| *at == Some(site))
-                            .map(|(id, _)| *id)
-                            .collect();
-                        for task in ended {
-                            let task = self.tasks.remove(&task);
-                            by_clock(self.clock(Some(site)), || drop(task));
-                        }
+                        self.tasks.retain(|_, (at, _)| *at != Some(site));
                     }
                     Order::Freeze(site) => {
                         self.frozen.entry(site).or_default();
@@ -194,9 +186,7 @@ impl Future for TaskDriver {
                 continue;
             }
             let waker = Waker::from(Arc::new(TaskWaker { task: id, bell: this.bell.clone() }));
-            let clock = this.clock(site);
-            if by_clock(clock, || task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending())
-            {
+            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                 this.tasks.insert(id, (site, task));
             }
             this.obey();
