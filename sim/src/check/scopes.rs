@@ -138,6 +138,11 @@ fn upkeep_and_canvassing(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_greetings(from, to, kind) || ["PreVote", "PreVoteReply", "Join"].contains(&kind)
 }
 
+/// The same, and the statements of a witness about a death: all members hear them at one instant.
+fn upkeep_canvassing_and_deaths(from: usize, to: usize, kind: &str) -> bool {
+    upkeep_and_canvassing(from, to, kind) || kind == "Vouch"
+}
+
 fn from_m0_to_m2(from: usize, to: usize, _: &str) -> bool {
     (from, to) == (0, 2)
 }
@@ -354,9 +359,9 @@ pub const VOTES: Scope = Scope {
     mortal: &[0, 1],
     restarts: &[1],
     forgetful: &[1],
-    at_once: upkeep_and_greetings,
-    // Time for a vote successor's vote to become free, which `ForgetOnDisk` and
-    // `VoteSuccessorVotesAtOnce` would need.
+    at_once: upkeep_canvassing_and_deaths,
+    // Each member hears of a death on its own. A vote successor's vote has time to become free,
+    // which `ForgetOnDisk` and `VoteSuccessorVotesAtOnce` would need.
     larger: |scope| Scope {
         mortal: &[0, 1, 2],
         restarts: &[0, 1, 2],
