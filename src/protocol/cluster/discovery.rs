@@ -58,7 +58,7 @@ pub(crate) struct Discovery {
     clock: WallClock,
     seeds: BTreeSet<SocketAddr>,
     contacts: BTreeSet<SocketAddr>,
-    /// The limit of remembered contacts, and of answers.
+    /// The limit of remembered contacts, and of replies beside those of seeds and voters.
     most: usize,
     /// Addresses where other voters may be: a vote successor greets them as often as seeds.
     voters: BTreeSet<SocketAddr>,
@@ -223,11 +223,9 @@ impl Discovery {
             .get(&addr)
             .is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
-        let has_room =
-            self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
         // A stranger can name any address. The proven word from there stands.
         let is_doubtful = !is_proven && self.heard.get(&addr).is_some_and(|heard| heard.is_proven);
-        if matters && has_room && !is_doubtful {
+        if matters && !is_doubtful && self.make_room(addr, is_proven && is_member) {
             self.heard.insert(addr, SeedReply { me, belonging, at: now, is_proven });
         }
         if known {
@@ -240,6 +238,23 @@ impl Discovery {
             self.ask_to_join(config, out);
         }
         self.try_to_found(config, now, out)
+    }
+
+    /// Whether the reply from an address may be remembered. A crowd in discovery takes no room from
+    /// the replies of seeds and voters. The proven reply of a member replaces one that is
+    /// neither.
+    fn make_room(&mut self, addr: SocketAddr, is_proven_member: bool) -> bool {
+        let Discovery { heard, seeds, voters, most, .. } = self;
+        let is_expected = |addr: &SocketAddr| seeds.contains(addr) || voters.contains(addr);
+        let others = || heard.iter().filter(|(addr, _)| !is_expected(addr));
+        if is_expected(&addr) || heard.contains_key(&addr) || others().count() < *most {
+            return true;
+        }
+        let is_less = |reply: &SeedReply| {
+            !reply.is_proven || !matches!(reply.belonging, Affiliation::Member { .. })
+        };
+        let less = others().find(|(_, reply)| is_less(reply)).map(|(addr, _)| *addr);
+        is_proven_member && less.is_some_and(|less| heard.remove(&less).is_some())
     }
 
     /// Another seed proposes a founding.
@@ -576,6 +591,53 @@ mod tests {
         };
         assert_eq!(agrees(2), (true, 1));
         assert_eq!(agrees(3), (false, 0));
+    }
+
+    /// The sites that a process asks to take it in, after it has heard of these members: site,
+    /// proven or not. It has room for the replies of two processes that are no seeds, and three
+    /// have replied.
+    fn asked_in_a_crowd(members: &[(u8, bool)]) -> BTreeSet<SocketAddr> {
+        let (mut config, _, now) = seeking(1, &[1, 2], 1);
+        config.limits.contacts = 2;
+        let mut discovery = Discovery::new(&config, Time::from_nanos(1));
+        let mut out = Vec::new();
+        for site in [3, 4, 5] {
+            let belonging = discovery.belonging();
+            let answer = (Some(addr(site)), true);
+            discovery.on_hello(&config, now, info(site), answer, belonging, &mut out);
+        }
+        assert_eq!(discovery.heard.len(), 2);
+        for &(site, is_proven) in members {
+            let belonging = Affiliation::Member {
+                lineage: Lineage { founded: Slot(1), founder: ProcessId(u128::from(site)) },
+                view: ViewNumber(1),
+                elder: info(site),
+                led: true,
+                kept: true,
+                settled: true,
+            };
+            let answer = (Some(addr(site)), is_proven);
+            discovery.on_hello(&config, now, info(site), answer, belonging, &mut out);
+        }
+        assert!(discovery.heard.len() <= 3);
+        let joins = out.iter().filter_map(|output| match output {
+            Output::Send { to, packet: Packet::Notice(notice), .. }
+                if matches!(**notice, Notice::Join { .. }) =>
+            {
+                Some(*to)
+            }
+            _ => None,
+        });
+        joins.collect()
+    }
+
+    #[test]
+    fn the_reply_of_a_member_has_room_beside_a_crowd() {
+        assert_eq!(asked_in_a_crowd(&[(2, false)]), [addr(2)].into(), "a seed");
+        assert_eq!(asked_in_a_crowd(&[(6, true)]), [addr(6)].into(), "another member");
+        assert_eq!(asked_in_a_crowd(&[(6, false)]), [].into(), "a claim");
+        let three = [(6, true), (7, true), (8, true)];
+        assert_eq!(asked_in_a_crowd(&three).len(), 2, "no proven member is forgotten for another");
     }
 
     #[test]
