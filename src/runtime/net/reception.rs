@@ -18,9 +18,9 @@ const MOST_WARNINGS: u32 = 16;
 const WARNINGS_A_SECOND: u32 = 1;
 
 /// Frames of processes outside the view, in a row: hundreds may join at one time.
-const MOST_STRANGE: u32 = 4096;
+pub(super) const MOST_STRANGE: u32 = 4096;
 /// Frames of processes outside the view, in the long run.
-const STRANGE_A_SECOND: u32 = 1024;
+pub(super) const STRANGE_A_SECOND: u32 = 1024;
 
 /// The connections' input for the gossip machine.
 pub(super) enum GossipInput {

@@ -5,10 +5,12 @@ use crate::protocol::{
 };
 use crate::runtime::inbox::{OrderExchange, OrderWork};
 use crate::runtime::net::death_watch;
+use crate::runtime::net::reception::{MOST_STRANGE, STRANGE_A_SECOND};
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal, Order, OrderReport};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -569,6 +571,30 @@ async fn a_stranger_that_reads_nothing_holds_up_no_member_at_the_address_that_it
     // The system ends that connection some seconds later.
     assert_eq!(a.letters.count(&Input::Hint(Hint::Unreachable(ProcessId(1)))), 0);
     drop(claim);
+}
+
+#[tokio::test]
+async fn a_flood_of_a_stranger_is_throttled_and_frames_of_a_member_are_not() {
+    const FLOOD: usize = 20_000;
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().expect("an address"));
+    let (greeting, packet) = greeting_and_packet(&me);
+    let mut stream = TcpStream::connect(a.me.addr).await.expect("it listens");
+    stream.write_all(&greeting).await.expect("it reads");
+    a.letters.hint(Hint::Connected(me.process)).await;
+    let began = Instant::now();
+    stream.write_all(&packet.repeat(FLOOD)).await.expect("it reads");
+    let counters = || a.transport.counters();
+    until("all are read", || counters().throttled + counters().frames_in >= FLOOD as u64).await;
+    let gained = u64::from(STRANGE_A_SECOND) * (began.elapsed().as_secs() + 1);
+    let most = u64::from(MOST_STRANGE) + gained;
+    let taken = a.letters.inputs.lock().expect("no test panics").len() as u64;
+    assert!((1..=most).contains(&taken), "{taken} of {FLOOD} frames");
+    // The member's frames are taken in the midst of it.
+    stream.write_all(&packet.repeat(FLOOD)).await.expect("it reads");
+    b.send(&a, numbered(1));
+    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [1]).then_some(())).await;
 }
 
 #[tokio::test]
