@@ -1,0 +1,107 @@
+//! A program that is no member holds a lock through one: with the key of the cluster, with one that
+//! does not allow it, with another one, and without any.
+#![cfg(feature = "secure")]
+
+use elderlock::{
+    ClusterKey, Keyring, LockName, LockService, Member, Role, ServiceName, SessionEnd,
+    SessionError, SessionGuard, SessionRequest, Timing, TryLockError, hold_through,
+    hold_through_with,
+};
+use std::time::Duration;
+
+/// Far above what anything takes here.
+const HANG: Duration = Duration::from_secs(30);
+
+struct Served {
+    member: Member,
+    service: LockService,
+    addr: String,
+}
+
+impl Served {
+    /// A member with this key that serves sessions.
+    async fn with(key: Option<&ClusterKey>) -> Served {
+        let mut builder = Member::builder("shop").bind("127.0.0.1:0").timing(Timing::fast());
+        builder = builder.found().serve_sessions(true);
+        if let Some(key) = key {
+            builder = builder.keyring(Keyring::new(key.clone()));
+        }
+        let member = builder.join().await.expect("it founds");
+        let service = member.lock_service("stock").await.expect("a service");
+        let addr = member.addr().to_string();
+        Served { member, service, addr }
+    }
+
+    async fn hold(&self, key: &ClusterKey) -> Result<SessionGuard, SessionError> {
+        let ring = Keyring::new(key.clone());
+        let held = hold_through_with(&self.addr, "shop", &ring, request());
+        tokio::time::timeout(HANG, held).await.expect("an answer")
+    }
+
+    /// Whether the lock is free, or becomes so.
+    async fn is_free(&self) -> bool {
+        self.service.lock("sku-42").wait(HANG).await.is_ok()
+    }
+}
+
+fn request() -> SessionRequest {
+    let service = ServiceName::new("stock").expect("a name");
+    SessionRequest::new(service, LockName::new(b"sku-42").expect("a name")).wait(HANG)
+}
+
+fn new_key() -> ClusterKey {
+    ClusterKey::generate().expect("randomness")
+}
+
+#[tokio::test]
+async fn the_cluster_key_and_the_operator_key_hold_a_lock() {
+    let key = new_key();
+    let served = Served::with(Some(&key)).await;
+    let mut last = None;
+    for key in [key.clone(), key.derive(Role::Operator).expect("a cluster key")] {
+        let guard = served.hold(&key).await.expect("it is granted");
+        let token = guard.fence().expect("it is held");
+        assert!(last < Some(token), "tokens rise");
+        last = Some(token);
+        let refused = served.service.try_lock("sku-42").await;
+        assert!(matches!(refused, Err(TryLockError::Held(_))), "{refused:?}");
+        guard.release().await.expect("the member hears it");
+        assert!(served.is_free().await);
+    }
+    let guard = served.hold(&key).await.expect("it is granted");
+    drop(guard);
+    assert!(served.is_free().await, "a dropped guard releases");
+    let guard = served.hold(&key).await.expect("it is granted");
+    served.member.leave().await.expect("it leaves");
+    let mut ended = guard.fence();
+    while ended.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        ended = guard.fence();
+    }
+    assert!(
+        matches!(ended, Err(SessionEnd::MemberLeaves | SessionEnd::Unconfirmed(_))),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_allow_it_another_key_and_no_key_change_nothing() {
+    let key = new_key();
+    let served = Served::with(Some(&key)).await;
+    let observer = key.derive(Role::Observer).expect("a cluster key");
+    for (key, word) in [(&observer, "observer"), (&new_key(), "does not have the key")] {
+        let error = served.hold(key).await.expect_err("it is refused");
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let error = hold_through(&served.addr, "shop", request()).await.expect_err("it is refused");
+    assert!(error.to_string().contains("cluster key"), "{error}");
+    let ring = Keyring::new(key.clone());
+    let error = hold_through_with(&served.addr, "bank", &ring, request()).await;
+    let error = error.expect_err("it is refused");
+    assert!(error.to_string().contains("cluster of another name"), "{error}");
+    assert!(served.is_free().await);
+    let keyless = Served::with(None).await;
+    let error = keyless.hold(&key).await.expect_err("it is refused");
+    assert!(error.to_string().contains("it has no cluster key"), "{error}");
+    assert!(keyless.is_free().await);
+}
