@@ -30,6 +30,8 @@ use tokio_util::task::TaskTracker;
 
 /// Addresses that may be sent to at one time: many times the largest cluster.
 const MAX_PEERS: usize = 4096;
+/// The number of them for everyone. The others are reserved for members of the view and seeds.
+pub(super) const FREE_PEERS: usize = MAX_PEERS / 4 * 3;
 /// Connections that the flushing thread writes to; writing to more of them is their tasks' work.
 const AT_ONCE: usize = 8;
 /// Refusals, and answers to datagrams of strangers, in a row.
@@ -317,23 +319,35 @@ impl TransportState {
             let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());
             add(&self.reception.counters.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
         }
-        let peer = self.peer_in(current, to).filter(|peer| peer.push(process, frame, is_strange));
+        let peer = self.peer_in(current, to, process);
+        let peer = peer.filter(|peer| peer.push(process, frame, is_strange));
         if peer.is_none() {
             add(&self.reception.counters.overflowed, 1);
         }
         peer
     }
 
-    /// The peer at `addr`, with its task running; `None` if there are too many.
+    /// The peer at `addr`, where `process` is meant, with its task running; `None` if there are too
+    /// many.
     fn peer_in(
         self: &Arc<Self>,
         current: &mut IncarnationState,
         addr: SocketAddr,
+        process: Option<ProcessId>,
     ) -> Option<Arc<Peer>> {
         if let Some(peer) = current.peers.get(&addr) {
             return Some(peer.clone());
         }
-        if current.peers.len() >= MAX_PEERS || self.closing.is_cancelled() {
+        let is_reserved = || {
+            process.is_some_and(|process| self.reception.is_member(process))
+                || self.seeds.borrow().contains(&addr)
+        };
+        let is_full = match current.peers.len() {
+            0..FREE_PEERS => false,
+            FREE_PEERS..MAX_PEERS => !is_reserved(),
+            _ => true,
+        };
+        if is_full || self.closing.is_cancelled() {
             return None;
         }
         let peer = Arc::new(Peer::new(addr, self.budget.clone()));
@@ -354,7 +368,7 @@ impl TransportState {
         let mut current = self.current();
         let current =
             current.as_mut().filter(|current| Arc::ptr_eq(&current.incarnation, incarnation))?;
-        let peer = self.peer_in(current, addr)?;
+        let peer = self.peer_in(current, addr, Some(link.process))?;
         *current.open.entry(link.process).or_default() += 1;
         peer.offer(link);
         Some(peer)

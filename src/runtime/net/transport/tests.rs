@@ -6,6 +6,7 @@ use crate::protocol::{
 use crate::runtime::inbox::{OrderExchange, OrderWork};
 use crate::runtime::net::death_watch;
 use crate::runtime::net::reception::{MOST_STRANGE, STRANGE_A_SECOND};
+use crate::runtime::net::transport_state::FREE_PEERS;
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal, Order, OrderReport};
 use std::io::ErrorKind;
@@ -595,6 +596,26 @@ async fn a_flood_of_a_stranger_is_throttled_and_frames_of_a_member_are_not() {
     stream.write_all(&packet.repeat(FLOOD)).await.expect("it reads");
     b.send(&a, numbered(1));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [1]).then_some(())).await;
+}
+
+#[tokio::test]
+async fn strangers_at_thousands_of_addresses_leave_room_for_members_and_seeds() {
+    let (seed, member) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    let mut options = TransportOptions::new("shop", "127.0.0.1:0");
+    options.seeds = vec![seed.me.addr.to_string()];
+    let a = TestPeer::with(7, options).await;
+    a.in_view_with(&member.me);
+    // Nothing listens there, and a dial takes its time.
+    let far = |number: u128| format!("[100::{number:x}]:9").parse().expect("an address");
+    for number in 1..=FREE_PEERS as u128 + 10 {
+        a.transport.send(far(number), Some(ProcessId(1000 + number)), numbered(1));
+    }
+    assert!(a.transport.counters().overflowed >= 10);
+    for (peer, process) in [(&member, Some(member.me.process)), (&seed, None)] {
+        a.transport.send(peer.me.addr, process, numbered(2));
+        a.transport.flush(false);
+        peer.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
+    }
 }
 
 #[tokio::test]
