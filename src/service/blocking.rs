@@ -52,8 +52,9 @@
 //!
 //! In async code use `.await`, or block in `spawn_blocking`.
 
+use super::join_error::JoinError;
 use super::member::Member;
-use super::member_builder::{JoinError, MemberBuilder};
+use super::member_builder::MemberBuilder;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::{Arc, mpsc};

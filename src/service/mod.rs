@@ -13,6 +13,7 @@ mod hold;
 #[cfg(feature = "http")]
 pub mod http;
 mod inspect;
+mod join_error;
 #[cfg(feature = "secure")]
 mod key_file;
 mod lock_builder;
@@ -49,6 +50,7 @@ pub(crate) use held::{held, held_by_token};
 pub(crate) use hold::HoldHandle;
 pub use hold::LossWatch;
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, ServiceExistsError, Waiters};
+pub use join_error::JoinError;
 #[cfg(feature = "secure")]
 pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
@@ -61,7 +63,7 @@ pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]
 pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, MAX_SERVICES, Member, ServiceError};
-pub use member_builder::{JoinError, MemberBuilder};
+pub use member_builder::MemberBuilder;
 pub(crate) use owner_entry::{EntryRefused, OwnerEntry};
 pub use permit_guard::{Permit, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;

@@ -1,0 +1,246 @@
+//! `JoinError`: why a process did not become a member.
+
+use crate::protocol::InvalidTiming;
+use crate::runtime::net::transport::BindError;
+use crate::runtime::{DataDirError, QueryError};
+use crate::wire::Role;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why [`MemberBuilder::join`](crate::MemberBuilder::join) failed. This process is no member, and
+/// its port is free.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The cluster's name is empty or too long. Nothing was done.
+    #[error("a cluster name must have 1 to 64 bytes, not {length}")]
+    InvalidCluster {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// An address cannot be understood. Nothing was done.
+    #[error("{what} address {given:?}: {why}")]
+    InvalidAddress {
+        /// Which: "bind", "advertise" or "seed".
+        what: &'static str,
+        /// As given.
+        given: String,
+        /// The defect.
+        why: &'static str,
+    },
+    /// Neither seeds nor the order to found. Nothing was done.
+    #[error(
+        "no seeds: name at least one member with seeds([\"host:port\"]), \
+         or start a new cluster with found() or with a \
+         seed list that names only this member"
+    )]
+    NoSeeds,
+    /// The times do not fit together. Nothing was done.
+    #[error(transparent)]
+    InvalidTiming(#[from] InvalidTiming),
+    /// The council's size is out of range. Nothing was done.
+    #[error("a council has 1 to 31 members, not {given}")]
+    InvalidCouncil {
+        /// As given.
+        given: u8,
+    },
+    /// A founding of no members is expected. Nothing was done.
+    #[error("expect() is at least 1, the member itself: leave it out to found with all seeds")]
+    ZeroExpected,
+    /// Both [`found`](crate::MemberBuilder::found) and [`expect`](crate::MemberBuilder::expect)
+    /// were given. Nothing was done.
+    #[error("found() founds alone, and expect() wants {expected} members: give one of them")]
+    FoundsAlone {
+        /// As given.
+        expected: usize,
+    },
+    /// The join limit is zero. Nothing was done.
+    #[error("the join limit is zero: give join_limit() more time, or leave it out for 30 s")]
+    ZeroLimit,
+    /// A thread would stay awake for too long. Nothing was done.
+    #[error("busy_poll is at most 1ms, not {given:?}")]
+    LongBusyPoll {
+        /// As given.
+        given: Duration,
+    },
+    /// Both a keyring and [`insecure`](crate::MemberBuilder::insecure) were given. Nothing was
+    /// done.
+    #[error("insecure() is for a cluster without a key, and a keyring was given: give one of them")]
+    InsecureWithKey,
+    /// The keyring has a key of a role that is no member's. Nothing was done.
+    #[error("the keyring has an {role} key, which {}: give a cluster key", .role.allows())]
+    RoleKey {
+        /// The role.
+        role: Role,
+    },
+    /// Not called from within a tokio runtime. Nothing was done.
+    #[error("{}", QueryError::NoRuntime)]
+    NoRuntime,
+    /// [`blocking::join`](crate::blocking::join) could not start the member's thread. Nothing was
+    /// done.
+    #[error("no thread could be started for the member: {0}")]
+    NoThread(#[source] io::Error),
+    /// The operating system gave no random bytes to name this process by. Nothing was done.
+    #[error("the operating system gave no random bytes")]
+    NoRandomness,
+    /// The address cannot be used.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The data directory cannot be used. Nothing in it was changed.
+    #[error("data directory {}: {why}", path.display())]
+    DataDir {
+        /// As given.
+        path: PathBuf,
+        /// The defect.
+        #[source]
+        why: DataDirError,
+    },
+    /// The cluster's tokens are more than an hour above the limit that this machine's clock allows,
+    /// so one of the two clocks is wrong.
+    #[error(
+        "the tokens of cluster '{cluster}' are {ahead:?} ahead of this machine's clock, \
+         and at most an hour is allowed: \
+         set the clock of this machine, or of the one that founded the cluster"
+    )]
+    Clock {
+        /// The cluster's name.
+        cluster: String,
+        /// How far ahead.
+        ahead: Duration,
+    },
+    /// No cluster took this member in within the join limit, and none could be founded.
+    #[error(
+        "{}",
+        NoCluster { cluster, waited: *waited, needed: *needed, answered, missing, unresolved }
+    )]
+    NoCluster {
+        /// The cluster's name.
+        cluster: String,
+        /// The join limit.
+        waited: Duration,
+        /// How many members must be there to found, if this member is a seed: all seeds, and at
+        /// least as many as it [expects](crate::MemberBuilder::expect). Otherwise 1: any member of
+        /// a running cluster.
+        needed: usize,
+        /// Seeds that answered, and their answers.
+        answered: Vec<(SocketAddr, String)>,
+        /// Seeds that did not, and why as far as it is known.
+        missing: Vec<(SocketAddr, String)>,
+        /// Names of seeds that do not resolve, and why. While there are any, this member founds
+        /// nothing.
+        unresolved: Vec<(String, String)>,
+    },
+}
+
+impl JoinError {
+    /// Whether the join limit was reached. Trying again may help.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, JoinError::NoCluster { .. })
+    }
+}
+
+/// The text of [`JoinError::NoCluster`].
+struct NoCluster<'a> {
+    cluster: &'a str,
+    waited: Duration,
+    needed: usize,
+    answered: &'a [(SocketAddr, String)],
+    missing: &'a [(SocketAddr, String)],
+    unresolved: &'a [(String, String)],
+}
+
+impl fmt::Display for NoCluster<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.answered.len() + self.missing.len() + self.unresolved.len();
+        write!(f, "no cluster '{}' within {:?}: ", self.cluster, self.waited)?;
+        if all == 0 {
+            return f.write_str("there are no seeds");
+        }
+        write!(f, "{} of {all} seeds answered", self.answered.len())?;
+        list(f, " (", self.answered)?;
+        list(f, ", missing (", self.missing)?;
+        list(f, ", unknown (", self.unresolved)?;
+        if self.needed > all {
+            write!(
+                f,
+                "; it takes {} members to found a cluster together, as expect() says, and no more \
+                 seeds are known; or one member of a running cluster that has an elder",
+                self.needed
+            )
+        } else if self.needed > 1 {
+            write!(
+                f,
+                "; it takes all {} seeds to found a cluster together, \
+                 or one member of a running cluster that has an \
+                 elder; found() starts one without those missing",
+                self.needed
+            )
+        } else {
+            f.write_str(
+                "; it takes one member of a running cluster that has an elder, \
+                 this member is no seed itself",
+            )
+        }
+    }
+}
+
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    open: &str,
+    entries: &[(impl fmt::Display, String)],
+) -> fmt::Result {
+    for (index, (addr, text)) in entries.iter().enumerate() {
+        write!(f, "{}{addr}: {text}", if index == 0 { open } else { ", " })?;
+    }
+    if entries.is_empty() { Ok(()) } else { f.write_str(")") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn the_error_of_a_join_names_the_answering_seeds_and_the_number_needed() {
+        let addr = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let error = JoinError::NoCluster {
+            cluster: "shop".into(),
+            waited: Duration::from_secs(30),
+            needed: 3,
+            answered: vec![(addr(1), "this member".into()), (addr(2), "seeking too".into())],
+            missing: vec![(addr(3), "connection refused".into())],
+            unresolved: Vec::new(),
+        };
+        let text = error.to_string();
+        assert!(text.starts_with(
+            "no cluster 'shop' within 30s: 2 of 3 seeds answered (127.0.0.1:1: this member, "
+        ));
+        assert!(
+            text.contains("missing (127.0.0.1:3: connection refused); it takes all 3 seeds"),
+            "{text}"
+        );
+        assert!(error.is_timeout());
+    }
+
+    #[test]
+    fn the_error_of_a_join_names_the_number_of_members_expected() {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let error = JoinError::NoCluster {
+            cluster: "shop".into(),
+            waited: Duration::from_secs(30),
+            needed: 3,
+            answered: vec![(addr, "this member".into())],
+            missing: Vec::new(),
+            unresolved: Vec::new(),
+        };
+        let text = error.to_string();
+        assert!(text.contains("1 of 1 seeds answered"), "{text}");
+        assert!(
+            text.contains("; it takes 3 members to found a cluster together, as exp"),
+            "{text}"
+        );
+    }
+}

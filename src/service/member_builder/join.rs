@@ -1,0 +1,297 @@
+//! The start of a member: it listens, opens its data directory, and waits for its first view.
+
+use super::MemberBuilder;
+use super::network_inbox::{NetworkInbox, known_seeds};
+use crate::protocol::{MemberInfo, SeedReport, Status, VoteSecret};
+use crate::runtime::disk::Disk;
+use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
+use crate::runtime::member_clock::MemberClock;
+use crate::runtime::net::death_watch;
+use crate::runtime::net::timeouts::ConnectionTimeouts;
+use crate::runtime::net::transport::{Transport, TransportOptions};
+use crate::runtime::network::Network;
+use crate::runtime::process_id::draw_vote_secret;
+use crate::runtime::vote_writer::VoteStorage;
+use crate::service::join_error::JoinError;
+use crate::service::member::Member;
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle as Runtime;
+
+/// How often a process that joins logs the seeds that it waits for.
+const WAITING: Duration = Duration::from_secs(3);
+
+/// Seeds that such a line names.
+const MOST_SEEDS: usize = 8;
+
+impl MemberBuilder {
+    /// Joins the cluster, or founds it with the other seeds, and completes when this member may
+    /// hold locks. A slow disk under the [data directory](MemberBuilder::data_dir) does not hold up
+    /// the runtime: a thread opens the directory.
+    ///
+    /// # Errors
+    /// [`JoinError`]. Nothing is left behind: the port is free again, and no other member counts
+    /// this process as a member for longer than its lease.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves again, in the background. The data directory is free again as
+    /// soon as the disk has answered the call under way, and its vote is whole.
+    pub async fn join(self) -> Result<Member, JoinError> {
+        let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
+        self.check()?;
+        let started = tokio::time::Instant::now();
+        let transport = Arc::new(
+            Transport::bind(TransportOptions {
+                cluster: self.cluster.clone(),
+                bind: self.bind.clone(),
+                advertise: self.advertise.clone(),
+                seeds: self.seeds.clone(),
+                insecure: self.insecure,
+                limits: ConnectionTimeouts::for_lease(self.timing.member_lease),
+                busy_poll: self.busy_poll,
+                stranger_memory: self.stranger_memory,
+                #[cfg(feature = "secure")]
+                keyring: self.keyring.clone(),
+            })
+            .await?,
+        );
+        let (disk, stored) = match &self.data_dir {
+            Some(path) => {
+                let left = self.join_limit.saturating_sub(started.elapsed());
+                let opening = Disk::open_aside(path.clone(), self.cluster.clone());
+                let opened = tokio::time::timeout(left, opening).await;
+                let (disk, stored) = opened
+                    .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+                    .map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
+                (Some(Box::new(disk) as Box<dyn VoteStorage>), stored)
+            }
+            None => (None, None),
+        };
+        let (process, static_key) =
+            transport.draw_identity().map_err(|_| JoinError::NoRandomness)?;
+        let vote_secret = match &disk {
+            Some(_) => Some(draw_vote_secret().map_err(|_| JoinError::NoRandomness)?),
+            None => None,
+        };
+        let vote_key = vote_secret.as_ref().map(VoteSecret::key);
+        let (addr, host) = (transport.advertised(), death_watch::here());
+        let serves_sessions = self.serves_sessions;
+        let me = MemberInfo { process, addr, host, vote_key, static_key, serves_sessions };
+        let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
+        if !transport.has_key() {
+            let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;
+            config.nonce = Some(NonZeroU64::new(nonce).unwrap_or(NonZeroU64::MIN));
+        }
+        config.vote_secret = vote_secret;
+        config.stored = stored;
+        let clock = MemberClock::machine();
+        let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk, clock });
+        let member = Member::with_services(
+            self.cluster.clone(),
+            engine.clone(),
+            Some(transport.clone()),
+            self.max_services,
+        );
+        transport.start(
+            Arc::new(NetworkInbox {
+                engine: Arc::downgrade(&engine),
+                transport: Arc::downgrade(&transport),
+            }),
+            me,
+        );
+        engine.start(&runtime, {
+            let transport = transport.clone();
+            async move { transport.shutdown().await }
+        });
+        if self.force {
+            engine.force();
+        }
+        self.log_low_expect(&transport);
+        loop {
+            let left = self.join_limit.saturating_sub(started.elapsed());
+            if until_ready(&engine, left.min(WAITING)).await {
+                self.log_surprises(&engine.status());
+                return Ok(member);
+            }
+            if left <= WAITING || engine.phase().borrow().closed.is_some() {
+                break;
+            }
+            self.log_waiting(&engine, &transport);
+        }
+        let error = match (wrong_clock(&engine), &self.data_dir, engine.disk_trouble()) {
+            (Some(ahead), ..) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
+            (None, Some(path), Some((kind, reason))) => {
+                JoinError::DataDir { path: path.clone(), why: io::Error::new(kind, reason).into() }
+            }
+            _ => self.no_cluster(&engine, &transport),
+        };
+        engine.close(EngineClosed::Unheard);
+        let mut phase = engine.phase();
+        // So that the port is free when the error is seen. The sender lives as long as the engine.
+        let _ = phase.wait_for(|phase| phase.stopped).await;
+        Err(error)
+    }
+
+    /// Logs what the member found and its operator may not expect.
+    fn log_surprises(&self, status: &Status) {
+        let Some(view) = &status.view else { return };
+        if view.timing != self.timing {
+            tracing::warn!(
+                target: "elderlock", cluster = ?view.timing, own = ?self.timing,
+                "the cluster was founded with other times; this member keeps the cluster's"
+            );
+        }
+        // The other processes behind a name may not be resolved yet.
+        let names: Vec<&str> = self
+            .seeds
+            .iter()
+            .map(String::as_str)
+            .filter(|seed| seed.parse::<SocketAddr>().is_err())
+            .collect();
+        let has_founded = view.lineage.founder == status.me.process;
+        if view.members.len() == 1 && has_founded && !names.is_empty() && !self.force {
+            tracing::warn!(
+                target: "elderlock", seeds = names.join(", "),
+                "founded alone: the seeds resolve to this member only; if they are to name others, \
+                 two clusters may run"
+            );
+        }
+    }
+
+    /// Logs an [`expect`](MemberBuilder::expect) with which two groups of seeds may each found.
+    fn log_low_expect(&self, transport: &Transport) {
+        let seeds = self.seeds.len().max(transport.seeds().len());
+        if self.expect > 1 && self.expect * 2 <= seeds {
+            tracing::warn!(
+                target: "elderlock", expect = self.expect, seeds,
+                "expects at most half of its seeds: two groups of them may each found a cluster; \
+                 expect more than half"
+            );
+        }
+    }
+
+    /// Logs the seeds that have not answered, and why as far as it is known.
+    fn log_waiting(&self, engine: &Engine, transport: &Transport) {
+        let SeedReport { seeds, founders, hears_of_cluster } = engine.seeking();
+        let me = transport.advertised();
+        let missing = seeds.iter().filter(|(addr, answer)| answer.is_none() && *addr != me);
+        let missing = missing.map(|(addr, _)| match transport.last_error(*addr) {
+            Some(error) => format!("{addr} ({error})"),
+            None => format!("{addr} (no answer)"),
+        });
+        let unresolved = transport.unresolved();
+        let unknown = unresolved.iter().map(|(name, error)| format!("{name} ({error})"));
+        let all = seeds.len() + unresolved.len();
+        let (expected, missing) = (self.expect, missing.chain(unknown).collect());
+        let founders = if hears_of_cluster { expected } else { founders };
+        let waiting = Waiting { expected, founders, all, missing };
+        tracing::info!(target: "elderlock", "joining: {waiting}");
+    }
+
+    fn no_cluster(&self, engine: &Engine, transport: &Transport) -> JoinError {
+        let me = transport.advertised();
+        let mut answered = Vec::new();
+        let mut missing = Vec::new();
+        for (addr, answer) in engine.seeking().seeds {
+            match answer {
+                Some(answer) => answered.push((addr, answer)),
+                None if addr == me => answered.push((addr, "this member".into())),
+                None => missing
+                    .push((addr, transport.last_error(addr).unwrap_or_else(|| "no answer".into()))),
+            }
+        }
+        let unresolved = transport.unresolved();
+        let founder = transport.seeds().contains(&me);
+        let all = answered.len() + missing.len() + unresolved.len();
+        JoinError::NoCluster {
+            cluster: self.cluster.clone(),
+            waited: self.join_limit,
+            needed: if founder { all.max(self.expect) } else { 1 },
+            unresolved,
+            answered,
+            missing,
+        }
+    }
+}
+
+pub(in crate::service) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
+    let mut phase = engine.phase();
+    let ready = phase.wait_for(|phase| phase.ready || phase.closed.is_some());
+    matches!(tokio::time::timeout(limit, ready).await, Ok(Ok(phase)) if phase.ready)
+}
+
+/// How far the cluster is ahead of this machine's clock, if that was the reason for the end.
+fn wrong_clock(engine: &Engine) -> Option<Duration> {
+    match engine.phase().borrow().closed {
+        Some(EngineClosed::WrongClock { ahead }) => Some(ahead),
+        _ => None,
+    }
+}
+
+/// The wait of a process that joins, as it is logged.
+struct Waiting {
+    /// The least number of founders.
+    expected: usize,
+    /// Processes that seek too, itself included.
+    founders: usize,
+    /// The number of seeds.
+    all: usize,
+    /// Seeds that have not answered, and why.
+    missing: Vec<String>,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Waiting { expected, founders, all, missing } = self;
+        let named = match missing.get(..MOST_SEEDS) {
+            Some(some) if missing.len() > MOST_SEEDS => format!("{}, ...", some.join(", ")),
+            _ => missing.join(", "),
+        };
+        let waited = missing.len();
+        match expected.saturating_sub(*founders) {
+            0 if waited == 0 => {
+                write!(f, "all {all} seeds answer, waiting for an elder with a quorum")
+            }
+            0 => write!(f, "waiting for {waited} of {all} seeds: {named}"),
+            more if waited == 0 => {
+                write!(f, "waiting for {more} of {expected} members: no more seeds are known")
+            }
+            more => write!(f, "waiting for {more} of {expected} members, of these seeds: {named}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_join_names_the_number_of_members_awaited() {
+        let text = |expected, founders, missing: &[&str]| {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            Waiting { expected, founders, all: 1 + missing.len(), missing }.to_string()
+        };
+        assert_eq!(text(3, 1, &[]), "waiting for 2 of 3 members: no more seeds are known");
+        assert_eq!(text(3, 1, &["a:1"]), "waiting for 2 of 3 members, of these seeds: a:1");
+        assert_eq!(text(2, 2, &["a:1", "b:1"]), "waiting for 2 of 3 seeds: a:1, b:1");
+        assert_eq!(text(1, 1, &[]), "all 1 seeds answer, waiting for an elder with a quorum");
+        assert!(text(1, 1, &["a"; 8]).ends_with("9 seeds: a, a, a, a, a, a, a, a"));
+        assert!(text(1, 1, &["a"; 9]).ends_with("10 seeds: a, a, a, a, a, a, a, a, ..."));
+    }
+
+    #[test]
+    fn outside_a_runtime_there_is_an_error_and_no_panic() {
+        let mut join = Box::pin(Member::builder("shop").found().join());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(result) = join.as_mut().poll(&mut context) else {
+            panic!("waits")
+        };
+        assert!(matches!(result, Err(JoinError::NoRuntime)));
+    }
+}
