@@ -1,7 +1,39 @@
 //! Locks, their holders and processes as people read them.
 
-use elderlock::{Metadata, ProcessId, ReportedHolder};
+use clap::Args;
+use elderlock::{InvalidName, LockName, Metadata, ProcessId, ReportedHolder, ServiceName};
 use std::net::SocketAddr;
+
+/// The lock, or the suspension, that a command is about.
+#[derive(Args)]
+pub(crate) struct LockTarget {
+    /// Name of the lock, of the semaphore or of the leadership.
+    #[arg(required_unless_present = "suspension")]
+    name: Option<String>,
+    /// The suspension of the service, in place of a lock.
+    #[arg(long, conflicts_with = "name")]
+    suspension: bool,
+    /// Name of the lock service.
+    #[arg(long, default_value = "default")]
+    pub(crate) service: String,
+}
+
+impl LockTarget {
+    /// The name of its service.
+    pub(crate) fn service(&self) -> Result<ServiceName, InvalidName> {
+        ServiceName::new(&self.service)
+    }
+
+    /// The name of the lock; `None`: the suspension.
+    pub(crate) fn name(&self) -> Result<Option<LockName>, InvalidName> {
+        self.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()
+    }
+
+    /// As people read it.
+    pub(crate) fn text(&self) -> String {
+        lock(&self.service, self.name.as_deref())
+    }
+}
 
 /// A lock, or the suspension of its service.
 pub(crate) fn lock(service: &str, name: Option<&str>) -> String {

@@ -3,20 +3,17 @@
 
 use crate::Done;
 use crate::duration::duration;
-use crate::holders::{lock, who};
+use crate::holders::{LockTarget, who};
 use crate::orders::{OrderTarget, give};
 use clap::Args;
-use elderlock::{LockName, Metadata, Order, OrderReport, ServiceName};
+use elderlock::{Metadata, Order, OrderReport};
 use std::time::Duration;
 
 /// The hold to ask for, and the cluster.
 #[derive(Args)]
 pub(crate) struct RevokeArgs {
-    /// Name of the lock service.
-    service: String,
-    /// Name of the lock, of the semaphore or of the leadership. Without it: the suspension of the
-    /// service.
-    name: Option<String>,
+    #[command(flatten)]
+    lock: LockTarget,
     /// Take it away from contacted holders that have not released it when the wait is over.
     #[arg(long)]
     force: bool,
@@ -33,8 +30,8 @@ pub(crate) struct RevokeArgs {
 /// Exit code 0 if every holder released the lock or lost it, or no member holds it; else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
     let order = Order::Revoke {
-        service: ServiceName::new(&args.service)?,
-        name: args.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()?,
+        service: args.lock.service()?,
+        name: args.lock.name()?,
         metadata: Metadata::new(args.why.as_bytes())?,
         wait: args.wait,
         force: args.force,
@@ -53,7 +50,7 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
 
 /// A report as people read it. `told`: the number of holders that were told before.
 fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> {
-    let what = lock(&args.service, args.name.as_deref());
+    let what = args.lock.text();
     Some(match report {
         OrderReport::NotHeld => format!("no member holds {what}"),
         OrderReport::Told(holder) => {

@@ -2,11 +2,11 @@
 
 use crate::Done;
 use crate::control_escaper::to_json;
-use crate::holders::{lock, own_text, process, who};
+use crate::holders::{LockTarget, lock, own_text, process, who};
 use crate::orders::{OrderTarget, give};
 use clap::Args;
 use elderlock::{
-    HolderInfo, HolderReport, LockName, Mode, Order, OrderReport, ReportedHolder, ReportedWaiter,
+    HolderInfo, HolderReport, Mode, Order, OrderReport, ReportedHolder, ReportedWaiter,
     ServiceName, WaiterReport,
 };
 use serde::Serialize;
@@ -17,11 +17,8 @@ use std::net::SocketAddr;
 /// The lock to ask about, and the cluster.
 #[derive(Args)]
 pub(crate) struct WhyArgs {
-    /// Name of the lock service.
-    service: String,
-    /// Name of the lock, of the semaphore or of the leadership. Without it: the suspension of the
-    /// service.
-    name: Option<String>,
+    #[command(flatten)]
+    lock: LockTarget,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -99,8 +96,8 @@ impl Answer {
 /// Exit code 0 if the grantor answered, whether the lock is held or not; 4 if there is no such
 /// service.
 pub(crate) async fn why(args: WhyArgs) -> Done {
-    let name = args.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()?;
-    let order = Order::Inspect { service: ServiceName::new(&args.service)?, name: name.clone() };
+    let name = args.lock.name()?;
+    let order = Order::Inspect { service: args.lock.service()?, name: name.clone() };
     let mut answer = Answer::default();
     let code = give(&args.target, order, |_, report| answer.take(report)).await?;
     if answer.no_service {
@@ -113,7 +110,7 @@ pub(crate) async fn why(args: WhyArgs) -> Done {
         };
         let value = json!({
             "version": 1,
-            "service": args.service,
+            "service": args.lock.service,
             "name": name.map(|name| name.to_string()),
             "holders": answer.holds(),
             "more_holders": answer.more_holders,
@@ -122,7 +119,7 @@ pub(crate) async fn why(args: WhyArgs) -> Done {
         });
         println!("{}", to_json(&value, PrettyFormatter::new())?);
     } else {
-        print!("{}", text(&lock(&args.service, args.name.as_deref()), &answer));
+        print!("{}", text(&args.lock.text(), &answer));
     }
     Ok(code)
 }

@@ -256,7 +256,8 @@ fn the_key_of_a_role_does_what_the_role_allows_and_nothing_else() {
         let output = joins.args(key_file).output().expect("it can be started");
         assert!(!output.status.success(), "{}", said(&output));
         assert!(said(&output).contains(&format!("an {role} key, which may ask for the status")));
-        let mut revoke = elderlock(&["revoke", "--cluster", "shop", "--at", at, "stock", "a"]);
+        let mut revoke =
+            elderlock(&["revoke", "--cluster", "shop", "--at", at, "--service", "stock", "a"]);
         let output = revoke.args(key_file).output().expect("it can be started");
         let (said, code) = (said(&output), output.status.code());
         if role == "operator" {

@@ -66,8 +66,11 @@ async fn a_holder_that_is_asked_gives_the_lock_back() {
         guard.release().await.expect("it was held until now");
         request.metadata
     });
-    let (said, code) =
-        revoke(&member, &["inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"]).await;
+    let (said, code) = revoke(
+        &member,
+        &["--service", "inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"],
+    )
+    .await;
     let me = format!("process {process} at {} with token {token} (till 3)", member.addr());
     let expected = format!(
         "{me} was told that sku-42 of inventory is requested back: stock-taking\n{me} released it\n"
@@ -81,7 +84,8 @@ async fn a_holder_that_is_asked_gives_the_lock_back() {
 async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
     let (member, service) = founded().await;
     let guard = held(&service).await;
-    let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "100ms"]).await;
+    let (said, code) =
+        revoke(&member, &["--service", "inventory", "sku-42", "--wait", "100ms"]).await;
     assert!(
         said.contains("was told")
             && said.contains("still holds it after 100ms; --force takes it away"),
@@ -89,7 +93,8 @@ async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
     );
     assert_eq!((code, guard.fence()), (Some(1), Ok(guard.token())));
 
-    let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "0s", "--force"]).await;
+    let (said, code) =
+        revoke(&member, &["--service", "inventory", "sku-42", "--wait", "0s", "--force"]).await;
     assert!(said.contains("was told") && said.contains("lost it: taken away"), "{said}");
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Revoked)));
@@ -105,7 +110,7 @@ async fn a_share_that_became_the_lock_was_not_released() {
         share.revocation().requested().await.expect("it is held");
         share.upgrade().await.expect("there is no other share")
     });
-    let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "2m"]).await;
+    let (said, code) = revoke(&member, &["--service", "inventory", "sku-42", "--wait", "2m"]).await;
     let lock = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
     let expected =
         format!("with token {} took it meanwhile and was not contacted; run again", lock.token());
@@ -120,7 +125,7 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     let addr = member.addr();
     service.lock("a").await.expect("it is free").release().await.expect("it was held");
     let nothing = "no member holds sku-42 of inventory\nno request waits for it\n";
-    let asked = ["why", "inventory", "sku-42"];
+    let asked = ["why", "--service", "inventory", "sku-42"];
     assert_eq!(elderlock(&member, &asked).await, (nothing.to_owned(), Some(0)));
     assert_eq!(elderlock(&member, &["held", "inventory"]).await, (String::new(), Some(0)));
 
@@ -177,11 +182,11 @@ async fn a_misspelt_service_is_reported_and_not_made() {
     let (member, service) = founded().await;
     service.lock("sku-42").await.expect("it is free").release().await.expect("it was held");
     for args in [
-        &["why", "inventroy", "sku-42"][..],
-        &["why", "inventroy", "--json"],
+        &["why", "--service", "inventroy", "sku-42"][..],
+        &["why", "--service", "inventroy", "--suspension", "--json"],
         &["held", "inventroy"],
         &["held", "inventroy", "--json"],
-        &["revoke", "inventroy", "sku-42", "--force"],
+        &["revoke", "--service", "inventroy", "sku-42", "--force"],
     ] {
         let expected = "elderlock: there is no service inventroy: no member uses it\n";
         assert_eq!(elderlock(&member, args).await, (expected.to_owned(), Some(4)), "{args:?}");
@@ -201,11 +206,13 @@ async fn a_misspelt_service_is_reported_and_not_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspension_is_requested_back_by_leaving_out_the_name() {
+async fn a_suspension_is_requested_back_by_a_flag() {
     let (member, service) = founded().await;
     let suspended =
         service.suspend().revocable().reason("stock-taking").await.expect("no lock is held");
-    let (said, code) = revoke(&member, &["inventory", "--wait", "0s", "--force"]).await;
+    let (said, code) =
+        revoke(&member, &["--suspension", "--service", "inventory", "--wait", "0s", "--force"])
+            .await;
     assert!(
         said.contains("(stock-taking) was told that the suspension of inventory is requested back"),
         "{said}"
@@ -222,16 +229,16 @@ async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     let (member, service) = founded().await;
     service.lock("a").await.expect("it is free").release().await.expect("it was held");
     assert_eq!(
-        revoke(&member, &["inventory", "sku-42"]).await,
+        revoke(&member, &["--service", "inventory", "sku-42"]).await,
         ("no member holds sku-42 of inventory\n".to_owned(), Some(0))
     );
     let firm = service.lock("sku-42").await.expect("it is free");
-    let (said, code) = revoke(&member, &["inventory", "sku-42", "--force"]).await;
+    let (said, code) = revoke(&member, &["--service", "inventory", "sku-42", "--force"]).await;
     assert!(said.contains("is not revocable; no holder was contacted"), "{said}");
     assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
 
     // A port at which no member answers.
-    let (said, code) = revoke_at("127.0.0.1:1", &["inventory", "sku-42"]).await;
+    let (said, code) = revoke_at("127.0.0.1:1", &["--service", "inventory", "sku-42"]).await;
     assert!(said.starts_with("elderlock: no member answers at 127.0.0.1:1"), "{said}");
     assert_eq!(code, Some(2));
 }
@@ -246,7 +253,8 @@ async fn a_revocation_adds_no_member_to_the_view() {
     let guard = held(&service).await;
     let view = other.status().view.expect("it has joined");
     let addrs = format!("127.0.0.1:1,{}", other.addr());
-    let (said, code) = revoke_at(&addrs, &["inventory", "sku-42", "--wait", "0s", "--force"]).await;
+    let (said, code) =
+        revoke_at(&addrs, &["--service", "inventory", "sku-42", "--wait", "0s", "--force"]).await;
     assert!(said.contains("lost it: taken away"), "{said}");
     assert_eq!(code, Some(0), "{said}");
     assert!(guard.fence().is_err());
@@ -263,7 +271,7 @@ async fn a_command_that_ends_before_its_wait_takes_nothing_away() {
     let addr = member.addr().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().args(["revoke", "--cluster", "shop", "--at", &addr]);
-    command.args(["inventory", "sku-42", "--wait", "1s", "--force"]);
+    command.args(["--service", "inventory", "sku-42", "--wait", "1s", "--force"]);
     let mut child = command.spawn().expect("it can be started");
     tokio::time::timeout(HANG, told.requested()).await.expect("it is told").expect("it is held");
     child.kill().expect("it runs");

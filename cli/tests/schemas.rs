@@ -54,7 +54,8 @@ async fn check_all(member: &Member, names: &[Option<&str>]) {
     schemas::check("http-status.json", &served(member).await);
     schemas::check("held.json", &printed(member, &["held", "stock\n"]).await);
     for name in names {
-        let why: Vec<&str> = ["why", "stock\n"].into_iter().chain(*name).collect();
+        let what = name.unwrap_or("--suspension");
+        let why = ["why", "--service", "stock\n", what];
         let value = printed(member, &why).await;
         assert_eq!(value["name"], json!(name.map(|name| name.escape_debug().to_string())));
         schemas::check("why.json", &value);

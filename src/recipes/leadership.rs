@@ -324,7 +324,7 @@ impl Term {
     /// let jobs = member.lock_service("jobs").await?;
     /// let selector = LeaderSelector::new(&jobs, "cron", "node-1")?.revocable();
     /// let work = async |term: elderlock::Term| {
-    ///     // As `elderlock revoke jobs cron` does.
+    ///     // As `elderlock revoke --service jobs cron` does.
     ///     jobs.revoke("cron").metadata("maintenance").await.expect("it is revocable");
     ///     let request = term.revocation().requested().await.expect("it leads");
     ///     assert_eq!(request.metadata.as_bytes(), b"maintenance");
