@@ -4,8 +4,8 @@
 mod support;
 
 use elderlock::protocol::{
-    ClientMessage, Epoch, GrantorMessage, Host, Message, Notice, Packet, RegistryMessage,
-    RequestId, ServiceName, Token, View, ViewNumber,
+    Affiliation, ClientMessage, Epoch, GrantorMessage, Host, Message, Notice, Packet,
+    RegistryMessage, RequestId, ServiceName, Slot, Token, View, ViewNumber,
 };
 use elderlock::wire::secure::{HandshakeSetup, Initiator, StaticKey, VERSIONS};
 use elderlock::wire::{Decoder, Frame, Handshake, StatusQuery, encode};
@@ -222,6 +222,21 @@ impl Attacks<'_> {
             Packet::Ack { view: ViewNumber(self.view.number.0 + 1000), ack: 9, again: true },
             linked(Message::Client(grant)),
         ];
+        // The greeting of a member that knows of a later lineage.
+        let mut founded = self.view.lineage;
+        founded.founded = Slot(founded.founded.0 + 1);
+        packets.extend(self.view.members.iter().map(|member| {
+            let me = MemberInfo::new(member.info.process, ([127, 0, 0, 1], 9).into());
+            let belonging = Affiliation::Member {
+                lineage: founded,
+                view: self.view.number.next(),
+                elder: me.clone(),
+                led: true,
+                kept: true,
+                settled: true,
+            };
+            Packet::from(Notice::Hello { asked: me.addr, me, belonging, nonce: 0 })
+        }));
         let dead = self.view.members.iter().map(|member| member.info.process);
         packets.extend(dead.map(|dead| Packet::from(Notice::Vouch { dead })));
         packets.extend((0..100).map(|_| linked(Message::Grantor(release.clone()))));

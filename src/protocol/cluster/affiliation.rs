@@ -39,6 +39,11 @@ impl Cluster {
         {
             return;
         }
+        // A process speaks for itself alone. A stranger that names a member would be believed as
+        // that member.
+        if me.process != from {
+            return;
+        }
         // The nonce of a question goes back with the answer, that of an answer proves it.
         let (echo, proof) = if asked.is_some() { (0, nonce) } else { (nonce, 0) };
         let is_believed = self.is_believed(me.process, proof);
@@ -179,6 +184,11 @@ impl Cluster {
         step: &mut Step,
     ) {
         let Some(view) = &self.view else { return };
+        // Members send requests on. A stranger that names another process would have this member
+        // dial any address for it.
+        if from != info.process && !view.contains(from) {
+            return;
+        }
         if view.contains(info.process) || !view.admits(&info, heard) {
             send(info.addr, info.process, Notice::full_view(view), step);
         } else if let Some(elder) = &mut self.elder {

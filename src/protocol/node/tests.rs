@@ -31,6 +31,7 @@ mod positions;
 mod revocation;
 mod rules;
 mod short;
+mod strangers;
 mod vote_claims;
 
 impl Node {
