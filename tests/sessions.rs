@@ -2,12 +2,15 @@
 //! does not allow it, with another one, and without any.
 #![cfg(feature = "secure")]
 
+use elderlock::wire::{Frame, OrderRequest, SessionMessage, encode};
 use elderlock::{
-    ClusterKey, Keyring, LockName, LockService, Member, Role, ServiceName, SessionEnd,
+    ClusterKey, Keyring, LockName, LockService, Member, Order, Role, ServiceName, SessionEnd,
     SessionError, SessionGuard, SessionRequest, Timing, TryLockError, hold_through,
     hold_through_with,
 };
 use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 /// Far above what anything takes here.
 const HANG: Duration = Duration::from_secs(30);
@@ -104,4 +107,35 @@ async fn a_key_that_does_not_allow_it_another_key_and_no_key_change_nothing() {
     let error = keyless.hold(&key).await.expect_err("it is refused");
     assert!(error.to_string().contains("it has no cluster key"), "{error}");
     assert!(keyless.is_free().await);
+}
+
+/// A program that floods the member with messages of its session, reads nothing, and ends.
+#[tokio::test]
+async fn a_session_that_is_flooded_ends_with_its_connection() {
+    let served = Served::with(None).await;
+    let bytes_of = |frame: Frame| {
+        let mut bytes = Vec::new();
+        encode(&frame, &mut bytes).expect("it fits");
+        bytes
+    };
+    let order = OrderRequest { cluster: "shop".into(), order: Order::Lock(request()) };
+    let order = bytes_of(Frame::Order(Box::new(order)));
+    let messages: Vec<u8> = (0..1000)
+        .flat_map(|number| bytes_of(Frame::Session(SessionMessage::KeepAlive(number))))
+        .collect();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(&served.addr).await.expect("it listens");
+        stream.write_all(&order).await.expect("it reads");
+        let flood = async {
+            for _ in 0..200 {
+                stream.write_all(&messages).await?;
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        // The member may end the connection, or read slowly.
+        let _ = tokio::time::timeout(Duration::from_secs(1), flood).await;
+        drop(stream);
+        assert!(served.is_free().await);
+    }
+    served.member.leave().await.expect("no session is left");
 }

@@ -119,10 +119,12 @@ pub(super) async fn carry_out(
                 }
             }
             _ = tick.tick() => admission.note_packet(),
-            message = next_message(&mut incoming, &mut decoder) => {
+            // While the work has not taken the earlier ones, nothing is read. To wait for room here
+            // would wait for ever: the work goes on in this loop alone.
+            message = next_message(&mut incoming, &mut decoder), if messages.capacity() > 0 => {
                 // Nothing but messages of a session follows an order.
                 let Some(message) = message.filter(|_| is_lock) else { break };
-                if messages.send(message).await.is_err() {
+                if messages.try_send(message).is_err() {
                     break;
                 }
             }
