@@ -109,12 +109,8 @@ impl Cluster {
             && *lineage == remembered.lineage
             && *view < remembered.number
         {
-            send(
-                me.addr,
-                me.process,
-                Notice::FullView { view: remembered.clone(), nonce: echo },
-                step,
-            );
+            let view = remembered.clone();
+            send(me.addr, me.process, Notice::FullView { view, nonce: echo }, step);
         }
         if let MemberPhase::Seeking(seeking) = &mut self.phase {
             let heard = (asked, is_believed);
