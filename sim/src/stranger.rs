@@ -1,10 +1,10 @@
 //! A lying stranger: a process outside the cluster that reaches a member. It knows all that a
 //! member tells of the view, it has ids and addresses of its own, and it says anything.
 //!
-//! It borrows no member's id. Only a cluster key proves ids, so without one a process that lies
-//! about its id is that member for all others (docs/internals/security.md). It knows no secret of a
-//! vote: it claims votes with a secret of its own, with a key in place of a proof, and with the
-//! proofs of others.
+//! No connection of it has a member's id, though its packets may name one. Only a cluster key
+//! proves ids, so without one a process whose handshake lies about its id is that member for all
+//! others (docs/internals/security.md). It knows no secret of a vote: it claims votes with a secret
+//! of its own, with a key in place of a proof, and with the proofs of others.
 
 use crate::chance::mix;
 use crate::site::secret_of;
@@ -188,13 +188,21 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             Notice::Install { lineage: view.lineage, instance, change, nonce }
         }
         // Learners that never show themselves.
-        4..=6 => Notice::Join { me, heard: view.number },
+        4..=5 => Notice::Join { me, heard: view.number },
+        6 => {
+            let process = ProcessId(me.process.0 ^ luck.draw(26, 2) as u128);
+            let me = MemberInfo { process, ..me };
+            Notice::Join { me, heard: view.number }
+        }
         7 => {
             let me = MemberInfo { addr: member.addr, ..me };
             Notice::Join { me, heard: view.number }
         }
         8 => {
             let belonging = belonging(younger, ViewNumber(younger.founded.0));
+            // As if it were a member, which no connection of its own shows.
+            let process = if luck.draw(25, 2) == 0 { me.process } else { dead };
+            let me = MemberInfo { process, ..me };
             Notice::Hello { me, asked: member.addr, belonging, nonce }
         }
         9 => {

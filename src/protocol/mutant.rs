@@ -130,6 +130,8 @@ pub enum ProtocolMutant {
     PromoteAll,
     /// A stranger's word on views counts though it was not asked.
     BelieveStrangers,
+    /// A process may speak for another one that it names.
+    BelieveNamedProcess,
     /// A process has the vote that it claims, whether it proves that or not.
     BelieveAnyClaim,
     /// A packet that a stranger passes on counts as one of its origin.
@@ -374,7 +376,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 150] = [
+    pub const ALL: [ProtocolMutant; 151] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -424,6 +426,7 @@ impl ProtocolMutant {
         ProtocolMutant::PromoteTheSilent,
         ProtocolMutant::PromoteAll,
         ProtocolMutant::BelieveStrangers,
+        ProtocolMutant::BelieveNamedProcess,
         ProtocolMutant::BelieveAnyClaim,
         ProtocolMutant::BelieveAnyRelay,
         ProtocolMutant::BelieveAnyWitness,

@@ -239,6 +239,7 @@ mod hunt {
                 "holds_survive",
                 "told_before_regrant",
             ],
+            ProtocolMutant::BelieveNamedProcess => &["holds_survive"],
             ProtocolMutant::BelieveAnyRelay => &[
                 "holds_survive",
                 "exclusive_by_lease",

@@ -41,7 +41,7 @@ impl Cluster {
         }
         // A process speaks for itself alone. A stranger that names a member would be believed as
         // that member.
-        if me.process != from {
+        if me.process != from && !planted!(self.config.mutant, BelieveNamedProcess) {
             return;
         }
         // The nonce of a question goes back with the answer, that of an answer proves it.
