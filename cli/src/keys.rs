@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// The key itself, for systems that pass secrets in the environment. There is no flag, because
 /// other users see flags.
-const VARIABLE: &str = "ELDERLOCK_KEY";
+pub(crate) const VARIABLE: &str = "ELDERLOCK_KEY";
 
 /// Makes a cluster key: 32 random bytes in base64. Give the same file to all members. Or derives
 /// the key of a role from it.

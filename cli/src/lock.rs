@@ -120,7 +120,8 @@ fn request(args: &LockArgs) -> Result<SessionRequest, InvalidName> {
     Ok(request)
 }
 
-/// Starts the command, with the token in its environment. On Linux it is killed if this process is.
+/// Starts the command, with the token in its environment, and without the key. On Linux it is
+/// killed if this process is.
 fn start(command: &[OsString], guard: &SessionGuard) -> std::io::Result<Child> {
     let mut child = if cfg!(target_os = "linux") {
         let mut child = Command::new(std::env::current_exe()?);
@@ -134,6 +135,8 @@ fn start(command: &[OsString], guard: &SessionGuard) -> std::io::Result<Child> {
     child
         .env("ELDERLOCK_TOKEN", guard.token().as_i64().to_string())
         .env("ELDERLOCK_LINEAGE", guard.lineage().to_string())
+        // The cluster's key is for this process alone.
+        .env_remove(crate::keys::VARIABLE)
         .kill_on_drop(true)
         .spawn()
 }

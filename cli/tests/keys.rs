@@ -194,6 +194,24 @@ fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
 }
 
 #[test]
+fn the_command_under_a_lock_does_not_get_the_key() {
+    let scratch = Scratch::new("lock");
+    let path = scratch.file("key");
+    keygen(&path);
+    let (key, addr) = (read(&path), free_addr());
+    let args = ["node", "--found", "--timing", "fast", "--serve-sessions", "--bind", &addr];
+    let mut node = elderlock(&args);
+    node.env("ELDERLOCK_KEY", &key);
+    let node = Node::spawn(node);
+    node.until("joined as");
+    let mut lock = elderlock(&["lock", "job", "--at", &addr, "--", "env"]);
+    let output = lock.env("ELDERLOCK_KEY", &key).output().expect("it can be started");
+    let text = said(&output);
+    assert!(output.status.success() && text.contains("ELDERLOCK_TOKEN="), "{text}");
+    assert!(!text.contains("ELDERLOCK_KEY"), "{text}");
+}
+
+#[test]
 fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
     let scratch = Scratch::new("config");
     let (path, other, config) =
