@@ -41,4 +41,4 @@ pub use order::{
 };
 pub use role::Role;
 pub use version::PROTOCOL_VERSION;
-pub use vote::{VoteError, read_vote, write_vote};
+pub use vote::{VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote};

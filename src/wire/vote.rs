@@ -9,10 +9,12 @@ use super::limits::MAX_FRAME;
 use crate::protocol::StoredVote;
 use serde::{Deserialize, Serialize};
 
-const MAGIC: &[u8] = b"elderlock vote\n";
-const FORMAT: u8 = 6;
+/// The first bytes of a stored vote.
+pub const VOTE_MAGIC: &[u8] = b"elderlock vote\n";
+/// The format of stored votes that this version writes and reads, behind the magic.
+pub const VOTE_FORMAT: u8 = 6;
 /// Magic, format, checksum.
-const HEAD: usize = MAGIC.len() + 1 + 4;
+const HEAD: usize = VOTE_MAGIC.len() + 1 + 4;
 
 /// Why a stored vote cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -22,7 +24,7 @@ pub enum VoteError {
     #[error("it is no vote of elderlock")]
     Foreign,
     /// The vote has the format of a version of elderlock that this version does not know.
-    #[error("its format is {0}, this version knows {FORMAT}")]
+    #[error("its format is {0}, this version knows {VOTE_FORMAT}")]
     Format(u8),
     /// Bytes are missing or changed.
     #[error("it is damaged")]
@@ -49,8 +51,8 @@ pub fn write_vote(cluster: &str, vote: &StoredVote) -> Result<Vec<u8>, codec::Co
     let mut body = Vec::new();
     codec::write(&VoteBodyRef { cluster, vote }, &mut body)?;
     let mut bytes = Vec::with_capacity(HEAD + body.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.push(FORMAT);
+    bytes.extend_from_slice(VOTE_MAGIC);
+    bytes.push(VOTE_FORMAT);
     bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
     bytes.extend_from_slice(&body);
     Ok(bytes)
@@ -58,9 +60,9 @@ pub fn write_vote(cluster: &str, vote: &StoredVote) -> Result<Vec<u8>, codec::Co
 
 /// The vote in these bytes, if it is one of this cluster.
 pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or(VoteError::Foreign)?;
+    let rest = bytes.strip_prefix(VOTE_MAGIC).ok_or(VoteError::Foreign)?;
     let (&format, rest) = rest.split_first().ok_or(VoteError::Damaged)?;
-    if format != FORMAT {
+    if format != VOTE_FORMAT {
         return Err(VoteError::Format(format));
     }
     let (sum, body) = rest.split_first_chunk::<4>().ok_or(VoteError::Damaged)?;

@@ -6,20 +6,21 @@
 use elderlock::protocol::{
     Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing, VoteSecret,
 };
-use elderlock::wire::{VoteError, read_vote, write_vote};
+use elderlock::wire::{VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote};
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
 
 const CLUSTER: &str = "shop";
-/// Magic and format.
-const HEAD: &[u8] = b"elderlock vote\n\x05";
 
 // One byte: whether the rest is a file, or what follows a right checksum. (No fuzzer finds one.)
 fuzz_target!(|bytes: &[u8]| {
     let [how, rest @ ..] = bytes else { return };
     let file = match how & 1 {
         0 => rest.to_vec(),
-        _ => [HEAD, &crc32fast::hash(rest).to_le_bytes(), rest].concat(),
+        _ => {
+            let sum = crc32fast::hash(rest).to_le_bytes();
+            [VOTE_MAGIC, &[VOTE_FORMAT], &sum, rest].concat()
+        }
     };
     let Ok(vote) = read_vote(CLUSTER, &file) else { return };
     assert_eq!(read_vote("shed", &file), Err(VoteError::Cluster(CLUSTER.into())));
