@@ -373,17 +373,39 @@ impl Decoder {
         }
     }
 
-    fn next_open(&mut self) -> Result<Option<Frame>, FrameError> {
-        let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
-        let limit = match self.stage {
+    /// Drops the next frame without decoding it, if it is whole and `take` refuses it. `false`: it
+    /// is left to [`next`](Self::next), also if it is wrong.
+    pub fn skip_unless(&mut self, take: impl FnOnce() -> bool) -> bool {
+        loop {
+            let whole = frame_length(self.buffer.as_slice());
+            match whole {
+                Some(whole) if whole > LENGTH + self.limit() => return false,
+                Some(whole) if whole <= self.buffer.len() => {
+                    let is_refused = !take();
+                    self.buffer.advance(if is_refused { whole } else { 0 });
+                    return is_refused;
+                }
+                _ if self.open_record() == Ok(true) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// The longest frame at this stage.
+    fn limit(&self) -> usize {
+        match self.stage {
             ConnectionStage::Closed | ConnectionStage::Ordered | ConnectionStage::Session => {
                 MAX_HELLO
             }
             ConnectionStage::Open if self.is_strange => MAX_STRANGE_FRAME,
             ConnectionStage::Open if self.is_unknown => MAX_UNKNOWN_FRAME,
             ConnectionStage::Open | ConnectionStage::Asked => MAX_FRAME,
-        };
-        if whole > LENGTH + limit {
+        }
+    }
+
+    fn next_open(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
+        if whole > LENGTH + self.limit() {
             return Err(FrameError::Oversized(whole - LENGTH));
         }
         let Some(bytes) = self.buffer.as_slice().get(..whole) else { return Ok(None) };

@@ -19,12 +19,16 @@ use tokio_util::sync::CancellationToken;
 const MAX_ACCEPTED: usize = 4096;
 const MAX_STRANGERS: usize = 256;
 const MAX_UNFINISHED: usize = 64;
+/// Sessions of programs, which members and joiners must leave room for.
+const MAX_SESSIONS: usize = 512;
 /// The limit of one address, except for loopback.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
 /// An unfinished handshake is not evicted for this part of its time limit. Without it a burst of
 /// dials would close connections whose first packet was not read yet. A round trip of the network
 /// must fit in.
 const GRACE: u32 = 20;
+/// The id of no process: operators' connections have it.
+pub(super) const NO_PROCESS: ProcessId = ProcessId(0);
 /// One process needs one connection; a few may cross or replace each other.
 const MAX_OF_PROCESS: usize = 8;
 /// A stranger that was silent for this time is closed.
@@ -55,7 +59,19 @@ impl AdmissionLimits {
         let files = usize::try_from(files.max(8)).unwrap_or(usize::MAX);
         let accepted = (files / 2).min(MAX_ACCEPTED);
         let strangers = (files / 8).min(MAX_STRANGERS);
-        AdmissionLimits { accepted, strangers, unfinished: strangers.min(MAX_UNFINISHED) }
+        // A crowd of handshakes leaves a half to strangers that have finished theirs.
+        let unfinished = strangers.div_ceil(2).min(MAX_UNFINISHED);
+        AdmissionLimits { accepted, strangers, unfinished }
+    }
+
+    /// The most programs for which a member holds locks at a time, or waits for them.
+    pub(super) fn sessions(&self) -> usize {
+        (self.accepted / 4).min(MAX_SESSIONS)
+    }
+
+    /// The most handshakes of strangers at a time.
+    pub(super) fn unfinished(&self) -> usize {
+        self.unfinished
     }
 }
 
@@ -90,6 +106,8 @@ struct AdmissionTable {
 
 struct Taken {
     origin: IpAddr,
+    /// Members or seeds are on its host: it gives way last, and never waits for others.
+    is_known: bool,
     /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
@@ -129,8 +147,20 @@ impl Admissions {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Whether one more handshake may begin now. One from a known host takes the place of one from
+    /// an unknown host.
+    pub(super) fn has_room(&self, is_known: bool) -> bool {
+        let is_other = |taken: &Taken| taken.process.is_none() && !taken.is_known;
+        self.full_until().is_none() || is_known && self.table().count(is_other) > 0
+    }
+
+    /// The most connections that wait for room. Each has an open file.
+    pub(super) fn most_waiting(&self) -> usize {
+        self.limits.unfinished
+    }
+
     /// Waits until one more handshake may begin: until one has ended, or the oldest one has had its
-    /// grace. New connections wait in the listener's backlog meanwhile.
+    /// grace.
     pub(super) async fn room(&self) {
         while let Some(due) = self.full_until() {
             tokio::select! {
@@ -151,9 +181,9 @@ impl Admissions {
         (due > Instant::now()).then_some(due)
     }
 
-    /// Admits a connection from `ip`. `None`: members have all connections, or this address has
-    /// too many handshakes that have just begun.
-    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Admission> {
+    /// Admits a connection from `ip`. `is_known`: members or seeds are on that host. `None`:
+    /// members have all connections, or this address has too many handshakes that have just begun.
+    pub(super) fn take(self: &Arc<Self>, ip: IpAddr, is_known: bool) -> Option<Admission> {
         let mut table = self.table();
         let origin = origin(ip);
         let is_from_here = |taken: &Taken| taken.process.is_none() && taken.origin == origin;
@@ -181,15 +211,17 @@ impl Admissions {
             Admission { admissions: self.clone(), id, heard: heard.clone(), end: end.clone() };
         table.taken.insert(
             id,
-            Taken { origin, process: None, is_member: false, is_kept: false, heard, end },
+            Taken { origin, is_known, process: None, is_member: false, is_kept: false, heard, end },
         );
         Some(admission)
     }
 
-    /// Ends the fitting connection that was silent longest. `false`: there is none.
+    /// Ends the fitting connection that was silent longest, of those from unknown hosts if there
+    /// are any. `false`: there is none.
     fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&Taken) -> bool) -> bool {
         let candidates = table.taken.iter().filter(|(_, taken)| fits(taken));
-        let oldest = candidates.min_by_key(|(_, taken)| taken.heard.load(Relaxed));
+        let oldest =
+            candidates.min_by_key(|(_, taken)| (taken.is_known, taken.heard.load(Relaxed)));
         let Some(id) = oldest.map(|(id, _)| *id) else { return false };
         if let Some(taken) = table.taken.remove(&id) {
             taken.end.cancel();
@@ -288,8 +320,11 @@ mod tests {
         assert_eq!(many, AdmissionLimits { accepted: 4096, strangers: 256, unfinished: 64 });
         for files in [0, 8, 100, 1024, u64::MAX] {
             let limits = AdmissionLimits::for_files(files);
-            let AdmissionLimits { accepted, strangers, .. } = limits;
+            let AdmissionLimits { accepted, strangers, unfinished } = limits;
             assert!(strangers >= 1 && strangers * 4 <= accepted, "{files}: {limits:?}");
+            // A crowd of handshakes leaves places to strangers that have finished theirs.
+            assert!(unfinished >= 1 && unfinished * 2 <= strangers + 1, "{files}: {limits:?}");
+            assert!(limits.sessions() >= 1 && limits.sessions() * 4 <= accepted, "{files}");
         }
     }
 
@@ -299,7 +334,7 @@ mod tests {
         let mut taken: Vec<Admission> = Vec::new();
         for number in 0..300_u128 {
             tokio::time::advance(Duration::from_millis(1)).await;
-            let admission = admissions.take(LOOPBACK).expect("a stranger gives way");
+            let admission = admissions.take(LOOPBACK, false).expect("a stranger gives way");
             admission.finish(ProcessId(number + 1));
             taken.push(admission);
             taken[0].note_packet();
@@ -314,14 +349,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unfinished_handshakes_are_few_and_fewer_for_one_address() {
         let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
-        let take_far = || admissions.take(FAR);
+        let take_far = || admissions.take(FAR, false);
         let mut far: Vec<Admission> = (0..100).filter_map(|_| take_far()).collect();
         assert_eq!((open(&far), far.len()), (MAX_UNFINISHED_OF_ONE, MAX_UNFINISHED_OF_ONE));
         tokio::time::advance(GRACE).await;
         far.push(take_far().expect("the oldest gives way"));
         assert!(far[0].end.is_cancelled() && open(&far) == MAX_UNFINISHED_OF_ONE);
         let near: Vec<Admission> =
-            (0..100).map(|_| admissions.take(LOOPBACK).expect("room")).collect();
+            (0..100).map(|_| admissions.take(LOOPBACK, false).expect("room")).collect();
         assert_eq!(open(&near) + open(&far), MAX_UNFINISHED);
     }
 
@@ -329,9 +364,10 @@ mod tests {
     async fn the_addresses_of_one_network_of_ipv6_are_one_origin() {
         let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
         let near = |number: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) + number));
-        let taken: Vec<_> = (0..40).filter_map(|number| admissions.take(near(number))).collect();
+        let taken: Vec<_> =
+            (0..40).filter_map(|number| admissions.take(near(number), false)).collect();
         assert_eq!(taken.len(), MAX_UNFINISHED_OF_ONE);
-        assert!(admissions.take(near(1 << 64)).is_some(), "another network has room");
+        assert!(admissions.take(near(1 << 64), false).is_some(), "another network has room");
     }
 
     #[tokio::test(start_paused = true)]
@@ -341,12 +377,12 @@ mod tests {
         let mut taken = Vec::new();
         for _ in 0..MAX_UNFINISHED {
             admissions.room().await;
-            taken.push(admissions.take(LOOPBACK).expect("room"));
+            taken.push(admissions.take(LOOPBACK, false).expect("room"));
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
         admissions.room().await;
         assert_eq!(began.elapsed(), GRACE);
-        taken.push(admissions.take(LOOPBACK).expect("room"));
+        taken.push(admissions.take(LOOPBACK, false).expect("room"));
         assert!(taken[0].end.is_cancelled() && !taken[1].end.is_cancelled());
         // A handshake that ends makes room at once.
         let late = admissions.clone();
@@ -358,26 +394,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn handshakes_from_unknown_hosts_give_way_first() {
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
+        let take = |is_known| admissions.take(LOOPBACK, is_known).expect("room");
+        let known = take(true);
+        let crowd: Vec<Admission> = (1..MAX_UNFINISHED).map(|_| take(false)).collect();
+        assert_eq!([true, false].map(|is_known| admissions.has_room(is_known)), [true, false]);
+        let more: Vec<Admission> = (1..MAX_UNFINISHED).map(|_| take(true)).collect();
+        assert_eq!((open(&crowd), open(&more)), (0, more.len()));
+        assert!(!known.end.is_cancelled() && !admissions.has_room(true));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn members_stay_connected_and_silent_strangers_do_not() {
         let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
-        let member = admissions.take(LOOPBACK).expect("room");
+        let member = admissions.take(LOOPBACK, false).expect("room");
         member.finish(ProcessId(1));
         admissions.set_members([ProcessId(1), ProcessId(2)].into());
-        let other = admissions.take(LOOPBACK).expect("room");
+        let other = admissions.take(LOOPBACK, false).expect("room");
         other.finish(ProcessId(2));
-        let stranger = admissions.take(LOOPBACK).expect("room");
+        let stranger = admissions.take(LOOPBACK, false).expect("room");
         stranger.finish(ProcessId(3));
         tokio::time::advance(IDLE + Duration::from_millis(1)).await;
         admissions.sweep();
         let ended = [&member, &other, &stranger].map(|admission| admission.end.is_cancelled());
         assert_eq!(ended, [false, false, true]);
         let floods: Vec<Admission> =
-            (0..1000).map(|_| admissions.take(LOOPBACK).expect("room")).collect();
+            (0..1000).map(|_| admissions.take(LOOPBACK, false).expect("room")).collect();
         assert_eq!([&member, &other].map(|admission| admission.end.is_cancelled()), [false, false]);
         drop(floods);
         assert_eq!(admissions.table().taken.len(), 2, "an admission ends when it is dropped");
         let many: Vec<Admission> =
-            (0..20).map(|_| admissions.take(LOOPBACK).expect("room")).collect();
+            (0..20).map(|_| admissions.take(LOOPBACK, false).expect("room")).collect();
         many.iter().for_each(|admission| admission.finish(ProcessId(2)));
         assert_eq!(open(&many), MAX_OF_PROCESS);
     }

@@ -334,7 +334,8 @@ impl ConnectionReader {
         let changed = reception.members_changed();
         if strange.1 != changed {
             *strange = (reception.is_stranger(info.process), changed);
-            // A dialled connection may bring the long view of a later membership.
+            // A connection that was dialled at a member's or a seed's address may bring the long
+            // view of a later membership.
             decoder.set_strange(strange.0 && admission.is_some());
             let is_unknown = !reception.is_member(info.process) && admission.is_some();
             decoder.set_unknown(is_unknown);
@@ -346,6 +347,12 @@ impl ConnectionReader {
         }
         let mut read = ReadSummary::default();
         loop {
+            // It repeats its frames if it wants to join.
+            if strange.0 && decoder.skip_unless(|| reception.may_take_strange()) {
+                add(&reception.counters.throttled, 1);
+                *due = None;
+                continue;
+            }
             let next = decoder.next();
             if packets.len() == MAX_PACKETS || !matches!(next, Ok(Some(Frame::Packet(_)))) {
                 if !packets.is_empty() && incarnation.token.is_cancelled() {
@@ -357,11 +364,6 @@ impl ConnectionReader {
             match next {
                 Ok(Some(frame)) => {
                     *due = None;
-                    if strange.0 && !reception.may_take_strange() {
-                        // It repeats its frames if it wants to join.
-                        add(&reception.counters.throttled, 1);
-                        continue;
-                    }
                     add(&reception.counters.frames_in, 1);
                     match frame {
                         Frame::Packet(packet) => {

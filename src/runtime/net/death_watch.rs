@@ -93,8 +93,7 @@ mod linux {
             DeathWatch { mine, watched: Mutex::default() }
         }
 
-        /// A process has identified itself: holds it if it lives under this kernel and is not yet
-        /// watched.
+        /// Holds a process of the view, if it lives under this kernel and is not yet watched.
         pub(in super::super) fn hold(&self, info: &MemberInfo) -> Option<HeldProcess> {
             let host = neighbour(self.mine, info)?;
             let process = info.process;

@@ -73,7 +73,9 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
                 backoff = (backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
                 not_before = Instant::now() + backoff;
             }
-            for process in given_up {
+            // The address of a member is that of the view, whatever a connection claimed.
+            let of_others = |process| shared.reception.is_elsewhere(process, peer.addr);
+            for process in given_up.into_iter().filter(|process| !of_others(*process)) {
                 let hint = match &result {
                     Err(DialError::Refused) => Hint::Refused(process),
                     Err(DialError::Unreachable(_)) => Hint::Unreachable(process),
@@ -134,7 +136,7 @@ async fn write_rest(
 ) {
     let reception = &shared.reception;
     let is_member = |process| reception.is_member(process);
-    if let Some(slow) = writer.set_aside(&reception.counters, is_member) {
+    if let Some(mut slow) = writer.set_aside(&reception.counters, shared.budget(), is_member) {
         let (reception, peer, process) = (reception.clone(), peer.clone(), slow.process());
         peer.note_aside(process);
         shared.spawn(incarnation, async move {

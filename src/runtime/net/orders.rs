@@ -1,12 +1,11 @@
 //! Orders of operators, at the member that carries them out.
 
-use super::admission::Admission;
+use super::admission::{Admission, NO_PROCESS};
 use super::counters::add;
 use super::hello::{HelloError, read_hello};
 use super::incarnation::Incarnation;
 use super::security::{self, Secured};
 use super::transport_state::TransportState;
-use crate::protocol::ProcessId;
 use crate::runtime::inbox::OrderExchange;
 use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage};
 use std::sync::Arc;
@@ -22,8 +21,6 @@ use tracing::field;
 const REPORTS: usize = 16;
 /// How often an operator's connection counts as used, so that it is not closed for its silence.
 const TICK: Duration = Duration::from_secs(1);
-/// The process of an operator's connection: it has none.
-const OPERATOR: ProcessId = ProcessId(0);
 
 /// An order that was read, and the connection for the reports on it.
 pub(super) struct PendingOrder {
@@ -92,7 +89,7 @@ pub(super) async fn carry_out(
         decoder.await_session();
         admission.keep();
     }
-    admission.finish(OPERATOR);
+    admission.finish(NO_PROCESS);
     add(&shared.reception.counters.orders, 1);
     // A stranger cannot fill the log with orders where there is a key.
     if secured.is_some() || shared.reception.may_warn().is_some() {

@@ -166,38 +166,49 @@ impl Budget {
 
 /// A stranger's connection with the rest of a batch, apart from its peer.
 pub(super) struct SlowWrite {
-    link: ConnectionWriter,
+    process: ProcessId,
+    /// `None`: it has been taken out, to be written to.
+    link: Option<ConnectionWriter>,
     batch: Vec<u8>,
     written: usize,
     frames: usize,
+    /// Counts the batch.
+    budget: Arc<Budget>,
+}
+
+impl Drop for SlowWrite {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.batch.len(), Relaxed);
+    }
 }
 
 impl SlowWrite {
     /// The process that is to read it.
     pub(super) fn process(&self) -> ProcessId {
-        self.link.process
+        self.process
     }
 
     /// Writes the rest within `limit`. `None`: it was not taken, and the connection is closed.
     pub(super) async fn finish(
-        mut self,
+        &mut self,
         counters: &AtomicCounters,
         limit: Duration,
     ) -> Option<ConnectionWriter> {
+        let mut link = self.link.take()?;
         let rest = &self.batch[self.written..];
         let is_written = tokio::select! {
-            written = tokio::time::timeout(limit, self.link.writer.write_all(rest)) => {
+            written = tokio::time::timeout(limit, link.writer.write_all(rest)) => {
                 matches!(written, Ok(Ok(())))
             }
-            () = self.link.closed.cancelled() => false,
+            () = link.closed.cancelled() => false,
         };
         if is_written {
             add(&counters.frames_out, self.frames);
             add(&counters.bytes_out, self.batch.len());
-            return Some(self.link);
+            return Some(link);
         }
         add(&counters.undelivered, self.frames);
-        self.link.closed.cancel();
+        link.closed.cancel();
         None
     }
 }
@@ -687,10 +698,12 @@ impl WriteHalf {
     }
 
     /// Takes out the connection that has begun a batch, if it is a stranger's and does not take the
-    /// rest at once. The frames for others must not wait until a stranger reads.
+    /// rest at once. The frames for others must not wait until a stranger reads. Closes it if too
+    /// many bytes wait for strangers.
     pub(super) fn set_aside(
         &mut self,
         counters: &AtomicCounters,
+        budget: &Arc<Budget>,
         is_member: impl Fn(ProcessId) -> bool,
     ) -> Option<SlowWrite> {
         let PartialWrite { link: index, written, frames } = self.begun.as_mut()?;
@@ -708,7 +721,15 @@ impl WriteHalf {
             return None;
         }
         let batch = std::mem::take(&mut self.batch);
-        Some(SlowWrite { link: self.links.remove(index), batch, written, frames })
+        let link = self.links.remove(index);
+        if budget.is_spent() {
+            add(&counters.undelivered, frames);
+            link.closed.cancel();
+            return None;
+        }
+        budget.used.fetch_add(batch.len(), Relaxed);
+        let (process, budget) = (link.process, budget.clone());
+        Some(SlowWrite { process, link: Some(link), batch, written, frames, budget })
     }
 
     /// Takes over a connection. Those that opened within `crossing` of each other crossed.

@@ -4,11 +4,11 @@ use super::counters::AtomicCounters;
 use super::rate_limit::RateLimit;
 use super::timeouts::ConnectionTimeouts;
 use crate::protocol::ProcessId;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -39,7 +39,8 @@ pub(super) struct Reception {
     pub(super) counters: AtomicCounters,
     /// To the gossip task.
     gossip: mpsc::Sender<GossipInput>,
-    members: Mutex<Option<BTreeSet<ProcessId>>>,
+    /// The addresses of the view's processes.
+    members: Mutex<Option<BTreeMap<ProcessId, SocketAddr>>>,
     /// The number of changes of the members. Readers ask again after each.
     members_changed: AtomicU64,
     /// Of log lines that other processes cause.
@@ -68,8 +69,8 @@ impl Reception {
     }
 
     /// The processes of the view; `None`: this process is in no view.
-    pub(super) fn set_members(&self, members: Option<BTreeSet<ProcessId>>) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+    pub(super) fn set_members(&self, members: Option<BTreeMap<ProcessId, SocketAddr>>) {
+        *self.members() = members;
         self.members_changed.fetch_add(1, Relaxed);
     }
 
@@ -80,14 +81,34 @@ impl Reception {
 
     /// Whether a process is outside this member's view. Without a view no process is.
     pub(super) fn is_stranger(&self, process: ProcessId) -> bool {
-        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        members.as_ref().is_some_and(|members| !members.contains(&process))
+        self.members().as_ref().is_some_and(|members| !members.contains_key(&process))
     }
 
     /// Whether a process is in this member's view. Without a view none is.
     pub(super) fn is_member(&self, process: ProcessId) -> bool {
-        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        members.as_ref().is_some_and(|members| members.contains(&process))
+        self.members().as_ref().is_some_and(|members| members.contains_key(&process))
+    }
+
+    /// Whether a process of the view has another address there.
+    pub(super) fn is_elsewhere(&self, process: ProcessId, addr: SocketAddr) -> bool {
+        let members = self.members();
+        members.as_ref().and_then(|members| members.get(&process)).is_some_and(|own| *own != addr)
+    }
+
+    /// Whether a process of the view has this address. Without a view each address counts: the
+    /// member dials only those that it was configured with, or that it seeks its cluster at.
+    pub(super) fn may_be_member_at(&self, addr: SocketAddr) -> bool {
+        self.members().as_ref().is_none_or(|members| members.values().any(|own| *own == addr))
+    }
+
+    /// Whether a process of the view has an address of this host.
+    pub(super) fn has_member_on(&self, ip: IpAddr) -> bool {
+        let members = self.members();
+        members.as_ref().is_some_and(|members| members.values().any(|own| own.ip() == ip))
+    }
+
+    fn members(&self) -> MutexGuard<'_, Option<BTreeMap<ProcessId, SocketAddr>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a log line that another process causes may be written, with the number of lines that

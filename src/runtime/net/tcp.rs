@@ -3,7 +3,7 @@
 //! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a
 //! task of its own, here; its writing half belongs to the [`Peer`] of the other side's address.
 
-use super::admission::Admission;
+use super::admission::{Admission, NO_PROCESS};
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
 use super::death_watch::HeldProcess;
@@ -18,9 +18,10 @@ use super::transport_state::TransportState;
 use crate::protocol::{Hint, Input, MemberInfo};
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -66,45 +67,81 @@ struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
     greeted: Greeted,
-    /// The admission of an accepted connection.
+    /// The admission of an accepted connection, or of a dialled one of a stranger.
     admission: Option<Admission>,
 }
 
-/// Accepts until closing.
+/// Accepts until closing. Where too many handshakes have just begun, connections from unknown hosts
+/// wait for their turn, and those from the hosts of members and seeds pass them.
 pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut waiting = VecDeque::new();
     loop {
         let accepted = tokio::select! {
-            accepted = async {
-                shared.admissions.room().await;
-                listener.accept().await
-            } => accepted,
             () = shared.closing.cancelled() => return,
+            () = shared.admissions.room(), if !waiting.is_empty() => None,
+            accepted = listener.accept() => Some(accepted),
             _ = sweep.tick() => {
                 shared.admissions.sweep();
                 continue;
             }
         };
-        let (stream, from) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+        match accepted {
+            Some(Ok((stream, from))) => {
+                let is_known = shared.is_known_host(from.ip());
+                if is_known && shared.admissions.has_room(true)
+                    || waiting.is_empty() && shared.admissions.has_room(false)
+                {
+                    admit(&shared, stream, (from.ip(), is_known));
+                } else {
+                    waiting.push_back((stream, (from.ip(), is_known)));
+                }
+                if waiting.len() > shared.admissions.most_waiting() {
+                    let unknown = waiting.iter().position(|(_, (_, is_known))| !is_known);
+                    if let Some((stream, _)) = waiting.remove(unknown.unwrap_or(0)) {
+                        turn_away(&shared, &stream);
+                    }
+                }
+            }
+            Some(Err(error)) => {
+                if let Some(left_out) = shared.reception.may_warn() {
+                    tracing::warn!(
+                        target: "elderlock",
+                        %error, left_out,
+                        "cannot accept a connection"
+                    );
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        let Some(incarnation) = shared.incarnation() else { continue };
-        let Some(admission) = shared.admissions.take(from.ip()) else {
-            add(&shared.reception.counters.busy, 1);
-            // A member with a key sends no more bytes than it received, and it received none.
-            if shared.security.is_none() && shared.may_answer() {
-                // It fits in the empty buffer of a new connection.
-                let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
+            None => {
+                if let Some((stream, from)) = waiting.pop_front() {
+                    admit(&shared, stream, from);
+                }
             }
-            continue;
-        };
-        shared.spawn(&incarnation, listen(shared.clone(), incarnation.clone(), stream, admission));
+        }
+    }
+}
+
+/// Begins the handshake of an accepted connection. `is_known`: members or seeds are on its host.
+fn admit(shared: &Arc<TransportState>, stream: TcpStream, (ip, is_known): (IpAddr, bool)) {
+    let Some(incarnation) = shared.incarnation() else { return };
+    match shared.admissions.take(ip, is_known) {
+        Some(admission) => {
+            let listening = listen(shared.clone(), incarnation.clone(), stream, admission);
+            shared.spawn(&incarnation, listening);
+        }
+        None => turn_away(shared, &stream),
+    }
+}
+
+/// Closes a connection for which there is no room.
+fn turn_away(shared: &TransportState, stream: &TcpStream) {
+    add(&shared.reception.counters.busy, 1);
+    // A member with a key sends no more bytes than it received, and it received none.
+    if shared.security.is_none() && shared.may_answer() {
+        // It fits in the empty buffer of a new connection.
+        let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
     }
 }
 
@@ -169,9 +206,8 @@ async fn answer(
                     return Some(Admitted::Order(pending));
                 }
                 Answered::Status(mut sealer) => {
-                    let status =
-                        Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?));
-                    let _ = stream.write_all(&security::sealed(&mut sealer, &status)?).await;
+                    let answer = status(shared, incarnation)?;
+                    let _ = stream.write_all(&security::sealed(&mut sealer, &answer)?).await;
                     let _ = stream.shutdown().await;
                     return None;
                 }
@@ -188,7 +224,9 @@ async fn answer(
             refuse_for(&"it has no cluster key; this member has one");
             HandshakeRefusal::KeyWanted
         }
-        (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
+        (Ok(Some(Frame::Hello(hello))), None)
+            if hello.cluster == shared.cluster && hello.me.process != NO_PROCESS =>
+        {
             let welcome = bytes_of(&Frame::Welcome(shared.handshake(incarnation).into()));
             decoder.open();
             let greeted = Greeted { info: hello.me, secured: None };
@@ -200,10 +238,14 @@ async fn answer(
             return Some(Admitted::Order(PendingOrder { order, decoder, secured: None }));
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
-            let status = Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?));
-            let _ = stream.write_all(&bytes_of(&status)).await;
+            let _ = stream.write_all(&bytes_of(&status(shared, incarnation)?)).await;
             let _ = stream.shutdown().await;
             return None;
+        }
+        (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
+            add(&counters.garbage, 1);
+            refuse_for(&"it has the process id 0, which is no process's");
+            HandshakeRefusal::Garbage
         }
         (Ok(Some(Frame::Hello(_) | Frame::Question(_) | Frame::Order(_))), None) => {
             add(&counters.foreign_cluster, 1);
@@ -235,6 +277,15 @@ async fn answer(
     None
 }
 
+/// The answer to a question for the status, within the rate of such answers.
+fn status(shared: &TransportState, incarnation: &Incarnation) -> Option<Frame> {
+    if !shared.may_tell_status() {
+        add(&shared.reception.counters.busy, 1);
+        return Some(Frame::Refused(HandshakeRefusal::Busy));
+    }
+    Some(Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?)))
+}
+
 /// Sends the reason, within the rate of refusals. A member with a key sends no more bytes than it
 /// received.
 async fn refuse(
@@ -244,7 +295,16 @@ async fn refuse(
     read: usize,
 ) {
     let bytes = bytes_of(&Frame::Refused(refusal.clone()));
-    if (shared.security.is_none() || bytes.len() <= read) && shared.may_answer() {
+    let is_short = shared.security.is_none() || bytes.len() <= read;
+    // Only a process that has proven the key hears of another cluster, a version or a role.
+    let has_key = shared.security.is_some()
+        && matches!(
+            refusal,
+            HandshakeRefusal::OtherCluster
+                | HandshakeRefusal::Version(_)
+                | HandshakeRefusal::Role(_)
+        );
+    if is_short && if has_key { shared.may_answer_key() } else { shared.may_answer() } {
         let _ = stream.write_all(&bytes).await;
     }
     let _ = stream.shutdown().await;
@@ -256,7 +316,26 @@ pub(super) async fn dial(
     incarnation: Arc<Incarnation>,
     peer: Arc<Peer>,
 ) {
-    match open(&shared, &incarnation, peer.addr).await {
+    // A stranger can name any address to answer to. Such dials are few at a time, and their
+    // connections count among those of strangers.
+    let is_known = shared.is_known(peer.addr);
+    let opened = {
+        let _turn = match is_known {
+            true => None,
+            false => shared.dials.acquire().await.ok(),
+        };
+        open(&shared, &incarnation, peer.addr).await
+    };
+    let opened = opened.and_then(|opened| match is_known {
+        true => Ok(opened),
+        false => {
+            let admission = shared.admissions.take(peer.addr.ip(), false);
+            let admission = admission.ok_or(DialError::Unreachable("no room for it".into()))?;
+            admission.finish(opened.greeted.info.process);
+            Ok(HandshakenConnection { admission: Some(admission), ..opened })
+        }
+    });
+    match opened {
         Ok(opened) => {
             shared.note_dial(peer.addr, None);
             // A seed may have more gossip: ask once, when the first connection with it is opened.
@@ -324,11 +403,13 @@ async fn greet(
 ) -> Result<Greeted, DialError> {
     stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(incarnation).into()))).await?;
     match read_hello(stream, decoder, &mut 0).await {
-        Ok(Some(Frame::Welcome(welcome))) if welcome.cluster == shared.cluster => {
+        Ok(Some(Frame::Welcome(welcome)))
+            if welcome.cluster == shared.cluster && welcome.me.process != NO_PROCESS =>
+        {
             decoder.open();
             Ok(Greeted { info: welcome.me, secured: None })
         }
-        Ok(Some(Frame::Welcome(welcome))) => {
+        Ok(Some(Frame::Welcome(welcome))) if welcome.cluster != shared.cluster => {
             Err(DialError::Stranger(HandshakeRefusal::ForeignCluster(welcome.cluster).to_string()))
         }
         Ok(Some(Frame::Refused(HandshakeRefusal::Busy))) => {
@@ -379,6 +460,17 @@ pub(super) fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(limits.user_timeout))?;
     Ok(())
+}
+
+/// Watches a process of the view, if it lives under this kernel.
+pub(super) fn watch(
+    shared: &Arc<TransportState>,
+    incarnation: &Arc<Incarnation>,
+    info: &MemberInfo,
+) {
+    if let Some(held) = incarnation.watch.hold(info) {
+        shared.spawn(incarnation, tell_death(shared.clone(), incarnation.clone(), held));
+    }
 }
 
 /// Tells the engine when a process that is watched has ended.
@@ -442,8 +534,9 @@ async fn converse(
         opened: Instant::now(),
     };
     let Some(peer) = shared.adopt(incarnation, addr, link) else { return };
-    if let Some(held) = incarnation.watch.hold(&info) {
-        shared.spawn(incarnation, tell_death(shared.clone(), incarnation.clone(), held));
+    // Of a stranger it would be watched that it claims to be any process of this host.
+    if shared.reception.is_member(info.process) {
+        watch(shared, incarnation, &info);
     }
     incarnation.inbox.input(Input::Hint(Hint::Connected(info.process)));
 

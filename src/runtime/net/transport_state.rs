@@ -20,7 +20,7 @@ use crate::runtime::inbox::Inbox;
 use crate::wire::{Frame, Handshake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
@@ -40,8 +40,10 @@ const MOST_ANSWERS: u32 = 64;
 const ANSWERS_A_SECOND: u32 = 32;
 /// The most orders that a member carries out at a time: operators are few.
 const MAX_ORDERS: usize = 8;
-/// The most programs for which a member holds locks at a time, or waits for them.
-const MAX_SESSIONS: usize = 512;
+/// Status questions that are answered in a row. Each is a short turn of the engine.
+const MOST_QUESTIONS: u32 = 256;
+/// Status questions that are answered in the long run.
+const QUESTIONS_A_SECOND: u32 = 128;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -90,7 +92,13 @@ pub(super) struct TransportState {
     pub(super) sessions: Semaphore,
     drive: DrivePeer,
     budget: Arc<Budget>,
+    /// Of answers to processes that prove no key.
     answers: RateLimit,
+    /// Of answers to processes that prove a key, which no stranger uses up.
+    key_answers: RateLimit,
+    questions: RateLimit,
+    /// Room for dials of addresses that neither the view nor the seeds name.
+    pub(super) dials: Semaphore,
     current: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
     /// The connections are its own: a copy of it does not touch them.
@@ -113,6 +121,7 @@ pub(super) struct TransportParts {
 impl TransportState {
     pub(super) fn new(parts: TransportParts) -> Self {
         let handshake = parts.reception.timeouts.handshake;
+        let limits = AdmissionLimits::here();
         TransportState {
             cluster: parts.cluster,
             bound: parts.bound,
@@ -129,10 +138,13 @@ impl TransportState {
             security: parts.security,
             drive: parts.drive,
             budget: Arc::new(Budget::new(parts.stranger_memory)),
-            admissions: Admissions::new(AdmissionLimits::here(), handshake),
+            admissions: Admissions::new(limits, handshake),
             orders: Semaphore::new(MAX_ORDERS),
-            sessions: Semaphore::new(MAX_SESSIONS),
+            sessions: Semaphore::new(limits.sessions()),
             answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
+            key_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
+            questions: RateLimit::new(MOST_QUESTIONS, QUESTIONS_A_SECOND),
+            dials: Semaphore::new(limits.unfinished()),
             current: Mutex::new(None),
             errors: Mutex::default(),
             home: ForkGuard::here(),
@@ -189,18 +201,46 @@ impl TransportState {
         {
             relays.set_view(view);
         }
-        self.set_members(Some(view.members.iter().map(|member| member.info.process).collect()));
+        let members = view.members.iter().map(|member| (member.info.process, member.info.addr));
+        self.set_members(Some(members.collect()));
     }
 
-    fn set_members(&self, members: Option<BTreeSet<ProcessId>>) {
-        self.admissions.set_members(members.clone().unwrap_or_default());
+    fn set_members(&self, members: Option<BTreeMap<ProcessId, SocketAddr>>) {
+        self.admissions
+            .set_members(members.iter().flatten().map(|(process, _)| *process).collect());
         self.reception.set_members(members);
+    }
+
+    /// The bytes that wait for strangers.
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Whether the view or the seeds name an address.
+    pub(super) fn is_known(&self, addr: SocketAddr) -> bool {
+        self.reception.may_be_member_at(addr) || self.seeds.borrow().contains(&addr)
+    }
+
+    /// Whether members of the view, or seeds, are on this host.
+    pub(super) fn is_known_host(&self, ip: IpAddr) -> bool {
+        self.reception.has_member_on(ip) || self.seeds.borrow().iter().any(|seed| seed.ip() == ip)
     }
 
     /// Whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
     /// [`ANSWERS_A_SECOND`].
     pub(super) fn may_answer(&self) -> bool {
         self.answers.pass().is_some()
+    }
+
+    /// The same for a process that proves a key.
+    pub(super) fn may_answer_key(&self) -> bool {
+        self.key_answers.pass().is_some()
+    }
+
+    /// Whether one more question for the status may be answered: [`MOST_QUESTIONS`] in a row, then
+    /// [`QUESTIONS_A_SECOND`].
+    pub(super) fn may_tell_status(&self) -> bool {
+        self.questions.pass().is_some()
     }
 
     /// Runs `task` until it or the incarnation ends.

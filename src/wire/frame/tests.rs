@@ -977,3 +977,24 @@ fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read(
     assert_eq!(read(&long, false), Ok(Some(long.clone())));
     assert!(matches!(read(&long, true), Err(FrameError::Oversized(_))));
 }
+
+#[test]
+fn a_frame_beyond_the_rate_is_dropped_before_it_is_decoded() {
+    let frames = [1, 2, 3].map(|byte| Frame::Gossip(vec![byte; 100]));
+    let mut bytes = frames.each_ref().map(bytes_of);
+    // It would break the connection.
+    *bytes[1].last_mut().expect("it has bytes") ^= 1;
+    let mut decoder = Decoder::new();
+    decoder.open();
+    decoder.back().extend_from_slice(&bytes.concat()[..bytes.concat().len() - 1]);
+    assert!(!decoder.skip_unless(|| true));
+    assert_eq!(decoder.next(), Ok(Some(frames[0].clone())));
+    assert!(decoder.skip_unless(|| false));
+    assert!(!decoder.skip_unless(|| unreachable!("the last frame is not whole")));
+    decoder.back().extend_from_slice(&bytes[2][bytes[2].len() - 1..]);
+    assert_eq!(decoder.next(), Ok(Some(frames[2].clone())));
+    // One that is too long is no frame to skip, but an error.
+    decoder.back().extend_from_slice(&u32::MAX.to_be_bytes());
+    assert!(!decoder.skip_unless(|| false));
+    assert!(matches!(decoder.next(), Err(FrameError::Oversized(_))));
+}

@@ -137,8 +137,7 @@ impl Purpose {
     }
 }
 
-/// One side's input of a handshake.
-#[derive(Debug)]
+/// One side's input of a handshake. Not `Debug`: the random bytes are secret.
 pub struct HandshakeSetup<'a> {
     /// The cluster's name.
     pub cluster: &'a str,

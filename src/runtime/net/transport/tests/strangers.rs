@@ -1,0 +1,256 @@
+//! The limits of strangers: places, bytes, dials and turns of the engine.
+
+use super::*;
+use crate::runtime::net::reception::{MOST_STRANGE, STRANGE_A_SECOND};
+use crate::runtime::net::transport_state::FREE_PEERS;
+use crate::wire::HandshakeRefusal;
+use tokio::net::TcpListener;
+
+/// A connection of a stranger that claims the address of `of`, and has little room for bytes.
+async fn claim_address_of(of: &TestPeer, at: &TestPeer, process: ProcessId) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(2048).expect("a small buffer");
+    let mut stream = socket.connect(at.me.addr).await.expect("it listens");
+    let (greeting, _) = greeting_and_packet(&MemberInfo::new(process, of.me.addr));
+    stream.write_all(&greeting).await.expect("it reads");
+    at.letters.hint(Hint::Connected(process)).await;
+    stream
+}
+
+#[tokio::test]
+async fn a_packet_for_any_process_at_an_address_goes_to_no_stranger_that_claims_it() {
+    // The lesser process dials the connection that both prefer.
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    for in_view in [false, true] {
+        if in_view {
+            a.in_view_with(&b.me);
+        }
+        let _claim = claim_address_of(&b, &a, ProcessId(1)).await;
+        let question = Packet::Ack { view: ViewNumber(1), ack: u64::from(in_view), again: false };
+        a.transport.send(b.me.addr, None, question.clone());
+        a.transport.flush(false);
+        let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: question };
+        b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_that_reads_nothing_holds_up_no_member_at_the_address_that_it_claims() {
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    let claim = claim_address_of(&b, &a, ProcessId(1)).await;
+    let service = ServiceName::new(&"x".repeat(250)).expect("a good name");
+    // Until neither the system nor the queue takes more for it.
+    let (mut written, mut rounds) = (0, 0);
+    while rounds < 20 {
+        for seq in 0..1000 {
+            let message = RegistryMessage::FindGrantor { service: service.clone(), heard: None };
+            let message = Message::Registry(message);
+            let packet = Packet::Linked { view: ViewNumber(1), seq, ack: 0, message };
+            a.transport.send(b.me.addr, Some(ProcessId(1)), packet);
+        }
+        a.transport.flush(false);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let now = a.transport.counters().frames_out;
+        rounds = if now == written { rounds + 1 } else { 0 };
+        written = now;
+    }
+    assert!(a.transport.counters().overflowed > 0);
+    a.send(&b, numbered(1));
+    b.letters.until(|inputs| (numbers(inputs, a.me.process) == [1]).then_some(())).await;
+    // The system ends that connection some seconds later.
+    assert_eq!(a.letters.count(&Input::Hint(Hint::Unreachable(ProcessId(1)))), 0);
+    drop(claim);
+}
+
+#[tokio::test]
+async fn a_flood_of_a_stranger_is_throttled_and_frames_of_a_member_are_not() {
+    const FLOOD: usize = 20_000;
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().expect("an address"));
+    let (greeting, packet) = greeting_and_packet(&me);
+    let mut stream = TcpStream::connect(a.me.addr).await.expect("it listens");
+    stream.write_all(&greeting).await.expect("it reads");
+    a.letters.hint(Hint::Connected(me.process)).await;
+    let began = Instant::now();
+    stream.write_all(&packet.repeat(FLOOD)).await.expect("it reads");
+    let counters = || a.transport.counters();
+    until("all are read", || counters().throttled + counters().frames_in >= FLOOD as u64).await;
+    let gained = u64::from(STRANGE_A_SECOND) * (began.elapsed().as_secs() + 1);
+    let most = u64::from(MOST_STRANGE) + gained;
+    let taken = a.letters.inputs.lock().expect("no test panics").len() as u64;
+    assert!((1..=most).contains(&taken), "{taken} of {FLOOD} frames");
+    // The member's frames are taken in the midst of it.
+    stream.write_all(&packet.repeat(FLOOD)).await.expect("it reads");
+    b.send(&a, numbered(1));
+    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [1]).then_some(())).await;
+}
+
+#[tokio::test]
+async fn strangers_at_thousands_of_addresses_leave_room_for_members_and_seeds() {
+    let (seed, member) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    let mut options = TransportOptions::new("shop", "127.0.0.1:0");
+    options.seeds = vec![seed.me.addr.to_string()];
+    let a = TestPeer::with(7, options).await;
+    a.in_view_with(&member.me);
+    // Nothing listens there, and a dial takes its time.
+    let far = |number: u128| format!("[100::{number:x}]:9").parse().expect("an address");
+    for number in 1..=FREE_PEERS as u128 + 10 {
+        a.transport.send(far(number), Some(ProcessId(1000 + number)), numbered(1));
+    }
+    assert!(a.transport.counters().overflowed >= 10);
+    for (peer, process) in [(&member, Some(member.me.process)), (&seed, None)] {
+        a.transport.send(peer.me.addr, process, numbered(2));
+        a.transport.flush(false);
+        peer.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn the_ninth_order_is_refused_and_ends_none_before_it() {
+    let a = TestPeer::new(1).await;
+    a.letters.waits_with_orders.store(true, Ordering::Relaxed);
+    let addr = a.me.addr.to_string();
+    let give = || crate::runtime::give_order(&addr, "shop", Order::Leave);
+    let mut running = Vec::new();
+    for _ in 0..8 {
+        running.push(give().await.expect("it is given"));
+    }
+    until("eight are carried out", || a.transport.counters().orders == 8).await;
+    let refused = give().await.expect("it is given").next().await.expect("an answer");
+    assert!(matches!(refused, Some(OrderReport::Failed(_))), "{refused:?}");
+    for order in &mut running {
+        let next = tokio::time::timeout(Duration::from_millis(20), order.next()).await;
+        assert!(next.is_err(), "it goes on: {next:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_in_no_view_takes_no_long_frame_of_a_connection_that_it_accepted() {
+    let a = TestPeer::new(1).await;
+    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().expect("an address"));
+    let (greeting, _) = greeting_and_packet(&me);
+    for (length, is_taken) in [(wire::MAX_UNKNOWN_FRAME, true), (wire::MAX_FRAME, false)] {
+        let mut stream = TcpStream::connect(a.me.addr).await.expect("it listens");
+        stream.write_all(&greeting).await.expect("it reads");
+        a.letters.hint(Hint::Connected(me.process)).await;
+        let begun = [&(length as u32).to_be_bytes()[..], &[3; 1000]].concat();
+        let before = a.transport.counters().oversized;
+        stream.write_all(&begun).await.expect("it reads");
+        if is_taken {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(a.transport.counters().oversized, before);
+        } else {
+            until("it is refused", || a.transport.counters().oversized > before).await;
+        }
+        a.letters.inputs.lock().expect("no test panics").clear();
+    }
+}
+
+/// A member in a view with another one, and that other one.
+async fn member() -> (TestPeer, TestPeer) {
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    (a, b)
+}
+
+#[tokio::test]
+async fn an_address_that_a_stranger_claims_tells_nothing_of_a_member() {
+    let (a, b) = member().await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = closed.local_addr().expect("an address");
+    drop(closed);
+    for process in [b.me.process, ProcessId(66)] {
+        a.transport.send(addr, Some(process), numbered(1));
+        a.transport.flush(false);
+    }
+    a.letters.hint(Hint::Refused(ProcessId(66))).await;
+    assert_eq!(a.letters.count(&Input::Hint(Hint::Refused(b.me.process))), 0);
+}
+
+#[tokio::test]
+async fn a_stranger_that_was_dialled_has_the_limits_of_strangers() {
+    let (a, _b) = member().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let me = MemberInfo::new(ProcessId(66), listener.local_addr().expect("an address"));
+    a.transport.send(me.addr, Some(me.process), numbered(1));
+    a.transport.flush(false);
+    let (mut stream, _) = listener.accept().await.expect("it dials");
+    let welcome = Handshake { cluster: "shop".into(), me: me.clone(), reserved: Vec::new() };
+    let mut bytes = Vec::new();
+    wire::encode(&Frame::Welcome(Box::new(welcome)), &mut bytes).expect("it is short");
+    stream.write_all(&bytes).await.expect("it reads");
+    a.letters.hint(Hint::Connected(me.process)).await;
+    let long = (wire::MAX_STRANGE_FRAME as u32 + 1).to_be_bytes();
+    stream.write_all(&[&long[..], &[3; 1000]].concat()).await.expect("it reads");
+    until("it is refused", || a.transport.counters().oversized == 1).await;
+}
+
+#[tokio::test]
+async fn few_strangers_are_dialled_at_a_time() {
+    let (a, _b) = member().await;
+    let dials = a.transport.shared.dials.available_permits();
+    let mut listeners = Vec::new();
+    for number in 0..2 * dials as u128 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        a.transport.send(addr, Some(ProcessId(1000 + number)), numbered(1));
+        listeners.push(listener);
+    }
+    a.transport.flush(false);
+    until("as many as may be are dialled", || a.transport.shared.dials.available_permits() == 0)
+        .await;
+    let mut dialled = Vec::new();
+    for listener in &listeners {
+        let accepted = tokio::time::timeout(Duration::from_millis(1), listener.accept()).await;
+        dialled.extend(accepted.ok().and_then(Result::ok));
+    }
+    assert!(dialled.len() <= dials, "{} of {dials}", dialled.len());
+}
+
+#[tokio::test]
+async fn a_crowd_that_begins_handshakes_leaves_room_for_the_hosts_of_members() {
+    // A handshake that has begun has this whole test for its grace.
+    let limits = ConnectionTimeouts { handshake: GUARD * 60, ..ConnectionTimeouts::default() };
+    let options = TransportOptions { limits, ..TransportOptions::new("shop", "0.0.0.0:0") };
+    let options =
+        TransportOptions { advertise: Some("127.0.0.1:0".into()), insecure: true, ..options };
+    let (a, b) = (TestPeer::with(5, options).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    let mut crowd = Vec::new();
+    for _ in 0..400 {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.2:0".parse().expect("an address")).expect("loopback is a network");
+        crowd.push(socket.connect(a.me.addr).await.expect("it listens"));
+    }
+    until("the crowd is turned away", || a.transport.counters().busy > 0).await;
+    b.send(&a, numbered(1));
+    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [1]).then_some(())).await;
+}
+
+#[tokio::test]
+async fn questions_for_the_status_have_a_rate() {
+    let a = TestPeer::new(1).await;
+    let addr = a.me.addr.to_string();
+    let busy = async {
+        loop {
+            match query_status(&addr, "shop").await {
+                Ok(_) => {}
+                Err(QueryError::Refused { reason, .. }) => break reason,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let reason = tokio::time::timeout(GUARD, busy).await.expect("it has a rate");
+    assert_eq!(reason, HandshakeRefusal::Busy.to_string());
+    assert!(a.transport.counters().busy >= 1);
+}
+
+#[tokio::test]
+async fn no_process_has_the_id_of_an_operator() {
+    let a = TestPeer::new(1).await;
+    let (greeting, _) = greeting_and_packet(&MemberInfo::new(ProcessId(0), a.me.addr));
+    let answer = answer_to(a.me.addr, &greeting).await;
+    assert_eq!(answer, Some(Frame::Refused(HandshakeRefusal::Garbage)));
+}
