@@ -123,7 +123,7 @@ fn an_object_outlives_its_first_opener_until_all_members_have_reported() {
     assert_eq!(
         table.content(&name("x")),
         Some(&content(9, "last")),
-        "who told of it may have it open"
+        "the member that reported it may have it open"
     );
 }
 

@@ -47,7 +47,7 @@ fn a_query_lists_holders_and_waiters_in_order() {
     assert_eq!(
         seen(&story, &Query::Lock(name("idle"))),
         expected,
-        "who comes last waits for it, too"
+        "a later request waits for the suspension, too"
     );
     assert_eq!(story.position(waiters[0]), Some((0, 1, None)));
     assert_eq!(story.position(waiters[1]), Some((1, 1, None)));

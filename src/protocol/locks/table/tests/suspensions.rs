@@ -15,12 +15,12 @@ fn a_suspension_waits_for_earlier_holds_and_later_requests_wait_for_it() {
     assert_eq!(story.position(later), Some((1, 0, Some(ProcessId(CYD)))));
     assert_eq!(story.position(suspension), Some((1, 1, None)));
     let nested = story.locks(ANN, "z");
-    assert!(story.holds(nested), "who holds already may take others");
+    assert!(story.holds(nested), "an owner with a hold may take others");
     assert_eq!(story.release(nested), []);
     assert_eq!(story.release(x), [waiter]);
     assert_eq!(story.release(waiter), [suspension]);
     let own = story.locks(CYD, "y");
-    assert!(story.holds(own), "who suspended may lock");
+    assert!(story.holds(own), "the owner of the suspension may lock");
     assert_eq!(story.release(suspension), [], "later still waits for y");
     assert_eq!(story.release(own), [later]);
 }
@@ -79,7 +79,7 @@ fn two_holders_that_both_suspend_do_not_wait_for_each_other() {
     assert_eq!(story.try_as(BOB, Want::Suspension), Err(Refusal::Deadlock));
     assert_eq!(story.ask_as(BOB, BOB as u64, Want::Suspension), Err(Refusal::Deadlock));
     let patient = story.suspends(CYD);
-    assert!(story.waits(patient), "who holds nothing may wait");
+    assert!(story.waits(patient), "an owner without a hold may wait");
     assert_eq!(story.release(y), [upgrade]);
 }
 
@@ -264,7 +264,7 @@ fn those_left_behind_by_one_suspension_do_not_lock_under_the_next() {
     assert!(story.holds(next));
     assert_eq!(story.release(x), [], "the service is suspended for others");
     let own = story.ask_as(ANN, 5, lock("x")).expect("passes");
-    assert!(story.holds(own), "and not for its owner, who goes before those that were left");
+    assert!(story.holds(own), "the owner of the suspension goes before the skipped waiters");
     assert_eq!(story.release(own), []);
     assert_eq!(story.release(next), [passer]);
 }
@@ -325,7 +325,7 @@ fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
     assert_eq!(
         table.keep_own_order(&mut waits).len(),
         1,
-        "who holds nothing waits behind the suspension"
+        "an owner without a hold waits behind the suspension"
     );
 }
 
