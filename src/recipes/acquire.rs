@@ -61,16 +61,16 @@ impl<G, E> Acquire<G, E> {
         Acquire { ask: Box::new(move |terms| Box::pin(ask(terms))), terms }
     }
 
-    /// Waits at most so long for the whole; without it, for ever. Zero: takes it only if it is
-    /// free. See [`LockBuilder::wait`].
+    /// Limits the wait for the whole to `limit`. Zero makes the request non-blocking. Without a
+    /// limit, or with one above ten years, it waits for ever. See [`LockBuilder::wait`].
     pub fn wait(mut self, limit: Duration) -> Self {
         self.terms.wait = Some(limit);
         self
     }
 
-    /// Holds at most so long, unless [extended](Guard::extend). More than zero, at most ten years;
-    /// without it, until all is released or lost. A lock that its owner has already, with a lease,
-    /// ends with that lease, unless this is longer.
+    /// Limits the hold to `lease`, unless it is [extended](Guard::extend). The lease is above zero
+    /// and at most ten years. Without one, the hold lasts until all is released or lost. A lock
+    /// that its owner has already, with a lease, ends with that lease, unless this is longer.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = Some(lease);
         self

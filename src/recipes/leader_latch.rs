@@ -279,10 +279,10 @@ impl LeaderLatch {
         })
     }
 
-    /// Lets each term of the latch last at most so long. Then the next waiter leads, and this latch
-    /// waits at the end of the queue. More than zero, at most ten years; anything else is an error
-    /// of [`start`](LeaderLatch::start). After that this has no effect. Without it a term lasts
-    /// until it is given up or lost.
+    /// Limits each term of the latch to `lease`. Then the next waiter leads, and this latch waits
+    /// at the end of the queue. The lease is above zero and at most ten years;
+    /// [`start`](LeaderLatch::start) refuses any other. After the start this has no effect. Without
+    /// a lease, a term lasts until it is given up or lost.
     ///
     /// Curator: none; there a leader with hanging work leads for ever.
     pub fn lease(mut self, lease: Duration) -> Self {

@@ -44,9 +44,10 @@ impl LeaderSelector {
         Ok(LeaderSelector { candidacy, current: Mutex::default() })
     }
 
-    /// Lets each term of the selector last at most so long. Then the work is dropped and the next
-    /// waiter leads. More than zero, at most ten years; anything else is an error of running.
-    /// Without it a term lasts until the work is done or it is lost.
+    /// Limits each term of the selector to `lease`. Then the work is dropped and the next waiter
+    /// leads. The lease is above zero and at most ten years; [`run`](LeaderSelector::run) and
+    /// [`run_once`](LeaderSelector::run_once) refuse any other. Without a lease, a term lasts until
+    /// the work is done or the lead is lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.candidacy.lease = Some(lease);
         self

@@ -26,8 +26,8 @@ impl<'a, T: 'a, E: 'a> WaitFuture<'a, T, E> {
         WaitFuture { service: service.clone(), what: Box::pin(what), timed_out }
     }
 
-    /// Waits at most so long, from the first poll on. Then the error is `TimedOut`. Without it, it
-    /// waits for ever. Needs no runtime.
+    /// Limits the wait to `limit`, from the first poll on, then fails with `TimedOut`. Without a
+    /// limit it waits for ever. Needs no runtime.
     pub fn wait(self, limit: Duration) -> Self {
         let WaitFuture { service, what, timed_out } = self;
         let within = service.clone();

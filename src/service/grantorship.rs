@@ -23,7 +23,8 @@ impl BecomeBuilder {
         BecomeBuilder { service, wait: Wait::Forever }
     }
 
-    /// Waits at most so long, then [`BecomeError::TimedOut`]. Above ten years: for ever.
+    /// Limits the wait to `limit`, then fails with [`BecomeError::TimedOut`]. Without a limit, or
+    /// with one above ten years, it waits for ever.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
         self

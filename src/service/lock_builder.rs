@@ -59,17 +59,18 @@ impl<G: Grant> LockBuilder<G> {
         }
     }
 
-    /// The longest wait, then [`LockError::TimedOut`]. Zero makes the request non-blocking. Asking
-    /// a grantor at another member takes its time, at most
+    /// Limits the wait to `limit`, then fails with [`LockError::TimedOut`]. Zero makes the request
+    /// non-blocking. Asking a grantor at another member takes its time, at most
     /// [`Timing::answer`](crate::Timing::answer), and an answer that does not come counts as timed
-    /// out. Above ten years: for ever. The limit also holds during recoveries, transfers and cuts.
+    /// out. A limit above ten years is none. It also holds during recoveries, transfers and cuts.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self
     }
 
-    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero,
-    /// at most ten years.
+    /// Limits the hold to `lease`, from the grant on, unless it is [extended](Guard::extend). The
+    /// lease is above zero and at most ten years. Without one, the hold lasts until it is released
+    /// or lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.parts.lease = Some(lease);
         self
@@ -161,8 +162,9 @@ impl<G: Grant> TryLockBuilder<G> {
         TryLockBuilder { parts: self.parts, granted: PhantomData }
     }
 
-    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero,
-    /// at most ten years.
+    /// Limits the hold to `lease`, from the grant on, unless it is [extended](Guard::extend). The
+    /// lease is above zero and at most ten years. Without one, the hold lasts until it is released
+    /// or lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.parts.lease = Some(lease);
         self
@@ -208,8 +210,8 @@ impl OpenBuilder {
         OpenBuilder { parts: BuilderParts::new(service, want), wait: Wait::Forever }
     }
 
-    /// Waits at most so long for a grantor that answers, then [`LockError::TimedOut`]. Above ten
-    /// years: for ever.
+    /// Limits the wait for the grantor's answer to `limit`, then fails with
+    /// [`LockError::TimedOut`]. A limit above ten years is none.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self

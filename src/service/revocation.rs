@@ -119,9 +119,10 @@ impl RevokeBuilder {
         self
     }
 
-    /// Waits at most so long for all holders to be told, then [`RevokeError::Undecided`]. Above ten
-    /// years: for ever. Unless set, one [member lease](crate::Timing::member_lease): a member that
-    /// is cut off for so long holds nothing any more.
+    /// Limits the wait until all holders are told to `limit`, then fails with
+    /// [`RevokeError::Undecided`]. A limit above ten years is none. The default is one [member
+    /// lease](crate::Timing::member_lease): a member that is cut off for that time has no hold any
+    /// more.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
         self
