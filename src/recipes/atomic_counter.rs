@@ -159,7 +159,7 @@ impl AtomicCounter {
     /// a count, is open by that name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     ///
     /// Curator: `DistributedAtomicLong(client, counterPath, retryPolicy)`.
     pub async fn open(
@@ -219,7 +219,8 @@ impl AtomicCounter {
     /// Otherwise as for [`set`](AtomicCounter::set).
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is added. Dropped later, it may be added or not, once.
+    /// If the future is dropped before its first poll, nothing is added. If it is dropped later,
+    /// the number is added once or not at all.
     ///
     /// Curator: `DistributedAtomicLong.add`, `subtract`, `increment`, `decrement`.
     ///
@@ -360,7 +361,8 @@ impl AtomicCounter {
     /// [`CounterError::Lost`]: it may be written or not. Others: nothing is changed.
     ///
     /// # Cancel safety
-    /// Not asked before the first poll. Dropped later, it may be written or not, once.
+    /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
+    /// the number is written once or not at all.
     ///
     /// Curator: `DistributedAtomicLong.forceSet`.
     pub async fn set(&self, number: i64) -> Result<Token, CounterError> {

@@ -56,7 +56,7 @@ impl Barrier {
     /// name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>) -> Result<Barrier, LockError> {
         Ok(Barrier {
             count: SharedCount::open_as(ObjectKind::Barrier, service, name.as_ref(), 0).await?,
@@ -69,7 +69,8 @@ impl Barrier {
     /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
     ///
     /// # Cancel safety
-    /// Not asked before the first poll. Dropped later, it may be set or not.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// the barrier may be set.
     ///
     /// Curator: `DistributedBarrier.setBarrier`.
     pub async fn set(&self) -> Result<(), CountError> {
@@ -82,7 +83,8 @@ impl Barrier {
     /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
     ///
     /// # Cancel safety
-    /// Not asked before the first poll. Dropped later, it may be removed or not.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// the barrier may be removed.
     ///
     /// Curator: `DistributedBarrier.removeBarrier`.
     pub async fn remove(&self) -> Result<(), CountError> {

@@ -14,10 +14,11 @@ use crate::service::{LockError, LockService, ReleaseError};
 /// [reset](CountDownLatch::reset).
 ///
 /// The latch lives while a member has it open: let waiters open it first, or let the counting
-/// member keep it open until another has it open. [Closed](CountDownLatch::close) by the last
-/// member, it is gone with its count. Dropped by the last member, it is gone as soon as the grantor
-/// has heard of the drop. An opening before that has the old count. To count anew by the same name,
-/// [`reset`](CountDownLatch::reset) it, or close it everywhere.
+/// member keep it open until another has it open. If the last member
+/// [closes](CountDownLatch::close) the latch, it is gone with its count. If the last member drops
+/// it, it is gone as soon as the grantor has heard of the drop. An opening before that has the old
+/// count. To count anew by the same name, [`reset`](CountDownLatch::reset) it, or close it
+/// everywhere.
 ///
 /// A count-down is made once, also if the grantor dies while it is under way. When a member dies,
 /// its count-downs stay counted, and its remaining ones are never made: wait with a limit where
@@ -59,7 +60,7 @@ impl CountDownLatch {
     /// name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     pub async fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
@@ -78,7 +79,8 @@ impl CountDownLatch {
     /// [`CountError::Lost`]: it may be counted or not. Others: it was not counted.
     ///
     /// # Cancel safety
-    /// Not asked before the first poll. Dropped later, it may be counted or not.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// the latch may be counted down.
     ///
     /// Java: `CountDownLatch.countDown`.
     pub async fn count_down(&self) -> Result<u32, CountError> {
@@ -100,7 +102,8 @@ impl CountDownLatch {
     /// changed.
     ///
     /// # Cancel safety
-    /// Not asked before the first poll. Dropped later, it may have begun anew or not.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// the latch may have begun anew.
     ///
     /// Hazelcast: `ICountDownLatch.trySetCount`. Java: none; `CyclicBarrier` begins anew by itself.
     ///

@@ -71,7 +71,7 @@ impl DoubleBarrier {
     /// number. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     pub async fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
@@ -120,8 +120,8 @@ impl DoubleBarrier {
     /// [`BarrierError`]; the caller has not entered.
     ///
     /// # Cancel safety
-    /// Dropped at any time: the waiter does not count any more. If it was the last one that was
-    /// missing, and was dropped just when it came, the others may have begun.
+    /// If the future is dropped, the waiter does not count any more. If it was the last one that
+    /// was missing and had just come, the others may have begun.
     ///
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
     pub fn enter(&self) -> WaitFuture<'_, DoubleBarrierGuard, BarrierError> {
@@ -271,7 +271,7 @@ impl DoubleBarrierGuard {
     /// [`CountError::Lost`] also if the presence was lost before.
     ///
     /// # Cancel safety
-    /// Dropped at any time, it has left.
+    /// If the future is dropped, this task has left.
     ///
     /// Curator: `DistributedDoubleBarrier.leave`.
     pub fn leave(self) -> WaitFuture<'static, (), BarrierError> {

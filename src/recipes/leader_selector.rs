@@ -76,8 +76,8 @@ impl LeaderSelector {
     /// queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: the work is dropped where it stands, then the position in the queue or
-    /// the lead is given up.
+    /// If the future is dropped, the work is dropped where it stands. Then the position in the
+    /// queue or the lead is given up.
     ///
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///

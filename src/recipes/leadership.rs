@@ -385,8 +385,8 @@ impl std::fmt::Debug for Term {
     }
 }
 
-/// The lead itself. Dropped it is given up, first for each handle of the term, then at the grantor:
-/// so no other member leads before this term has ended.
+/// The lead itself. When it is dropped, the lead is given up, first for each handle of the term,
+/// then at the grantor: so no other member leads before this term has ended.
 pub(super) struct HeldTerm {
     term: Term,
     /// Dropped after the body of `drop`.

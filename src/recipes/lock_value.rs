@@ -131,7 +131,7 @@ impl LockValue {
     /// a count, is open by that name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     pub async fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
@@ -165,7 +165,7 @@ impl LockValue {
     /// whether earlier holders are shut out.
     ///
     /// # Cancel safety
-    /// Dropped at any time it leaves the value unchanged; earlier holders may be shut out or not.
+    /// If the future is dropped, the value is unchanged. Earlier holders may be shut out.
     pub async fn read(&self, guard: &impl LockGuard) -> Result<Versioned, LockValueError> {
         let hold = self.check(guard)?;
         self.read_by(|| may_write(hold)).await
@@ -192,8 +192,8 @@ impl LockValue {
     /// nothing was.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is written. Dropped later it may be written all the
-    /// same, once.
+    /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
+    /// the value is written once or not at all.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

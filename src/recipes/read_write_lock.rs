@@ -94,7 +94,7 @@ impl ReadWriteLock {
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Curator: `InterProcessReadWriteLock.readLock().acquire`.
     pub fn read(&self) -> LockBuilder<ReadGuard> {
@@ -107,7 +107,7 @@ impl ReadWriteLock {
     /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     pub fn try_read(&self) -> TryLockBuilder<ReadGuard> {
         self.service.try_share(&self.name).granting()
     }
@@ -118,7 +118,7 @@ impl ReadWriteLock {
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Curator: `InterProcessReadWriteLock.writeLock().acquire`.
     pub fn write(&self) -> LockBuilder<WriteGuard> {
@@ -132,7 +132,7 @@ impl ReadWriteLock {
     /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     pub fn try_write(&self) -> TryLockBuilder<WriteGuard> {
         self.service.try_lock(&self.name).granting()
     }

@@ -240,8 +240,8 @@ impl Schedule {
     /// The returned error is the reason. Nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: the job is dropped where it stands, then the lead or the position in
-    /// line is given up. The next leader runs a tick again whose job was dropped, or has just
+    /// If the future is dropped, the job is dropped where it stands. Then the lead or the position
+    /// in line is given up. The next leader runs a tick again whose job was dropped, or has just
     /// finished.
     pub async fn run<J, F>(&self, mut job: J) -> ScheduleError
     where

@@ -60,7 +60,7 @@ impl Semaphore {
     /// name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     ///
     /// Curator: `InterProcessSemaphoreV2(client, path, maxLeases)`.
     pub async fn open(
@@ -88,7 +88,7 @@ impl Semaphore {
     /// member; open it again.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Curator: `InterProcessSemaphoreV2.acquire`.
     pub fn acquire(&self, permits: u32) -> LockBuilder<PermitGuard> {
@@ -102,7 +102,7 @@ impl Semaphore {
     /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     ///
     /// Curator: `InterProcessSemaphoreV2.acquire` with a wait of 0.
     pub fn try_acquire(&self, permits: u32) -> TryLockBuilder<PermitGuard> {

@@ -73,7 +73,7 @@ impl SharedCount {
     /// name.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     ///
     /// Curator: `SharedCount.start`, with the seed value.
     ///
@@ -138,7 +138,8 @@ impl SharedCount {
     /// [`CountError::Lost`]: it may be written or not. Others: nothing is changed.
     ///
     /// # Cancel safety
-    /// Not asked before the first poll. Dropped later, it may be written or not.
+    /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
+    /// the number may be written.
     ///
     /// Curator: `SharedCount.setCount`.
     ///

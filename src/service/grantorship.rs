@@ -48,8 +48,8 @@ impl IntoFuture for BecomeBuilder {
 /// A [`become_grantor`](crate::LockService::become_grantor) on its way.
 ///
 /// # Cancel safety
-/// Dropped before the first poll it has asked nothing. Dropped later, the bid is not repeated, but
-/// this member may still become the grantor.
+/// If the future is dropped before its first poll, nothing is asked. If it is dropped later, the
+/// bid is not repeated, but this member may still become the grantor.
 #[must_use = "futures do nothing unless polled"]
 pub struct BecomeFuture(CommandFuture);
 

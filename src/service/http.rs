@@ -159,7 +159,7 @@ impl HttpView {
     /// [`insecure`](HttpView::insecure); or it cannot be bound.
     ///
     /// # Cancel safety
-    /// Dropped, it closes the port.
+    /// If the future is dropped, it closes the port.
     pub async fn serve(
         self,
         addr: SocketAddr,

@@ -160,7 +160,7 @@ impl LockService {
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Geode: `DistributedLockService.lock`. Curator: `InterProcessMutex.acquire`.
     ///
@@ -192,7 +192,7 @@ impl LockService {
     /// of `lock`. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     ///
     /// Geode: `DistributedLockService.lock` with a wait of 0.
     ///
@@ -226,7 +226,7 @@ impl LockService {
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Geode: none that is public. Curator: `InterProcessMultiLock`, which takes one after the
     /// other.
@@ -253,7 +253,7 @@ impl LockService {
     /// its holder; others as of `try_lock`. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     ///
     /// Geode: the `acquireTryLocks` behind its transactions, which is not public.
     ///
@@ -287,7 +287,7 @@ impl LockService {
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Curator: `InterProcessReadWriteLock.readLock`.
     ///
@@ -314,7 +314,7 @@ impl LockService {
     /// As for [`try_lock`](LockService::try_lock).
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     pub fn try_share(&self, name: impl AsRef<[u8]>) -> TryLockBuilder {
         TryLockBuilder::new(self.inner.clone(), named(name, Want::Share))
     }
@@ -327,7 +327,7 @@ impl LockService {
     /// [`LockError`](crate::LockError); in every case nothing is open.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays open.
+    /// If the future is dropped, nothing stays open.
     ///
     /// Curator: `SharedValue.start`.
     ///
@@ -363,7 +363,7 @@ impl LockService {
     /// them; in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
     /// Curator: `InterProcessSemaphoreV2.acquire`.
     ///
@@ -392,7 +392,7 @@ impl LockService {
     /// `try_lock`.
     ///
     /// # Cancel safety
-    /// Dropped at any time: nothing stays held or queued.
+    /// If the future is dropped, nothing stays held or queued.
     pub fn try_permits(&self, name: impl AsRef<[u8]>, count: u32) -> TryLockBuilder<PermitGuard> {
         TryLockBuilder::new(self.inner.clone(), permits(name, count))
     }
@@ -415,7 +415,7 @@ impl LockService {
     /// Others as of `lock`. In every case nothing is suspended and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time, even after the grant: the service goes on.
+    /// If the future is dropped, even after the grant, the service goes on.
     ///
     /// Geode: `DistributedLockService.suspendLocking`.
     ///
@@ -461,8 +461,8 @@ impl LockService {
     /// [`BecomeError`](crate::BecomeError). Locks and waits are not touched by a failure.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing was asked. Dropped later, this member may still become
-    /// the grantor.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// this member may still become the grantor.
     ///
     /// Geode: `DistributedLockService.becomeLockGrantor`, which may return without having become
     /// it.
@@ -655,8 +655,8 @@ impl LockService {
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the
-    /// same. Nothing else stays.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// holders may be told all the same. Nothing else stays.
     ///
     /// Curator: `Revoker.attemptRevoke`. OpenVMS and the Linux DLM: the blocking AST.
     ///
@@ -705,8 +705,8 @@ impl LockService {
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing was asked. Dropped later, the hold may end all the
-    /// same. Nothing else stays.
+    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+    /// the hold may end all the same. Nothing else stays.
     ///
     /// Curator: none; deleting the holder's node, by hand, takes the lock from a holder that goes
     /// on.

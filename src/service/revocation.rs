@@ -154,8 +154,8 @@ fn asking(service: Arc<ServiceHandle>, what: RevokeCommand, wait: Wait) -> Comma
 /// A [`revoke`](crate::LockService::revoke) on its way.
 ///
 /// # Cancel safety
-/// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the
-/// same. Nothing else stays.
+/// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
+/// holders may be told all the same. Nothing else stays.
 #[must_use = "futures do nothing unless polled"]
 pub struct RevokeFuture(Result<CommandFuture, Option<InvalidName>>);
 

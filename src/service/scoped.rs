@@ -14,7 +14,8 @@ impl LockBuilder<Guard> {
     /// [`WithError`].
     ///
     /// # Cancel safety
-    /// Dropped at any time, `work` is dropped where it stands, and nothing stays held or queued.
+    /// If the future is dropped, `work` is dropped where it stands, and nothing stays held or
+    /// queued.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -55,7 +56,8 @@ impl LockService {
     /// If `work` does: the lock is released, and the panic goes on.
     ///
     /// # Cancel safety
-    /// Dropped at any time, `work` is dropped where it stands, and nothing stays held or queued.
+    /// If the future is dropped, `work` is dropped where it stands, and nothing stays held or
+    /// queued.
     ///
     /// Curator: `InterProcessMutex.acquire` and `release` in `finally`.
     ///

@@ -87,8 +87,8 @@ impl SharedValue {
     /// [`SetError`]. If it is lost meanwhile it may have been written; else nothing was.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is written. Dropped later it may be written all the
-    /// same, once.
+    /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
+    /// the value is written once or not at all.
     ///
     /// Curator: `SharedValue.setValue`.
     ///
