@@ -61,7 +61,8 @@
 //! member that has left or was dropped, leave their gauges at 0.
 //!
 //! # Spans and events
-//! All have the target `elderlock`.
+//! These have the target `elderlock`. All other events are details for diagnosis. Their target is
+//! the path of their module, `elderlock::...`, so that a filter for `elderlock` includes them.
 //!
 //! | name | kind, level | fields |
 //! |---|---|---|
