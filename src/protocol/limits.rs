@@ -17,7 +17,7 @@ pub struct Limits {
     pub listed: u32,
     /// Requests that are counted before a position, and holds.
     pub counted: u32,
-    /// Messages on their way to one member beyond which new requests are answered
+    /// Messages on their way to one member. Beyond them, new requests are answered
     /// [`Busy`](super::Outcome::Busy): a member that does not answer must not fill this member's
     /// memory until its lease is over.
     pub backlog: u32,
@@ -28,20 +28,20 @@ pub struct Limits {
     pub early: u32,
     /// Requests kept by a grantor that does not act yet; later ones are told to ask again.
     pub parked: u32,
-    /// Requests for one hold that its holder is told of.
+    /// Revocation requests that are reported to the holder of one hold. Later ones are not.
     pub wanted: u32,
-    /// Grants of one grantor, requests of departed members that it ends, queue positions that are
-    /// told, and limits of requests that are reached: so many in one step, and the rest in the next
-    /// ones.
+    /// The most work of each kind in one step; the next steps do the rest. The kinds are grants of
+    /// one grantor, ends of requests of departed members, queue positions that are reported, and
+    /// requests whose limit is reached.
     pub slice: u32,
-    /// Of the link to each other process.
+    /// The limits of the link to each other process.
     pub link: LinkLimits,
-    /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives
-    /// together and dies together cannot outvote the earlier members.
+    /// Processes that join with one view. Further ones wait for the next view, so that a crowd that
+    /// arrives together and dies together cannot outvote the earlier members.
     pub joins: u32,
     /// Addresses, beside those of the seeds, that a process which seeks its cluster remembers.
     pub contacts: u32,
-    /// Deaths remembered of processes that are in no view yet.
+    /// Remembered deaths of processes that are in no view yet.
     pub dead: u32,
     /// Tokens of the first range that a grantor gets.
     pub first_range: u32,

@@ -18,9 +18,9 @@ use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 /// The barrier counts how often it was set and removed: a waiter goes on when it is removed, also
 /// if it is set again before the waiter sees it.
 ///
-/// Of its name there is one object in a service: while a [`SharedCount`], a
-/// [`Semaphore`](crate::Semaphore), a [`DoubleBarrier`](crate::DoubleBarrier) or a
-/// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened.
+/// A barrier uses the object of its name in the service. It cannot be opened while a
+/// [`SharedCount`], a [`Semaphore`](crate::Semaphore), a [`DoubleBarrier`](crate::DoubleBarrier) or
+/// a [`CountDownLatch`](crate::CountDownLatch) is open by that name.
 ///
 /// Curator: `DistributedBarrier`, whose barrier stays in ZooKeeper for ever if the client that is
 /// to remove it dies.

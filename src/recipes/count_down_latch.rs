@@ -27,9 +27,9 @@ use crate::service::{LockError, LockService, ReleaseError};
 /// one before, marked [`maybe_stale`](CountDownLatch::maybe_stale), and a living member may have to
 /// count once more.
 ///
-/// Of its name there is one object in a service: while a [`SharedCount`], a
-/// [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
-/// [`DoubleBarrier`](crate::DoubleBarrier) is open by that name it cannot be opened.
+/// A latch uses the object of its name in the service. It cannot be opened while a [`SharedCount`],
+/// a [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
+/// [`DoubleBarrier`](crate::DoubleBarrier) is open by that name.
 ///
 /// Curator: none. Hazelcast: `ICountDownLatch`. Java: `CountDownLatch`.
 ///

@@ -10,34 +10,33 @@ use crate::service::{
 };
 use std::time::Duration;
 
-/// Between two questions to a service that has no grantor at the moment.
+/// The pause before a service that has no grantor at the moment is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A barrier for rounds of work. [`enter`](DoubleBarrier::enter) completes when the barrier's
 /// number of tasks has entered, and [`leave`](DoubleBarrierGuard::leave) when all of them have
 /// left. Then the next round can begin.
 ///
-/// The number is a threshold and no limit: a member that enters during a round is in it. From the
-/// first leave on the round takes no more; a member that enters then waits for the next one.
+/// The number is a threshold, not a limit: a member that enters during a round takes part in it.
+/// After the first leave, a member that enters waits for the next round.
 ///
-/// Each member inside has a [share](crate::LockService::share) of the lock of its name, which ends
-/// with the member. So the others wait for a member that dies inside no longer than for any holder.
-/// A member that dies before the round begins does not count: the others wait for another one
-/// instead. (Each member that was there when the last one looked has counted.) A member that drops
-/// its [`DoubleBarrierGuard`], or loses it, is out as well, and so is one that is
-/// [suspended](crate::ConnectionEvent) inside. One that is suspended while it enters takes a new
-/// share when it is back, and counts again.
+/// Each member inside has a [share](crate::LockService::share) of the lock with the barrier's name.
+/// The share ends with the member. So the others wait for a member that dies inside no longer than
+/// for any holder. A member that dies before the round begins does not count: the others wait for
+/// another member instead. A round begins with the members that the last one to enter finds. A
+/// member is out, too, if it drops or loses its [`DoubleBarrierGuard`], or is
+/// [suspended](crate::ConnectionEvent) inside. A member that is suspended while it enters takes a
+/// new share afterwards, and counts again.
 ///
-/// A member that enters has its share while others are missing. A
-/// [suspension](LockService::suspend) of the service waits for that share, the missing members wait
-/// for the suspension, and the share waits for them. One of the three has to give up, so enter with
-/// a limit, suspend with one, or give double barriers a service of their own.
+/// A double barrier and a [suspension](LockService::suspend) of its service can deadlock. The
+/// suspension waits for the shares of the members that have entered. The missing members wait for
+/// the suspension, and the shares wait for the missing members. To avoid that, enter with a limit,
+/// suspend with a limit, or give double barriers a service of their own.
 ///
-/// Of its name there is one object, and one lock, in a service. While a [`SharedCount`], a
-/// [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
-/// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. A lock is
-/// not checked so: a holder of the lock or of permits of that name keeps others from entering and
-/// leaving.
+/// A double barrier uses the object and the lock of its name in the service. It cannot be opened
+/// while a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
+/// [`CountDownLatch`](crate::CountDownLatch) is open by that name. Nothing checks the lock: a
+/// holder of the lock or of permits of that name keeps others from entering and leaving.
 ///
 /// Curator: `DistributedDoubleBarrier`.
 ///
@@ -57,8 +56,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[must_use = "it is gone as soon as no member has it open"]
 pub struct DoubleBarrier {
     members: u32,
-    /// Odd from when a round begins until it is over, else even. Behind it stands the number of
-    /// tasks that the barrier is for.
+    /// Odd during a round, even between two rounds. The number of tasks of the barrier follows it.
     phase: SharedCount,
 }
 
@@ -68,7 +66,7 @@ impl DoubleBarrier {
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::OtherNumber`]: it is open for rounds of another
-    /// number. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
+    /// number. [`LockError::OtherRecipe`]: another recipe, such as a barrier, is open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.

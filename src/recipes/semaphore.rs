@@ -10,8 +10,9 @@ use crate::service::{
 ///
 /// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the
 /// count, open. Keep it open while you wait. When no member has it open the limit is forgotten, and
-/// the next opening sets a new one. After a [`close`](Semaphore::close) that is at once, after a
-/// drop as soon as the grantor has heard of it. Held permits stay held, and count.
+/// the next opening sets a new one. After a [`close`](Semaphore::close), that happens at once.
+/// After a drop, it happens as soon as the grantor has heard of the drop. Held permits stay held,
+/// and count.
 ///
 /// **Fair, with sizes mixed**: strictly in the order of asking. The first request in the queue
 /// waits until as many permits are left as it asks for, and no later request overtakes it. A
@@ -21,13 +22,13 @@ use crate::service::{
 /// change. Then the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is
 /// set again.
 ///
-/// Of its name there is one object in a service: the [`SharedCount`], and while a
-/// [`Barrier`](crate::Barrier), a [`DoubleBarrier`](crate::DoubleBarrier) or a
-/// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. And one
-/// queue: locks and shares of that name wait for its permits.
+/// A semaphore uses the object of its name in the service, as [`SharedCount`] does. It cannot be
+/// opened while a [`Barrier`](crate::Barrier), a [`DoubleBarrier`](crate::DoubleBarrier) or a
+/// [`CountDownLatch`](crate::CountDownLatch) is open by that name. It uses the queue of its name,
+/// too: locks and shares of that name wait for its permits.
 ///
-/// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough permits are
-/// returned. A limit below zero is zero.
+/// **A lower limit** takes no permit away. No permit is granted until enough are returned. A limit
+/// below zero counts as zero.
 ///
 /// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
 ///

@@ -37,7 +37,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// The member's lease runs. Told first, if it is so when the stream begins, and never again.
+    /// The member's lease runs. Only the first event of a stream can be this one.
     Connected,
     /// The member's lease ran out: no elder with a quorum renewed it in time.
     Suspended,

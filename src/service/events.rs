@@ -39,9 +39,9 @@ pub enum MemberEvent {
     Suspended,
     /// The member's lease runs again.
     Resumed,
-    /// Suspended for three member leases: no quorum may ever come back. It goes on waiting for one.
-    /// If the others are dead for ever, an operator may order it to go on with
-    /// [`Member::force`](crate::Member::force).
+    /// The member has been suspended for three member leases: a quorum may never return. The member
+    /// goes on waiting for one. If the others are dead for ever, an operator may order it to go on
+    /// with [`Member::force`](crate::Member::force).
     Orphaned,
     /// Another process has this member's process id: a copy of a virtual machine that was cloned or
     /// restored while the member ran. Every guard is lost; [`Lost`](MemberEvent::Lost) follows, and
@@ -187,7 +187,7 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// What the program hears of it.
+/// The event that the program reads for this announcement. `None`: there is no such event.
 fn member_event(announcement: Announcement) -> Option<MemberEvent> {
     let event = match announcement {
         Announcement::Lost => return Some(MemberEvent::Lost),

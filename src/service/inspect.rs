@@ -39,23 +39,22 @@ pub struct Inspection {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Position {
-    /// Requests that go first, of which 16,384 are counted at most. Of a batch: the requests in the
-    /// longest of its queues; of a suspension: all requests that waited before.
+    /// The number of requests that go first; at most 16,384 are counted. For a batch, the requests
+    /// in its longest queue. For a suspension, all requests that waited before it.
     pub before: u64,
-    /// Holds that have to end first. Of a suspension: the holds that still have to drain.
+    /// The number of holds that have to end first. For a suspension, the holds that have to drain.
     pub holds: u64,
     /// The member that has suspended the service, or waits to before this request, with the
     /// [reason](crate::LockBuilder::reason) as metadata.
     pub suspension: Option<WaiterInfo>,
 }
 
-/// The holds of a service, in the order of the names, from [`held`](crate::LockService::held): each
-/// lock with its holder, and each share and each hold of permits with its own, of one name 256 at
-/// most.
+/// The holds of a service, in the order of the names, from [`held`](crate::LockService::held). Each
+/// lock, each share and each hold of permits is listed with its holder: at most 256 for one name.
 ///
-/// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant. A
-/// lock that was held all the time is listed once. A lock that came or went meanwhile may be
-/// listed.
+/// The holds are fetched while they are read, some 256 at a time, so this is no picture of one
+/// instant. A lock that is held all the time is listed once. A lock that is granted or released
+/// meanwhile may be listed.
 #[derive(Debug)]
 pub struct HeldLocks(PagedQuery<HolderInfo>);
 

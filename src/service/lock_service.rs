@@ -98,7 +98,7 @@ impl LockService {
         self.inner.owners.is_held(name)
     }
 
-    /// Owners that take room.
+    /// The number of owners that this handle keeps in memory.
     #[cfg(test)]
     pub(crate) fn claims_kept(&self) -> usize {
         self.inner.owners.kept()

@@ -323,11 +323,11 @@ impl Member {
         }
     }
 
-    /// Says goodbye and waits until the goodbye is heard. Every hold and every wait of this member
-    /// ends at once, other members take over its services, and its port is free. While there is an
-    /// elder with a quorum this takes as long as the transfers do. Without one, it takes a member
-    /// lease, or two more if just then a view was decided without this member. A second more is to
-    /// close the connections. Leaving twice is no error.
+    /// Says goodbye and waits until the elder confirms the goodbye. Every hold and every wait of
+    /// this member ends at once. Other members take over its services, and its port is free. With
+    /// an elder that has a quorum, leaving takes as long as the transfers. Without one, it takes
+    /// one member lease, or three if a view without this member is decided at that moment. Closing
+    /// the connections takes up to one second more. Leaving twice is no error.
     ///
     /// # Errors
     /// [`LeaveError`]. The member has left in every case.

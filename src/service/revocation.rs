@@ -18,9 +18,9 @@ use std::time::Duration;
 /// The requests to release a held lock, one after the other, from
 /// [`Guard::revocation`](crate::Guard::revocation) and its like.
 ///
-/// A request that came before this was made, or while no task waited, is not lost. Each clone reads
-/// on its own from its present position; each new one, of any guard of the hold, from the first
-/// request on. None of them keeps the lock held.
+/// A request that came before this value was made, or while no task waited, is not lost. Each clone
+/// continues from the present position of its original. A new value, from any guard of the hold,
+/// begins at the first request. None of these values keeps the lock held.
 ///
 /// The member is told, and with it all guards of the hold, even if no task reads this. A holder
 /// that is told and keeps the lock may lose it by
@@ -29,7 +29,8 @@ use std::time::Duration;
 /// Curator: `RevocationListener`.
 #[derive(Clone)]
 pub struct Revocation {
-    /// Each hold, with how many of its requests were read: one, but of a multi lock.
+    /// The holds, each with the number of its requests that were read. Only a multi lock has
+    /// several.
     holds: Vec<(Arc<HoldCell>, usize)>,
 }
 
@@ -38,7 +39,8 @@ impl Revocation {
         Revocation { holds: vec![(cell, 0)] }
     }
 
-    /// Of all of them: requests for any, until one is over.
+    /// Joins several: it reads the requests for any of their holds, and ends with the first hold
+    /// that is over.
     pub(crate) fn of_all(all: impl IntoIterator<Item = Revocation>) -> Self {
         Revocation { holds: all.into_iter().flat_map(|one| one.holds).collect() }
     }
@@ -46,8 +48,8 @@ impl Revocation {
     /// Completes with the next request to release the lock. `None` when there is nothing to release
     /// any more, because the lock was lost or all its guards are gone.
     ///
-    /// Of one hold 64 requests are told at most. A hold that is not
-    /// [`revocable`](crate::LockBuilder::revocable) is told of none.
+    /// At most 64 requests are reported for one hold. A hold that is not
+    /// [`revocable`](crate::LockBuilder::revocable) gets none.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call completes with the same request.
@@ -140,7 +142,7 @@ impl IntoFuture for RevokeBuilder {
     }
 }
 
-/// Asks the member of a hold.
+/// The command that requests a hold back or forces its release.
 fn asking(service: Arc<ServiceHandle>, what: RevokeCommand, wait: Wait) -> CommandFuture {
     let name = service.name.clone();
     CommandFuture::new(service, move |request| Command::Revoke {

@@ -594,7 +594,7 @@ impl Cluster {
     /// [`MoveError`]: it may not have become the grantor. Holds and waiters stay as they are.
     ///
     /// # Cancel safety
-    /// Dropped, the member may become the grantor or not.
+    /// If the future is dropped, the member may still become the grantor.
     ///
     /// ```
     /// elderlock_testing::cluster(3).run(|cluster| async move {
