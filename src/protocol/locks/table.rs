@@ -464,15 +464,5 @@ impl Table {
     }
 }
 
-/// The line.
-impl Table {}
-
-/// Names. A waiting request misses a name unless it is the first in the name's queue and fits
-/// beside the name's holders.
-impl Table {}
-
-/// Requests and owners.
-impl Table {}
-
 #[cfg(test)]
 mod tests;
