@@ -13,14 +13,14 @@ pub(crate) enum BenchOrder {
     Hold {
         /// The number of the first.
         first: u32,
-        /// How many.
+        /// The number of locks.
         count: u32,
     },
     /// Take a number of free locks and release each, 64 at a time. Answered `Did`.
     Pass {
         /// The number of the first.
         first: u32,
-        /// How many.
+        /// The number of locks.
         count: u32,
     },
     /// Report the held locks. Answered `Holding`.
@@ -116,7 +116,7 @@ pub(crate) enum Load {
     },
     /// Floor H.
     Spoke {
-        /// The hub.
+        /// The address of the hub.
         at: SocketAddr,
         /// Whether this one brings the frame.
         brings: bool,
@@ -254,7 +254,7 @@ pub(crate) enum BenchReport {
     Event {
         /// The time at which it was reported.
         at: u64,
-        /// The event.
+        /// The event itself.
         event: Event,
     },
     /// The order cannot be carried out, or something went wrong that must not.
@@ -313,6 +313,6 @@ impl Holdings {
 pub(crate) enum Event {
     /// It has a new view, of these processes.
     View(Vec<String>),
-    /// It grants.
+    /// The member has become a grantor.
     BecameGrantor,
 }

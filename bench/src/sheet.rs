@@ -14,11 +14,11 @@ pub(crate) enum Unit {
     Times,
     /// A part of the whole: 1 is all of it.
     Share,
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
     /// Bytes in a second.
     BytesPerSecond,
-    /// A count.
+    /// A number without a unit.
     Count,
 }
 
@@ -104,7 +104,7 @@ impl Unit {
         UNITS.into_iter().find(|unit| unit.name() == name).unwrap_or(Unit::Count)
     }
 
-    /// For people.
+    /// The value with its unit, for people.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
             Unit::Seconds if value < 1e-6 => format!("{:.0} ns", value * 1e9),
@@ -135,7 +135,7 @@ impl Unit {
         format!("{value} ({least} to {most})")
     }
 
-    /// For programs.
+    /// The name of the unit, for programs.
     fn name(self) -> &'static str {
         match self {
             Unit::Seconds => "s",
@@ -326,7 +326,7 @@ impl Sheet {
         growths
     }
 
-    /// For programs.
+    /// The sheet as JSON, for programs.
     pub(crate) fn json(&self) -> Value {
         let rows: Vec<Value> = self
             .rows
@@ -373,7 +373,7 @@ impl Sheet {
         })
     }
 
-    /// For people.
+    /// The sheet as a table, for people.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "\n{:<48} {:>9}  {:>12} {:>12} {:>12}  {}\n",

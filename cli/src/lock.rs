@@ -234,7 +234,7 @@ pub(crate) fn exec(args: ExecArgs) -> Done {
     Ok(ExitCode::from(if is_missing { 127 } else { 126 }))
 }
 
-/// Never called.
+/// Fails: the command `lock` starts this one on Linux only.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn exec(args: ExecArgs) -> Done {
     Err(format!("{} needs Linux: {:?}", args.parent, args.command).into())

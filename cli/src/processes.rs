@@ -82,15 +82,15 @@ pub(crate) struct ChildUpdate<R> {
 /// Signals that stop a child and continue it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StopSignal {
-    /// SIGSTOP.
+    /// SIGSTOP, which stops the child.
     Stop,
-    /// SIGCONT.
+    /// SIGCONT, which continues the child.
     Continue,
 }
 
 /// A child's report, or its end.
 pub(crate) enum ChildOutput<R> {
-    /// A report.
+    /// A report of the child.
     Said(R),
     /// The child's line is no report, for that reason.
     Nonsense(String),

@@ -225,7 +225,7 @@ pub enum FileError {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The limit.
+        /// The limit that ran out.
         waited: Duration,
     },
     /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all

@@ -127,7 +127,7 @@ pub struct Call {
     pub asked_local: Time,
     /// How often the member had been stopped by then.
     pub pauses: u64,
-    /// The answer.
+    /// The answer to the request; `None`: there is none yet.
     pub outcome: Option<Outcome>,
     /// When it was answered, in true time.
     pub answered: u64,
@@ -268,7 +268,7 @@ impl History {
         self.by_request.get(&(process, request)).copied()
     }
 
-    /// One request.
+    /// The request with this handle.
     pub fn call(&self, ask: Ask) -> &Call {
         &self.calls[ask.0]
     }

@@ -54,7 +54,7 @@ pub struct RecordViolation {
     pub at: u64,
     /// The invariant.
     pub invariant: &'static str,
-    /// In words.
+    /// The violation in words.
     pub what: String,
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn write(mut limits: Limits) -> String {
     BOUNDS.iter().map(|(name, bound, _)| format!(" {name}={}", bound(&mut limits))).collect()
 }
 
-/// Reads one.
+/// Sets the limit with this name.
 pub(crate) fn read(limits: &mut Limits, name: &str, value: &str) -> Result<(), String> {
     let (_, bound, _) = BOUNDS
         .iter()

@@ -16,9 +16,9 @@ pub struct Scene {
     pub founders: usize,
     /// Sites for members that join.
     pub joiners: usize,
-    /// Council size.
+    /// The size of the council.
     pub council: u8,
-    /// Times.
+    /// The times of the cluster.
     pub timing: Timing,
     /// The host of each site; each has its own if there are none.
     pub hosts: Vec<u32>,

@@ -241,7 +241,7 @@ pub enum QuorumLoss {
 }
 
 impl QuorumLoss {
-    /// In words.
+    /// The cause in words.
     pub fn name(self) -> &'static str {
         match self {
             QuorumLoss::Reckless => "killed recklessly",

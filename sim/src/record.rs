@@ -17,7 +17,7 @@ pub struct Line {
     /// How many processes have run at that site by then: 1 is the first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub life: u64,
-    /// The event.
+    /// The recorded event.
     #[serde(flatten)]
     pub entry: Entry,
 }
@@ -57,7 +57,7 @@ pub enum RecordedRequest {
     Suspend,
     /// A share of a lock.
     Share,
-    /// Permits.
+    /// Permits of an object.
     Permits,
     /// To have an object open.
     Open,
@@ -93,7 +93,7 @@ impl RecordedRequest {
     }
 }
 
-/// The event.
+/// An event of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Entry {
@@ -177,7 +177,7 @@ pub enum Entry {
     Lost {
         /// The call.
         call: usize,
-        /// Why.
+        /// The reason of the loss.
         reason: String,
     },
     /// The hold's lease now ends at another time.
@@ -239,7 +239,7 @@ pub enum Entry {
     /// When the member's lease ends in true time, as things are; `None`: it has no end. Written
     /// when a process is stopped, because it cannot report the end itself then.
     Lease {
-        /// The end.
+        /// The end of the lease in true time.
         until: Option<u64>,
     },
     /// The process goes on.
@@ -328,15 +328,15 @@ pub enum Entry {
     /// From now on packets may have been under way for this long, in nanoseconds. Rounded up, so
     /// that it is written seldom.
     Slow {
-        /// The longest.
+        /// The time under way, in nanoseconds.
         upto: u64,
     },
     /// How many packets all members together sent in a completed second of true time. Seconds
     /// without packets are left out.
     Sent {
-        /// Which second.
+        /// The number of the second.
         second: u64,
-        /// How many.
+        /// The number of packets.
         packets: u64,
     },
     /// A packet leaves the site. Only in records with messages.
@@ -379,12 +379,12 @@ pub enum Entry {
     },
     /// An invariant is broken: the last line.
     Break {
-        /// Its name.
+        /// The name of the invariant.
         invariant: String,
         /// The lock, if it is about one: `service/name`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lock: Option<String>,
-        /// In words.
+        /// The violation in words.
         words: String,
     },
 }

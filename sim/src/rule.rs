@@ -24,15 +24,15 @@ pub struct RuleId(pub(crate) usize);
 pub(crate) enum PacketFate {
     /// The rule keeps the packet back until it is let go.
     Hold,
-    /// Dropped, this many more times.
+    /// The rule drops packets, this many more times.
     Drop(usize),
-    /// No longer in force.
+    /// The rule is no longer in force.
     Over,
 }
 
 type Test = Arc<dyn Fn(&PacketDescription<'_>) -> bool + Send + Sync>;
 
-/// A rule.
+/// A rule for packets: a test and the fate of the packets that match it.
 #[derive(Clone)]
 pub(crate) struct Rule {
     pub(crate) test: Test,

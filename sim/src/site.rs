@@ -72,7 +72,7 @@ pub struct Site {
     pub next_life: Option<Config>,
     /// Its processes hold locks for programs that are no members.
     pub serves_sessions: bool,
-    /// Founds alone.
+    /// The process founds a cluster alone.
     pub found_alone: bool,
     /// Its data directory.
     pub disk: Disk,

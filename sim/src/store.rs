@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     highest: BTreeMap<Key, (Token, LineageId)>,
-    /// Writes taken.
+    /// The number of writes that the store took.
     pub taken: u64,
-    /// Writes refused for their token.
+    /// The number of writes that the store refused for their token.
     pub refused: u64,
 }
 

@@ -29,7 +29,7 @@ impl Times {
         self.0.add(&other.0).expect("both grow as they must");
     }
 
-    /// How many.
+    /// The number of spans.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -48,7 +48,7 @@ impl Times {
         self.0.iter_log(MILLISECOND, 2.0).map(range).collect()
     }
 
-    /// The longest.
+    /// The longest span.
     pub fn longest(&self) -> u64 {
         self.0.max()
     }

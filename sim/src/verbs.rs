@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Clients.
+/// Requests of clients.
 impl World {
     /// Asks for a lock and waits for ever; no lease.
     pub fn lock(&mut self, member: usize, service: &str, name: &str) -> Ask {
@@ -411,7 +411,7 @@ fn lock(name: &str) -> LockName {
     LockName::new(name.as_bytes()).expect("a scenario's lock name is good")
 }
 
-/// Faults.
+/// Faults of processes, hosts and the network.
 impl World {
     /// Kills the process. Its host goes on: connections to it break, and members on the host see
     /// that it ended.
@@ -727,7 +727,7 @@ impl World {
     }
 }
 
-/// Single packets.
+/// Rules for single packets.
 impl World {
     /// Keeps back every packet that matches, until [`let_go`](Self::let_go).
     pub fn hold(
@@ -788,14 +788,14 @@ impl World {
     }
 }
 
-/// Questions.
+/// Questions about the World.
 impl World {
     /// The present process at `site`.
     pub fn process(&self, site: usize) -> ProcessId {
         self.peers[site].process().expect("a process has run there")
     }
 
-    /// All sites.
+    /// The numbers of all sites.
     pub fn sites(&self) -> std::ops::Range<usize> {
         0..self.peers.len()
     }

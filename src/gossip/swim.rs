@@ -67,7 +67,7 @@ pub enum SwimInput<'a> {
 pub enum SwimOutput {
     /// Send this packet, framed, by UDP. It may get lost.
     Send {
-        /// Where to.
+        /// The address of the receiver.
         to: SocketAddr,
         /// The receiving process. `None`: any process at the address.
         process: Option<ProcessId>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Content {
-    /// Its value.
+    /// The object's value.
     pub value: Value,
     /// The token with which that was written. Rises with each write.
     pub version: Token,
@@ -41,7 +41,7 @@ impl Content {
 /// One change of an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Edit {
-    /// A value.
+    /// Sets the value.
     Set {
         /// The new value.
         value: Value,
@@ -50,7 +50,7 @@ pub enum Edit {
     },
     /// A step of the number that the object's value begins with: 32 bits, little endian.
     Step {
-        /// Which.
+        /// The operation on the number.
         step: NumberEdit,
         /// The bytes behind the number, or a prefix of them. An object with other bytes there is
         /// not changed.
@@ -69,7 +69,7 @@ pub enum NumberEdit {
     Reset(u32),
     /// Makes it odd, or even, by adding one; refused if it is so already.
     SetParity {
-        /// Odd.
+        /// Whether the number becomes odd.
         odd: bool,
     },
 }

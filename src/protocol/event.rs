@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The configuration of a [`Node`](super::Node).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
-    /// This process.
+    /// This process, as other members know it.
     pub me: MemberInfo,
     /// Times to found with; a joiner adopts the cluster's.
     pub timing: Timing,
@@ -188,7 +188,7 @@ pub enum Command {
     Extend {
         /// The request that holds.
         request: RequestId,
-        /// From now.
+        /// The time from now to the earliest end of the hold.
         lease: Duration,
     },
     /// Go on with less: a share in place of the lock, or fewer permits. Answered `Narrowed` or
@@ -264,7 +264,7 @@ pub enum Command {
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// How.
+        /// The question to the holders, or the forced release of one hold.
         what: RevokeCommand,
         /// How long to wait at most; `Try` is taken for `AtMost` one member lease.
         wait: Wait,
@@ -307,7 +307,7 @@ pub enum Wait {
     Try,
     /// At most this long.
     AtMost(Duration),
-    /// For ever.
+    /// Without a limit.
     Forever,
 }
 
@@ -359,7 +359,7 @@ pub enum Output {
     Answer {
         /// The request.
         request: RequestId,
-        /// The answer.
+        /// The result of the request.
         outcome: Outcome,
     },
     /// An object that was answered `Opened` has a new content.
@@ -374,7 +374,7 @@ pub enum Output {
     Lost {
         /// The request that held.
         request: RequestId,
-        /// Why.
+        /// The reason of the loss.
         reason: LostReason,
         /// Its service, for the log.
         service: ServiceName,
@@ -394,7 +394,7 @@ pub enum Output {
     /// [`Input::StoreFailed`], at any later time: until then the node sends nothing that tells of
     /// this vote. A later write may replace one that has not begun.
     Store {
-        /// Counts up.
+        /// The number of the write. It rises with each write.
         number: u64,
         /// The vote to store.
         vote: Box<StoredVote>,
@@ -610,7 +610,7 @@ pub enum Event {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// This process.
+    /// The process that gives the status.
     pub me: MemberInfo,
     /// The view, if it is in one.
     pub view: Option<View>,
@@ -741,7 +741,7 @@ pub enum GrantorState {
     PassingOn,
     /// Asks every member before it grants.
     Recovering,
-    /// Grants.
+    /// Grants requests.
     Acting,
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The content of one frame on a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Packet {
-    /// Unreliable.
+    /// A notice, which may be lost, doubled or late.
     Notice(Box<Notice>),
     /// The `seq`-th message of the sender to the receiver.
     Linked {
@@ -310,7 +310,7 @@ pub enum RegistryMessage {
     },
     /// The answer, in chunks.
     InventoryReply {
-        /// As asked.
+        /// The view of the `Inventory` that this answers.
         view: ViewNumber,
         /// Services with the grantor known to the sender and its epoch.
         known: Vec<(ServiceName, ProcessId, Epoch)>,
@@ -496,7 +496,7 @@ pub enum GrantorMessage {
     Report {
         /// The service.
         service: ServiceName,
-        /// As asked.
+        /// The epoch of the `Recover` that this answers.
         epoch: Epoch,
         /// Objects that the sender has open, as far as it has heard. All of them come before all
         /// holds.
@@ -571,7 +571,7 @@ pub enum ClientMessage {
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// Why.
+        /// The reason.
         refusal: Box<Refusal>,
     },
     /// The sender does not grant this service, or no longer in that epoch.
@@ -591,7 +591,7 @@ pub enum ClientMessage {
         service: ServiceName,
         /// The grantor's epoch.
         epoch: Epoch,
-        /// As asked.
+        /// The number of the `Upgrade` that this answers.
         request: RequestId,
         /// The new token.
         token: Token,
@@ -633,27 +633,27 @@ pub enum ClientMessage {
     },
     /// The grantor has nothing left of the receiver's.
     DestroyConfirmed {
-        /// As asked.
+        /// The service of the `ConfirmDestroy` that this answers.
         service: ServiceName,
-        /// As asked.
+        /// The number of that question.
         request: RequestId,
     },
     /// The sender cannot confirm that yet, or another member has to.
     DestroyUnconfirmed {
-        /// As asked.
+        /// The service of the `ConfirmDestroy` that this answers.
         service: ServiceName,
-        /// As asked.
+        /// The number of that question.
         request: RequestId,
         /// The grantor now.
         instead: Option<ProcessId>,
     },
     /// The answer to `Query`, and to `FindService`.
     QueryReply {
-        /// As asked.
+        /// The service of the question.
         service: ServiceName,
-        /// As asked.
+        /// The number of the question.
         request: RequestId,
-        /// The answer.
+        /// The answer to the question.
         seen: Box<QueryReply>,
     },
     /// Requests a revocable hold back.
@@ -675,13 +675,13 @@ pub enum ClientMessage {
     },
     /// The result of a revocation.
     RevocationReply {
-        /// As asked.
+        /// The service of the `RequestRevocation` that this answers.
         service: ServiceName,
-        /// As asked.
+        /// The number of that request.
         request: RequestId,
-        /// As asked.
+        /// The token of that request.
         token: Token,
-        /// The answer.
+        /// The answer of the holder's member.
         heard: RevocationAnswer,
     },
 }

@@ -18,7 +18,7 @@ pub(crate) const KEPT_MESSAGES: usize = 64;
 /// A member's standing in its cluster: all that its locks learn of the membership.
 #[derive(Clone, Copy)]
 pub(crate) struct Standing<'a> {
-    /// This member.
+    /// This member's process.
     pub(crate) me: ProcessId,
     /// This member, with its address.
     pub(crate) info: &'a MemberInfo,

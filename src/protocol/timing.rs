@@ -155,7 +155,7 @@ impl Default for Timing {
 pub struct InvalidTiming {
     /// The relation that does not hold.
     pub rule: &'static str,
-    /// The times.
+    /// The times that break the relation.
     pub given: Box<Timing>,
 }
 

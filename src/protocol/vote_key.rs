@@ -44,7 +44,7 @@ impl VoteKey {
         VoteKey(bytes)
     }
 
-    /// Its bytes.
+    /// The 32 bytes of the key.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -77,7 +77,7 @@ pub enum LatchState {
     Latent,
     /// The latch leads or queues.
     Started,
-    /// For good.
+    /// The latch is closed for good.
     Closed,
 }
 
@@ -106,7 +106,7 @@ pub enum LatchEvent {
     NotLeader {
         /// The token of the term that is over.
         token: Token,
-        /// Why.
+        /// The reason that the term is over.
         end: TermEnd,
     },
     /// The reader was too slow: some events are gone, and their result is here. Events that

@@ -198,7 +198,7 @@ pub struct Participants {
 }
 
 impl Participants {
-    /// The leader.
+    /// The participant that leads; `None`: no member leads.
     pub fn leader(&self) -> Option<&Participant> {
         self.first.first().filter(|first| first.is_leader())
     }

@@ -508,16 +508,16 @@ pub enum MultiLockError {
         "two handles of service {service:?} from different members; use one handle per service"
     )]
     TwoServices {
-        /// The name.
+        /// The name of the service.
         service: String,
     },
     /// The locks of a service were not granted. The earlier services' locks are released; invalid
     /// names are found before anything is asked.
     #[error("service {service:?}: {error}")]
     Lock {
-        /// The service.
+        /// The name of the service.
         service: String,
-        /// Why.
+        /// The reason that the service's locks were not granted.
         #[source]
         error: LockError,
     },
@@ -527,7 +527,7 @@ pub enum MultiLockError {
     Lost {
         /// The service whose locks were lost.
         service: String,
-        /// Why.
+        /// The loss of those locks.
         #[source]
         lost: Lost,
     },

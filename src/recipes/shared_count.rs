@@ -55,7 +55,7 @@ pub(super) enum ObjectKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct VersionedCount {
-    /// The number.
+    /// The number at this version.
     pub count: i32,
     /// Rises with every change, also with one to the same number.
     pub version: Token,

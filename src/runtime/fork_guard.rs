@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 pub(crate) struct ForkGuard(forkguard::Guard);
 
 impl ForkGuard {
-    /// This process.
+    /// The guard of the process that calls this.
     pub(crate) fn here() -> ForkGuard {
         ForkGuard::default()
     }

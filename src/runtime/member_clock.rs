@@ -43,7 +43,7 @@ impl MemberClock {
         self.0.is_none()
     }
 
-    /// This instant.
+    /// The present instant by this clock.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         match &self.0 {

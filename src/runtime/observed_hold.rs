@@ -77,7 +77,7 @@ pub(crate) fn observe_holds(observer: Option<HoldObserver>) {
 
 #[cfg(feature = "simulated")]
 impl ObservedHold {
-    /// It begins.
+    /// Tells the observer that the hold begins.
     pub(crate) fn begin(&self, hold: impl FnOnce() -> BegunHold) {
         if OBSERVER.with_borrow(Option::is_some) {
             OBSERVED.set(OBSERVED.get() + 1);

@@ -35,7 +35,7 @@ pub(crate) fn begin(seed: u64) {
     RATE.set(0);
 }
 
-/// Ends it.
+/// Ends the simulation on this thread.
 pub(crate) fn end() {
     SIMULATION.set(None);
 }

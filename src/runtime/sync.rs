@@ -27,7 +27,7 @@ mod real {
         lock.is_poisoned()
     }
 
-    /// Nothing.
+    /// Does nothing in a build for use.
     #[inline(always)]
     pub(crate) fn seam() {}
 

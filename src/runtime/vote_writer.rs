@@ -19,7 +19,7 @@ impl VoteStorage for Disk {
     }
 }
 
-/// One write.
+/// One write of a vote to the storage.
 struct WriteJob {
     /// The incarnation that asked for it.
     process: ProcessId,

@@ -26,9 +26,9 @@ pub enum JoinError {
     InvalidAddress {
         /// Which: "bind", "advertise" or "seed".
         what: &'static str,
-        /// As given.
+        /// The address as the caller gave it.
         given: String,
-        /// The defect.
+        /// The defect of the address.
         why: &'static str,
     },
     /// Neither seeds nor the order to found. Nothing was done.
@@ -44,7 +44,7 @@ pub enum JoinError {
     /// The council's size is out of range. Nothing was done.
     #[error("a council has 1 to 31 members, not {given}")]
     InvalidCouncil {
-        /// As given.
+        /// The size as the caller gave it.
         given: u8,
     },
     /// A founding of no members is expected. Nothing was done.
@@ -54,7 +54,7 @@ pub enum JoinError {
     /// were given. Nothing was done.
     #[error("found() founds alone, and expect() wants {expected} members: give one of them")]
     FoundsAlone {
-        /// As given.
+        /// The number that the caller gave to `expect`.
         expected: usize,
     },
     /// The join limit is zero. Nothing was done.
@@ -63,7 +63,7 @@ pub enum JoinError {
     /// A thread would stay awake for too long. Nothing was done.
     #[error("busy_poll is at most 1ms, not {given:?}")]
     LongBusyPoll {
-        /// As given.
+        /// The duration as the caller gave it.
         given: Duration,
     },
     /// Both a keyring and [`insecure`](crate::MemberBuilder::insecure) were given. Nothing was
@@ -73,7 +73,7 @@ pub enum JoinError {
     /// The keyring has a key of a role that is no member's. Nothing was done.
     #[error("the keyring has an {role} key, which {}: give a cluster key", .role.allows())]
     RoleKey {
-        /// The role.
+        /// The role of the key.
         role: Role,
     },
     /// Not called from within a tokio runtime. Nothing was done.
@@ -92,9 +92,9 @@ pub enum JoinError {
     /// The data directory cannot be used. Nothing in it was changed.
     #[error("data directory {}: {why}", path.display())]
     DataDir {
-        /// As given.
+        /// The directory as the caller gave it.
         path: PathBuf,
-        /// The defect.
+        /// The defect of the directory.
         #[source]
         why: DataDirError,
     },

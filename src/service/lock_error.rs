@@ -281,7 +281,7 @@ pub enum UpgradeError {
     /// and request the lock.
     #[error("{others} other holders have shares of the lock")]
     Shared {
-        /// How many.
+        /// The number of other holders.
         others: u64,
     },
     /// The grantor did not answer in time, or cannot decide at the moment; or another guard of the
@@ -305,7 +305,7 @@ impl UpgradeError {
 #[error("the lock is lost: {}", says(.reason))]
 #[non_exhaustive]
 pub struct Lost {
-    /// Why.
+    /// The reason of the loss.
     pub reason: LostReason,
 }
 

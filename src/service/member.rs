@@ -461,7 +461,7 @@ pub enum ServiceError {
          services that are not used any more, or raise max_services"
     )]
     TooMany {
-        /// The limit.
+        /// The number of services that the member may use.
         limit: usize,
     },
 }

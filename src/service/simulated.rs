@@ -48,7 +48,7 @@ pub fn lose(guard: &Guard, reason: LostReason) {
 pub struct Simulation(());
 
 impl Simulation {
-    /// Begins.
+    /// Begins a simulation that draws all chance from `seed`.
     pub fn new(seed: u64) -> Simulation {
         simulated::begin(seed);
         Simulation(())
@@ -77,7 +77,7 @@ impl Drop for Simulation {
 pub struct SimulatedPacket {
     /// The sender, in its present incarnation.
     pub from: MemberInfo,
-    /// Where to.
+    /// The address of the receiver.
     pub to: SocketAddr,
     /// For this process only, if it is given.
     pub process: Option<ProcessId>,
@@ -114,7 +114,7 @@ impl SimulatedInbox {
         engine.phase().borrow().closed.is_none().then(|| engine.process())
     }
 
-    /// Something arrives.
+    /// Gives the member an input.
     pub fn input(&self, input: Input) {
         if let Some(engine) = self.engine.upgrade() {
             simulated::by_clock(self.ppm, || Inbox::input(&*engine, input));

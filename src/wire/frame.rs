@@ -88,7 +88,7 @@ pub enum FrameError {
     /// A record that the other side did not seal.
     #[error("a record that the other side did not seal: forged, repeated, moved, or damaged")]
     Forged,
-    /// Anything else.
+    /// The bytes are no frame for another reason.
     #[error("not a frame of elderlock")]
     Garbage,
 }

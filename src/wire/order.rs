@@ -64,7 +64,7 @@ pub struct SessionRequest {
     pub wait: Option<Duration>,
     /// How long it may be held. `None`: until the session ends.
     pub lease: Option<Duration>,
-    /// For inspections.
+    /// Data of the holder, for inspections.
     pub metadata: Metadata,
 }
 

@@ -17,19 +17,19 @@ pub struct NoSealer(Infallible);
 pub struct NoForged(Infallible);
 
 impl NoOpener {
-    /// Never called.
+    /// Is never called, because there is no value of the type.
     pub fn length(_bytes: &[u8]) -> Result<Option<usize>, NoForged> {
         Ok(None)
     }
 
-    /// Never called.
+    /// Is never called, because there is no value of the type.
     pub fn open<'a>(&mut self, _record: &'a mut [u8]) -> Result<&'a [u8], NoForged> {
         match self.0 {}
     }
 }
 
 impl NoSealer {
-    /// Never called.
+    /// Is never called, because there is no value of the type.
     pub fn seal(&mut self, _frames: &[u8], _out: &mut Vec<u8>) -> Result<(), Infallible> {
         match self.0 {}
     }

@@ -25,7 +25,7 @@ impl Audience {
         Audience { bar, begun: now, shown: Cell::new((now, 0)) }
     }
 
-    /// Something happened.
+    /// Shows the text of a happening.
     pub(crate) fn tell(&self, text: &str) {
         let line = format!("{:6.2} s  {text}", self.begun.elapsed().as_secs_f64());
         if self.bar.is_hidden() { eprintln!("{line}") } else { self.bar.println(line) }

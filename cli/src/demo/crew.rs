@@ -35,7 +35,7 @@ pub(crate) struct Worker {
 /// A worker's report, or its unexpected end.
 #[derive(Clone, Debug)]
 pub(crate) enum WorkerUpdate {
-    /// A report.
+    /// A report of the worker.
     Said(WorkerReport),
     /// The worker ended, although this process had neither killed it nor told it to leave.
     Ended,
@@ -44,7 +44,7 @@ pub(crate) enum WorkerUpdate {
 /// The interval at which the end of the last one is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// All workers.
+/// All workers of the demo.
 pub(crate) struct Crew {
     recipe: Recipe,
     processes: Processes<WorkerReport>,
@@ -132,7 +132,7 @@ impl Crew {
         self.processes.order(index, &order);
     }
 
-    /// SIGKILL.
+    /// Kills the worker with SIGKILL.
     pub(crate) fn kill(&mut self, index: usize) {
         self.workers[index].sight = None;
         self.processes.kill(index);

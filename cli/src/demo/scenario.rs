@@ -46,7 +46,7 @@ pub(crate) struct ScenarioOutcome {
     pub(crate) problems: Vec<String>,
 }
 
-/// One kill.
+/// A kill and the time until the shop went on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failover {
     /// The role of the victims.
@@ -60,7 +60,7 @@ pub(crate) struct Failover {
 /// A grantor that gave its table away.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GrantorTransfer {
-    /// Why.
+    /// The reason of the transfer.
     pub(crate) occasion: Occasion,
     /// From the order until it was done.
     pub(crate) milliseconds: f64,

@@ -44,7 +44,7 @@ pub struct ClientMix {
     revocations: u32,
     /// A share of a lock.
     shares: u32,
-    /// Permits.
+    /// Permits of an object.
     permits: u32,
     /// To have an object open.
     opens: u32,
@@ -200,9 +200,9 @@ pub struct ChaosPlan {
     /// The sites to which the seeds of a site resolve from a time on: time, site, sites. None: all
     /// founders, from the beginning.
     pub resolutions: Vec<(u64, usize, Vec<usize>)>,
-    /// Council size.
+    /// The size of the council.
     pub council: u8,
-    /// Times.
+    /// The times of the cluster.
     pub timing: Timing,
     /// Clock rate of each member in parts per million.
     pub clocks: Vec<i32>,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// The results of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Runs.
+    /// The number of runs.
     pub seeds: u64,
     /// Inputs handled.
     pub events: u64,

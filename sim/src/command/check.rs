@@ -192,7 +192,7 @@ mod mutants {
     /// A scope as it is searched here, with the results of a search without any planted break.
     struct BaselineSearch {
         scope: Scope,
-        /// In words.
+        /// The scope in words.
         name: String,
         states: usize,
         /// The planted breaks whose lines the cores reach. Any other would change nothing within

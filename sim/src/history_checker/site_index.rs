@@ -2,7 +2,7 @@
 
 use crate::record::{Entry, Line};
 
-/// One site.
+/// The known state of one site.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteHistory {
     /// The number of the process that runs there, or ran last.
@@ -31,7 +31,7 @@ impl SiteHistory {
     }
 }
 
-/// All sites.
+/// The known states of all sites.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteIndex {
     sites: Vec<SiteHistory>,

@@ -5,7 +5,7 @@
 use crate::liveness::Demand;
 use crate::world::World;
 
-/// The name.
+/// The name of the invariant.
 pub const NAME: &str = "converges_after_heal";
 
 /// Demands it. False if it is broken.

@@ -15,7 +15,7 @@ use elderlock::protocol::{
 };
 use std::collections::BTreeSet;
 
-/// The name.
+/// The name of the invariant.
 pub const NAME: &str = "destroyed_is_over";
 
 /// Demands that every service can be destroyed at every member, and that the destruction is

@@ -95,7 +95,7 @@ fn ask_to_grant(world: &mut World, site: usize, service: &str, demand: &Demand) 
     }
 }
 
-/// The name.
+/// The name of the invariant.
 pub const NAME: &str = "last_young_turk_wins";
 
 /// A message of an elder: the elder, and the message's number on the link to its receiver.

@@ -64,7 +64,7 @@ pub type Verdict = Result<(), String>;
 pub struct Count(u64);
 
 impl Count {
-    /// How often.
+    /// The number of times that the premise held.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -83,7 +83,7 @@ impl Hash for Count {
 /// The memory of an invariant belongs to its World. A copy of the World copies it, and Worlds with
 /// different memories are different. `derive(Clone, Hash)` is enough.
 pub trait CheckerState {
-    /// A copy.
+    /// A copy of the invariant with its memory.
     fn copy(&self) -> Box<dyn Invariant>;
     /// Hashes its memory.
     fn hash_memory(&self, hasher: &mut dyn Hasher);
@@ -301,7 +301,7 @@ pub(crate) fn refused_as_deadlock(fact: &Observation<'_>) -> Option<(ProcessId, 
     }
 }
 
-/// All invariants.
+/// All invariants of a World.
 #[derive(Clone, Debug, Default)]
 pub struct InvariantSet {
     all: Option<Vec<Box<dyn Invariant>>>,

@@ -6,7 +6,7 @@ use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{OpenRequest, Outcome, OwnerId, Value, Wait, Want};
 
-/// The name.
+/// The name of the invariant.
 pub const NAME: &str = "no_leaked_hold";
 
 /// Demands it. False if it is broken.

@@ -10,7 +10,7 @@ use elderlock::protocol::{
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The name.
+/// The name of the invariant.
 pub const NAME: &str = "no_lost_wakeup";
 
 /// More permits than all waiters together may want.

@@ -24,7 +24,7 @@ use elderlock::protocol::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name.
+/// The name of the invariant.
 const NAME: &str = "values_are_seen_in_order";
 
 /// See the module.

@@ -30,7 +30,7 @@ pub enum DiskHealth {
     Fast,
     /// A write takes this long.
     Slow(Duration),
-    /// Writes fail.
+    /// Every write fails.
     Failing,
 }
 

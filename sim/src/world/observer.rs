@@ -17,7 +17,7 @@ pub trait Observer: Any + std::fmt::Debug + Send + Sync {
     /// Observations go on until the present step is over.
     fn observe(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation>;
 
-    /// A copy.
+    /// A copy of the observer, for a copy of the World.
     fn copy(&self) -> Box<dyn Observer>;
 }
 
@@ -85,7 +85,7 @@ pub enum Observation<'a> {
     Answers {
         /// The request.
         ask: Ask,
-        /// The answer.
+        /// The answer to the request.
         outcome: &'a Outcome,
     },
     /// The answer is in the history.
@@ -97,7 +97,7 @@ pub enum Observation<'a> {
     Loses {
         /// The request.
         ask: Ask,
-        /// Why.
+        /// The reason of the loss.
         reason: LostReason,
     },
     /// A process tells a holder that a revocation of its hold is requested.
@@ -176,7 +176,7 @@ pub enum Observation<'a> {
         site: usize,
         /// The process.
         process: ProcessId,
-        /// The event.
+        /// The event at the member.
         event: &'a Event,
     },
     /// The stored vote of a site has changed.

@@ -18,7 +18,7 @@ use super::*;
 /// A member that refuses connections, or that others report as refusing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct DeathSuspicion {
-    /// Since when.
+    /// When the suspicion began.
     since: Time,
     /// Whether this member is refused.
     refused: bool,

@@ -93,7 +93,7 @@ pub(crate) enum ProposalPhase {
 /// A proposal of this member for the next view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Proposal {
-    /// Its ballot.
+    /// The ballot of the proposal.
     pub(crate) ballot: Ballot,
     /// How far it has come.
     pub(crate) step: ProposalPhase,

@@ -76,7 +76,7 @@ pub(crate) struct Discovery {
 
 /// The state of a founding.
 pub(crate) enum FoundingOutcome {
-    /// Nothing yet.
+    /// No view is decided yet.
     Seeking,
     /// The first view is decided.
     Founded(Box<View>),

@@ -37,7 +37,7 @@ pub(crate) enum AfterStore {
         addr: SocketAddr,
         /// The other voter.
         to: ProcessId,
-        /// The answer.
+        /// The answer to be sent.
         notice: Box<Notice>,
     },
     /// The own promise counts.

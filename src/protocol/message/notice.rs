@@ -30,9 +30,9 @@ pub enum Affiliation {
     Member {
         /// The lineage of that view.
         lineage: Lineage,
-        /// Its number.
+        /// The number of that view.
         view: ViewNumber,
-        /// Its elder.
+        /// The elder of that view.
         elder: MemberInfo,
         /// Whether the answering member's lease runs: some elder has a quorum.
         led: bool,
@@ -62,18 +62,18 @@ pub enum Notice {
         me: MemberInfo,
         /// The address it dialled.
         asked: SocketAddr,
-        /// Its affiliation.
+        /// The sender's affiliation.
         belonging: Affiliation,
         /// A number that only the process at that address sees; 0 where it may be any process.
         nonce: u64,
     },
-    /// The answer.
+    /// The answer to `Hello`.
     HelloReply {
         /// The sender.
         me: MemberInfo,
         /// As in the question.
         asked: SocketAddr,
-        /// Its affiliation.
+        /// The sender's affiliation.
         belonging: Affiliation,
         /// As in the question: it shows that the sender is the process that was asked.
         nonce: u64,
@@ -170,9 +170,9 @@ pub enum Notice {
     },
     /// The answer to `PreVote`.
     PreVoteReply {
-        /// As asked.
+        /// The view of the `PreVote` that this answers.
         instance: ViewNumber,
-        /// As asked.
+        /// The ballot of the `PreVote` that this answers.
         ballot: Ballot,
         /// Whether it would.
         willing: bool,
@@ -186,11 +186,11 @@ pub enum Notice {
         /// The processes that the sender knows to be dead for sure.
         dead: BTreeSet<ProcessId>,
     },
-    /// Promised.
+    /// The answer to `Prepare`: the sender has promised the ballot.
     Promise {
-        /// As asked.
+        /// The view of the `Prepare` that this answers.
         instance: ViewNumber,
-        /// As asked.
+        /// The ballot of the `Prepare` that this answers.
         ballot: Ballot,
         /// The sender's acceptance under the highest earlier ballot.
         accepted: Option<(Ballot, Change)>,
@@ -211,11 +211,11 @@ pub enum Notice {
         /// The change to the view before it.
         change: Change,
     },
-    /// Accepted.
+    /// The answer to `Accept`: the sender has accepted the change.
     Accepted {
-        /// As asked.
+        /// The view of the `Accept` that this answers.
         instance: ViewNumber,
-        /// As asked.
+        /// The ballot of the `Accept` that this answers.
         ballot: Ballot,
     },
     /// Decided, for members that have the view before it.

@@ -65,7 +65,7 @@ pub enum Query {
 /// The position of a request among all waiting requests of one grantor.
 pub type QueuePosition = (Ticket, ProcessId, RequestId);
 
-/// The answer.
+/// The answer to a [`Query`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum QueryReply {
     /// A lock or the suspension.

@@ -28,7 +28,7 @@ const HERE: u8 = 2;
 /// The content of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened<'a> {
-    /// Gossip.
+    /// A packet of gossip.
     Payload(&'a [u8]),
     /// The sender asks for the process id of the receiver. [`SealedGossip::here`] answers.
     Who(ProcessId),

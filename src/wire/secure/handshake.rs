@@ -30,9 +30,9 @@ const FIRST: usize = 32 + TAG;
 /// A range of versions of the wire, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Versions {
-    /// The lowest.
+    /// The lowest version.
     pub lowest: u16,
-    /// The highest.
+    /// The highest version.
     pub highest: u16,
 }
 

@@ -8,7 +8,7 @@ use super::page::escape;
 use super::past::is_routine;
 use std::fmt::Write;
 
-/// Pixels.
+/// Sizes in pixels. This is the height of letters.
 const TEXT: i64 = 11;
 const ROW: i64 = 15;
 const BAND: i64 = 16;

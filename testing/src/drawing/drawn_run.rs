@@ -9,9 +9,9 @@ pub const IS_ELDER: &str = "is the elder";
 /// From one instant of true time to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Nanoseconds.
+    /// The beginning, in nanoseconds.
     pub from: u64,
-    /// Nanoseconds.
+    /// The end, in nanoseconds.
     pub until: u64,
 }
 
@@ -100,11 +100,11 @@ pub struct DrawnSite {
     pub terms: Vec<EpochSpan>,
     /// Views installed here: when, and in words.
     pub views: Vec<DrawnNote>,
-    /// Everything else.
+    /// All other events.
     pub notes: Vec<DrawnNote>,
 }
 
-/// A fault.
+/// A fault, as it is drawn.
 #[derive(Clone, Debug)]
 pub struct FaultBand {
     /// Its number in the plan; `None`: the test has caused it.
@@ -113,7 +113,7 @@ pub struct FaultBand {
     pub kind: String,
     /// The sites it hit, as far as it was known when it began.
     pub sites: Vec<usize>,
-    /// How long.
+    /// The time of the fault.
     pub span: Span,
 }
 
@@ -160,7 +160,7 @@ pub struct Breach {
     pub invariant: String,
     /// The lock, if it is about one.
     pub lock: Option<String>,
-    /// In words.
+    /// The violation in words.
     pub words: String,
 }
 

@@ -25,7 +25,7 @@ pub struct LinkConditions {
     pub reorder: u32,
     /// The shortest time on the way, in nanoseconds.
     pub fastest: u64,
-    /// The longest.
+    /// The longest time on the way, in nanoseconds.
     pub slowest: u64,
     /// Extra delay of up to `spike_by`, for this share of packets (ppm).
     pub spike: u32,

@@ -49,7 +49,7 @@ pub trait Journal {
 /// A change of the process at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SiteChange {
-    /// It starts.
+    /// The process starts.
     Started,
     /// Its member has joined.
     Joined,

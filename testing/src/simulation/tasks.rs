@@ -108,7 +108,7 @@ impl Tasks {
         self.order(Order::Thaw(site));
     }
 
-    /// Ends everything.
+    /// Ends all tasks.
     pub fn close(&self) {
         self.order(Order::Close);
     }

@@ -23,7 +23,7 @@ pub(super) enum ClientRequestState {
     Unsent,
     Asked(Epoch),
     Queued(Epoch),
-    /// Since when.
+    /// The request is granted, with this token, since this time.
     Won(Token, Time),
     Held {
         token: Token,

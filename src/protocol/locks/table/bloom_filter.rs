@@ -119,7 +119,7 @@ impl CountingBloomFilter {
         self.pages.iter().flatten().count()
     }
 
-    /// All counters.
+    /// The values of all counters.
     pub(super) fn counts(&self) -> Vec<u32> {
         let empty = [FilterBlock([0; 4]); BLOCKS];
         self.pages

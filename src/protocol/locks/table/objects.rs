@@ -59,7 +59,7 @@ impl Table {
         self.objects.get(name).map(|object| &object.content)
     }
 
-    /// All objects.
+    /// All objects of the table, with their contents.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
         self.objects.iter().map(|(name, object)| (name, &object.content))
     }
