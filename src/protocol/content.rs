@@ -27,7 +27,7 @@ pub struct LastWrite {
     pub request: RequestId,
     /// The version that it made.
     pub version: Token,
-    /// Of a step: the number that it made. The value may be a later one by now.
+    /// The number that a step made; `None` for a set value. The value may be a later one by now.
     pub number: Option<i32>,
 }
 
@@ -78,7 +78,7 @@ pub enum NumberEdit {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Edited {
     pub(crate) value: Value,
-    /// Of a step: the number that it made.
+    /// The number that a step made; `None` for a set value.
     pub(crate) number: Option<i32>,
 }
 

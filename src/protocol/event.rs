@@ -422,7 +422,7 @@ pub enum Outcome {
     Written {
         /// As this version.
         version: Token,
-        /// Of a step: the number that it made.
+        /// The number that a step made; `None` for a set value.
         number: Option<i32>,
     },
     /// The object was not written: it has another version than the expected one, or the number edit

@@ -195,8 +195,8 @@ impl Detour {
 
     /// The members of `relays` through which a packet goes: the relay that is known to deliver.
     /// While none is known, a notice goes through all, the same notice once in a quarter of
-    /// `retry`. Of frequent or long packets only one in that time goes through all, and the others
-    /// through one relay after the other. `most`: at most this many notices.
+    /// `retry`. If packets are frequent or long, only one in that time goes through all, and the
+    /// others go through one relay after the other. `most`: at most this many notices.
     fn choose(
         &mut self,
         now: Time,

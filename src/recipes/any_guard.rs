@@ -83,11 +83,11 @@ pub trait Fenced {
 /// # Ok(()) }
 /// ```
 pub trait AnyGuard: sealed::SealedGuard + Send + Sync + Sized {
-    /// Completes when the hold is lost, with the reason; never while it is held. Of several locks:
-    /// when any of them is.
+    /// Completes when the hold is lost, with the reason; never while it is held. A guard of several
+    /// locks completes it when any of them is lost.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports a loss in between.
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
     /// Releases the hold and says whether it was held until now. Does not wait for the grantor.

@@ -12,10 +12,10 @@ pub(super) struct ClaimantShare {
 /// The number of partitions for each claimant, in their order: the exact share by weight, rounded
 /// down or up. All of them together are all partitions, unless no claimant has a weight.
 ///
-/// Each claimant computes this for itself, from the same list. Of those whose exact share is a
-/// fraction, the ones that own more than the lower number already keep the one more. So nothing
-/// moves for the sake of rounding, and a partition on its way from one claimant to another changes
-/// no other share.
+/// Each claimant computes this for itself, from the same list. If exact shares are fractions, the
+/// claimants that own more than the lower number already keep the higher one. So nothing moves for
+/// the sake of rounding, and a partition on its way from one claimant to another changes no other
+/// share.
 pub(super) fn quotas(claimants: &[ClaimantShare], partitions: usize) -> Vec<usize> {
     let total: u128 = claimants.iter().map(|one| u128::from(one.weight)).sum();
     if total == 0 {

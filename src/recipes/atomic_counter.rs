@@ -99,7 +99,7 @@ struct CounterParts {
     is_set: bool,
 }
 
-/// Behind `low`: it tells this from other objects.
+/// The byte behind `low`, which tells a counter from other objects.
 const TAG: u8 = b'N';
 const LENGTH: usize = 14;
 
@@ -462,7 +462,7 @@ impl CounterError {
     }
 }
 
-/// Of a write, once its caller has seen to [`SetError::Changed`].
+/// The error of a write whose caller has handled [`SetError::Changed`].
 impl From<SetError> for CounterError {
     fn from(error: SetError) -> Self {
         match error {
@@ -475,7 +475,7 @@ impl From<SetError> for CounterError {
     }
 }
 
-/// Of an additional opening of an open counter.
+/// The error of an additional opening of an open counter.
 impl From<LockError> for CounterError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(CounterError::Busy, CounterError::Lost)

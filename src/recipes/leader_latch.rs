@@ -62,8 +62,8 @@ const LOG: usize = 64;
 pub struct LeaderLatch {
     candidacy: Arc<Candidacy>,
     state: Arc<watch::Sender<LatchCore>>,
-    /// Of the task that stands for the lead, once it was started. Taken while the latch starts:
-    /// there is no phase `Started` without a task that asks here after the phase.
+    /// The task that stands for the lead; `None` before the start. The mutex is locked while the
+    /// latch starts, so that a caller that sees the phase `Started` finds the task here.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 

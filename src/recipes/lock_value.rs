@@ -71,7 +71,7 @@ pub(super) struct ValueFence {
 }
 
 impl ValueFence {
-    /// Of a value that no holder has read or written.
+    /// The fence of a value that no holder has read or written.
     const NONE: ValueFence = ValueFence { token: 0, lineage: 0 };
 
     /// Whether a holder with this fence may write after the holder with `last`.

@@ -113,7 +113,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Partitions {
     claim: Arc<ClaimConfig>,
     state: Arc<watch::Sender<ClaimCore>>,
-    /// Of the task that claims, once it was started.
+    /// The task that claims; `None` before the start.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 

@@ -124,8 +124,8 @@ impl Acquire<ReentrantGuard, EnterError> {
     /// Lets others [ask for the lock back](LockService::revoke), and [take it
     /// away](LockService::force_revoke) once this holder has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
-    /// [`revocation`](ReentrantGuard::revocation). Of a hold that its owner enters again, the
-    /// request that was granted has said it.
+    /// [`revocation`](ReentrantGuard::revocation). If the owner enters a hold again, the request
+    /// that was granted decides whether the hold is revocable.
     ///
     /// Curator: `Revocable.makeRevocable` of `InterProcessMutex`.
     pub fn revocable(self) -> Self {

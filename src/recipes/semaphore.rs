@@ -253,12 +253,12 @@ pub struct Usage {
     /// Whether the grantor has died since the limit was set: a later one may be lost, if no living
     /// member was told of it.
     pub maybe_stale: bool,
-    /// How many are held: more than there are, if the limit was shrunk.
+    /// The number of held permits. It exceeds the limit after the limit was lowered.
     pub used: u64,
-    /// Grants that hold them.
+    /// The number of holds that have them.
     pub holders: u64,
-    /// Requests that wait for permits. Of more than 256 in the queue each later one counts, even
-    /// one that waits for something else.
+    /// The number of requests that wait for permits. Behind the first 256 of the queue every
+    /// request counts, even one that waits for something else.
     pub waiting: u64,
 }
 

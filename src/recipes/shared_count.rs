@@ -450,7 +450,7 @@ impl CountError {
     }
 }
 
-/// Of an additional opening of an open count.
+/// The error of an additional opening of an open count.
 impl From<LockError> for CountError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(CountError::Busy, CountError::Lost)

@@ -122,7 +122,7 @@ struct HoldColdFields {
 struct HoldDetails {
     /// The requests to release it, in the order of asking.
     wanted: Vec<RevocationRequest>,
-    /// Of an object: its content.
+    /// The content of an open object; `None` for a lock.
     content: Option<Content>,
     /// The metadata of its request.
     metadata: Metadata,
@@ -195,7 +195,7 @@ impl HoldCell {
         }
     }
 
-    /// Of an object that is open.
+    /// The cell of an object that is open.
     pub(crate) fn of_object(
         request: RequestId,
         token: Token,

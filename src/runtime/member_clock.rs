@@ -29,8 +29,7 @@ impl MemberClock {
         MemberClock(None)
     }
 
-    /// Returns the clock of the runtime, for a member that is alone in its cluster. Of this task's
-    /// runtime.
+    /// Returns the clock of this task's runtime, for a member that is alone in its cluster.
     pub(crate) fn of_runtime(runtime: &Handle) -> MemberClock {
         let origin = (Instant::now(), clock::now());
         let latest = AtomicU64::new(origin.1.as_nanos());

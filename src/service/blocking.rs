@@ -174,7 +174,7 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// Of the calling thread.
+/// A waker of the calling thread.
 fn waker() -> Waker {
     Waker::from(Arc::new(ThreadWaker(thread::current())))
 }

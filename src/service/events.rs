@@ -59,16 +59,16 @@ pub enum MemberEvent {
     /// mostly because a time daemon slews it. Every guard is lost, and this member acts as if it
     /// were cut off until the clock is steady and its lease is over.
     ClockDistrusted {
-        /// The span by the clock of the leases (`CLOCK_BOOTTIME`),
+        /// The length of a span by the clock of the leases (`CLOCK_BOOTTIME`).
         boottime: Duration,
-        /// and by the hardware's clock (`CLOCK_MONOTONIC_RAW`).
+        /// The length of the same span by the hardware's clock (`CLOCK_MONOTONIC_RAW`).
         raw: Duration,
     },
     /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or [`Lost`](MemberEvent::Lost)
     /// follows.
     ClockTrusted,
-    /// The wall clock has jumped. Leases do not go by it; the tokens of a cluster that is founded
-    /// do.
+    /// The wall clock has jumped. Leases do not depend on it. The tokens of a cluster that is
+    /// founded later do.
     WallClockJumped {
         /// The size of the jump in milliseconds, forward if more than zero.
         millis: i64,
@@ -76,7 +76,7 @@ pub enum MemberEvent {
     /// The cluster's tokens are more than an hour above this machine's clock. One of the two clocks
     /// is wrong, and this member takes no part. [`Left`](MemberEvent::Left) follows.
     WrongClock {
-        /// How far above.
+        /// The distance of the tokens from this machine's clock.
         ahead: Duration,
     },
     /// The data directory does not take this member's vote: the disk is full, say. The member holds

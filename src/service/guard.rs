@@ -217,8 +217,8 @@ impl Guard {
     }
 
     /// Turns the lock into a share, with the same token and lease. No other request gets the lock
-    /// in between, and shares that wait first in the queue are granted. Counts for all guards of
-    /// the hold. A share stays a share.
+    /// in between, and shares that wait first in the queue are granted. The change applies to all
+    /// guards of the hold. A share stays a share.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before. It is released all the same.
@@ -256,8 +256,8 @@ impl Guard {
     /// Turns a share into the lock, if there is no other share, with a new, higher token. Never
     /// waits for others: if there is another share it fails at once, even while others wait in
     /// line. So two callers that upgrade cannot wait for each other. It waits for one answer of the
-    /// grantor, at most [`Timing::answer`](crate::Timing::answer). Counts for all guards of the
-    /// hold. A lock stays a lock.
+    /// grantor, at most [`Timing::answer`](crate::Timing::answer). The change applies to all guards
+    /// of the hold. A lock stays a lock.
     ///
     /// # Errors
     /// [`UpgradeError`], with the guard, which is a share as before, unless it was lost.

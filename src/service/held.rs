@@ -42,7 +42,8 @@ macro_rules! held {
             }
 
             /// Lets the hold end no earlier than `lease` from now: it never becomes shorter. A hold
-            /// without a lease stays without one. Counts for all that was granted together.
+            /// without a lease stays without one. The new end applies to all that was granted
+            /// together.
             ///
             /// # Errors
             /// As for [`Guard::extend`](crate::Guard::extend).

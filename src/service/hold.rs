@@ -182,7 +182,7 @@ impl HoldHandle {
         self.cell.lineage()
     }
 
-    /// Of a batch: the first one's, unless it was entered by another one.
+    /// The name by which the lock was taken or entered. For a batch, the first name.
     pub(crate) fn name(&self) -> &[u8] {
         self.want.names().get(self.index as usize).map_or(&[], |name| name.as_bytes())
     }

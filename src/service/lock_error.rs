@@ -323,10 +323,10 @@ pub enum ReleaseError {
     /// another holder.
     #[error("the lock was lost before it was released: {}", says(.0))]
     Lost(LostReason),
-    /// Of [`release_and_confirm`](crate::Guard::release_and_confirm): the lock is released, and was
-    /// held until then, but no grantor has confirmed that. Either a member lease has passed, or the
-    /// member left, was expelled or destroyed the service meanwhile. Others get the lock when a
-    /// grantor hears of it, at the latest when this member is out of the view.
+    /// Only [`release_and_confirm`](crate::Guard::release_and_confirm) fails so: the lock is
+    /// released, and was held until then, but no grantor has confirmed that. Either a member lease
+    /// has passed, or the member left, was expelled or destroyed the service meanwhile. Others get
+    /// the lock when a grantor hears of it, at the latest when this member is out of the view.
     #[error(
         "the lock is released here, but no grantor confirmed it; \
          it is free when a grantor hears of it"

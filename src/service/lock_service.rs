@@ -410,9 +410,10 @@ impl LockService {
     ///
     /// # Errors
     /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for
-    /// itself. Its owner waits for one already, or has it. Or this owner and another one hold
-    /// something, and the other one waits for a suspension, so that each would wait for the other.
-    /// Others as of `lock`. In every case nothing is suspended and nothing is queued.
+    /// itself. That is so if its owner waits for a suspension already, or has one. It is also so if
+    /// this owner and another one hold something and the other one waits for a suspension: each
+    /// would wait for the other. All other errors are those of `lock`. After an error nothing is
+    /// suspended and nothing is queued.
     ///
     /// # Cancel safety
     /// If the future is dropped, even after the grant, the service goes on.
@@ -450,10 +451,10 @@ impl LockService {
     /// and waiters notice nothing: the old grantor transfers its table, with the order of the
     /// waiters.
     ///
-    /// Of several members that ask at the same time the last one becomes the grantor, and the
-    /// others hear of it. A grantor serves for twice [`Timing::retry`](crate::Timing) before the
-    /// next takes over, so members that insist take turns. Members that ask before the elder has
-    /// heard that the previous grantor grants follow at once, each member once. The answer is this
+    /// If several members ask at the same time, the last one becomes the grantor, and the others
+    /// hear of it. A grantor serves for twice [`Timing::retry`](crate::Timing) before the next
+    /// takes over, so members that insist take turns. Members that ask before the elder has heard
+    /// that the previous grantor grants follow at once, each member once. The answer is this
     /// member's own knowledge: a member that grants already is told so at once. That holds also
     /// while it is cut off and the others may go on without it.
     ///

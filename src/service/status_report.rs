@@ -137,7 +137,7 @@ pub struct HolderReport {
     pub token: String,
     /// `lock`, `share`, `permits` or `suspension`.
     pub mode: &'static str,
-    /// Of permits: how many.
+    /// The number of permits; `None`: the hold is of another kind.
     pub permits: Option<u32>,
     /// Whether other members may request it back.
     pub revocable: bool,

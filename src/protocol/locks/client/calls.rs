@@ -29,23 +29,22 @@ pub(super) struct PendingCall {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum CallKind {
-    /// To be the grantor.
+    /// This member asks to become the grantor.
     Bid,
-    /// To have the grantor look; in which epoch it was asked to.
+    /// A query of the grantor, with the epoch in which it was asked.
     Look(Query, Option<Epoch>),
-    /// To hear from the elder whether the service exists.
+    /// A question to the elder whether the service exists.
     Find,
-    /// To hear that the grantor knows of the end of a request, or how much is left of its hold. The
-    /// epoch is the one in which the grantor was asked.
+    /// The confirmation that the grantor knows of the end of a request, or how much is left of its
+    /// hold, with the epoch in which the grantor was asked.
     Confirm(RequestId, Option<Epoch>),
-    /// To have a hold back.
+    /// A revocation of a hold.
     Revoke(Box<revocation::RevocationCall>),
-    /// To have nothing left of the service. The field is the member that has yet to say that it
-    /// knows.
+    /// The destruction of the service, with the member that has yet to confirm it.
     Ending(Option<ProcessId>),
-    /// To make the share of a request the lock; in which epoch it was asked.
+    /// The upgrade of a request's share to the lock, with the epoch in which it was asked.
     Upgrade(RequestId, Option<Epoch>),
-    /// To write into an object; in which epoch it was asked.
+    /// A write into an object, with the epoch in which it was asked.
     Write(LockName, Edit, Option<Epoch>),
 }
 

@@ -43,7 +43,7 @@ impl NameMap<u64> {
         Some(self.mark()?.map_or(0, |mark| self.tree.range(..=mark).count()))
     }
 
-    /// Counts all anew.
+    /// Compares the filters with a new count of all names.
     fn check(&self) {
         let Some(FilterPair { current, next, .. }) = self.filters.as_deref() else {
             return assert!(self.tree.len() < PER_PAGE, "so many have a filter");
