@@ -12,6 +12,15 @@
 //! - hints that come from comparing foca's table with the last reported states, because its
 //!   notifications leave things out (a quick restart is only a rename);
 //! - limits to the entries that strangers can make it remember.
+//!
+//! # Files
+//!
+//! | file | contents |
+//! |---|---|
+//! | `swim.rs` | `Swim`: the gossip of one member |
+//! | `effects.rs` | foca's requests, gathered while it runs |
+//! | `identity.rs` | the identity of a member for its gossiping peers |
+//! | `timers.rs` | foca's timers |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod effects;

@@ -1,6 +1,28 @@
 //! Ready-made parts that programs build from locks. Each recipe is made of the operations of a
 //! [`LockService`](crate::LockService), and has no messages of its own. So all of them are fair,
 //! fenced, and outlive the grantor as locks do.
+//!
+//! # Files
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mutex.rs`, `reentrant_mutex.rs` | `Mutex`, `ReentrantMutex` |
+//! | `read_write_lock.rs` | `ReadWriteLock`: many readers or one writer |
+//! | `multi_lock.rs` | `MultiLock`: locks of several services |
+//! | `leader_latch.rs`, `leader_selector.rs` | `LeaderLatch`, `LeaderSelector` |
+//! | `leader_observer.rs`, `leadership.rs` | `LeaderObserver`; the common part of leaders |
+//! | `semaphore.rs` | `Semaphore`: permits |
+//! | `barrier.rs`, `double_barrier.rs` | `Barrier`, `DoubleBarrier` |
+//! | `count_down_latch.rs` | `CountDownLatch` |
+//! | `shared_count.rs`, `atomic_counter.rs` | `SharedCount`, `AtomicCounter` |
+//! | `lock_value.rs` | `LockValue`: a value that travels with a lock |
+//! | `partitions.rs`, `partition_guard.rs` | `Partitions` and the guard of one partition |
+//! | `assignment.rs` | the shares of the claimants |
+//! | `schedule.rs` | `Schedule`: a job for each tick, at one member |
+//! | `token_gate.rs` | `TokenGate`: refuses stale holders at a resource |
+//! | `acquire.rs`, `wait_future.rs` | the options of a request; a wait with or without a limit |
+//! | `owner.rs`, `reentry.rs` | `Owner`; the entry of an owner into a lock that it has |
+//! | `any_guard.rs` | `AnyGuard` and `Fenced` for generic code |
 
 mod acquire;
 mod any_guard;

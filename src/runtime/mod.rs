@@ -1,5 +1,38 @@
 //! The runtime drives the core: it waits on sockets, clock and tasks, steps the core and carries
 //! out its instructions.
+//!
+//! # Files
+//!
+//! | file | contents |
+//! |---|---|
+//! | `engine.rs`, `engine/state.rs` | `Engine`: the lock around the core; its state |
+//! | `engine/alarms.rs`, `engine/deferred.rs` | timers of calls; work for the next turn |
+//! | `engine/event_readers.rs` | the readers of events |
+//! | `engine/session_count.rs` | the number of locks that a member holds for programs |
+//! | `local_grants.rs` | free locks without a turn of the engine |
+//! | `hold_cell.rs`, `observed_hold.rs` | the part of a hold for guards; simulated holds |
+//! | `sync.rs` | locks and atomics of the local path, for shuttle too |
+//! | `clock.rs`, `clock_watch.rs`, `member_clock.rs` | the clocks, and a watch over their rates |
+//! | `disk.rs`, `vote_writer.rs` | the data directory, and the thread that writes it |
+//! | `process_id.rs`, `fork_guard.rs` | process ids; the check for forked copies |
+//! | `inbox.rs`, `network.rs` | the ways from the network to the engine and back |
+//! | `telemetry.rs` | logs and measurements |
+//! | `telemetry/member_log.rs` | the log of a member |
+//! | `telemetry/measured.rs`, `telemetry/unmeasured.rs` | metrics, and their absence |
+//! | `simulated.rs` | the replacements for the machine in a simulation |
+//! | `mutant.rs` | planted breaks of runtime, service and recipes |
+//! | `net/mod.rs`, `net/transport.rs`, `net/transport_state.rs` | one network for each member |
+//! | `net/tcp.rs`, `net/udp.rs` | connections; gossip |
+//! | `net/connection_reader.rs`, `net/hello.rs` | reading frames; packets of a handshake |
+//! | `net/peer.rs`, `net/dialer.rs` | frames on their way to one address; the task that writes |
+//! | `net/reception.rs`, `net/incarnation.rs` | state of readers; one identity on the network |
+//! | `net/admission.rs`, `net/rate_limit.rs` | bounds of accepted connections; rates |
+//! | `net/security.rs`, `net/security_absent.rs` | the cluster key at work, and its absence |
+//! | `net/death_watch.rs` | vouched death: watching processes on the same host |
+//! | `net/resolve.rs`, `net/timeouts.rs` | seeds and host names; times of a connection |
+//! | `net/counters.rs`, `net/poll_on_wake.rs` | counters; a future that is polled on its wake |
+//! | `net/query.rs`, `net/operator.rs`, `net/session.rs` | status, orders and locks for programs |
+//! | `net/orders.rs` | orders, at the member that carries them out |
 
 /// A planted break: whether it is planted, or after `=>` a statement that is run if it is. In a
 /// build for use none ever is, and the code is as if this were not there.

@@ -1,4 +1,30 @@
 //! The public API for users: members, lock services, guards, events.
+//!
+//! # Files
+//!
+//! | file | contents |
+//! |---|---|
+//! | `member.rs`, `member_builder.rs` | `Member` and its set-up |
+//! | `member_builder/check.rs` | the checks of the options of a builder |
+//! | `member_builder/join.rs` | the start of a member |
+//! | `member_builder/local_member.rs` | a member without a network |
+//! | `member_builder/network_inbox.rs` | the way from the network to the engine |
+//! | `join_error.rs`, `key_file.rs` | `JoinError`; cluster keys from files |
+//! | `lock_service.rs`, `handle.rs` | `LockService`, and the state that its guards share |
+//! | `lock_builder.rs`, `request.rs` | builders for requests; a request on its way |
+//! | `lock_error.rs`, `command.rs` | errors of locks; a command to the engine |
+//! | `guard.rs`, `batch_guard.rs`, `permit_guard.rs` | guards of a lock, a batch and permits |
+//! | `suspend_guard.rs`, `hold.rs`, `held.rs` | guard of a suspension; the common part of guards |
+//! | `scoped.rs` | `with`: take a lock, work, release it |
+//! | `owners.rs`, `owner_entry.rs` | the local owners of locks; an owner in a lock |
+//! | `shared_value.rs` | `SharedValue`: an open object |
+//! | `revocation.rs`, `grantorship.rs` | revocations; becoming the grantor |
+//! | `inspect.rs`, `status_report.rs` | answers of a grantor; the status of a member for tools |
+//! | `events.rs`, `connection.rs` | the events of a member; its connection status |
+//! | `orders.rs`, `sessions.rs` | orders of operators; locks for programs without membership |
+//! | `blocking.rs` | the API for threads |
+//! | `http.rs`, `http/access.rs`, `http/metrics_text.rs` | a member over HTTP |
+//! | `simulated.rs` | members of a simulation, for `elderlock-testing` |
 
 mod batch_guard;
 pub mod blocking;

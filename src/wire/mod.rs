@@ -10,6 +10,28 @@
 //! All input is checked here, once: behind this module values cannot be wrong in form. Wrong input
 //! is an ordinary error that the runtime counts; nothing here panics on input, or allocates more
 //! than a frame may be long.
+//!
+//! # Files
+//!
+//! | file | contents |
+//! |---|---|
+//! | `frame.rs` | frames, cut out of a stream of bytes |
+//! | `packet.rs` | packets of the core as bytes |
+//! | `handshake.rs` | the beginning of a connection: each side identifies itself |
+//! | `order.rs` | orders of an operator, and the reports on them |
+//! | `datagram.rs` | the envelope of each datagram of gossip |
+//! | `vote.rs` | stored votes as bytes |
+//! | `role.rs` | `Role`: the rights of the holder of a key |
+//! | `limits.rs`, `version.rs` | the longest frames; the version of the wire |
+//! | `buffer.rs`, `codec.rs` | a queue of bytes; the encoding of values |
+//! | `secure/mod.rs` | keys and seals, without input and output |
+//! | `secure/key.rs` | cluster keys and keyrings |
+//! | `secure/handshake.rs` | the Noise handshake |
+//! | `secure/record.rs` | the sealed records of a connection |
+//! | `secure/gossip.rs`, `secure/relay.rs` | sealed datagrams; sealed relays |
+//! | `secure/window.rs` | the numbers of one sender that were opened |
+//! | `secure/mutant.rs` | planted breaks of the checks of keys |
+//! | `secure_absent.rs` | `secure` in a build without it |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod buffer;
