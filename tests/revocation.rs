@@ -274,7 +274,10 @@ async fn all_holders_of_shares_are_told() {
     let mut told: Vec<_> = asked.told.iter().map(|holder| holder.token).collect();
     told.sort();
     assert_eq!(told, [first.token(), second.token()]);
-    assert_eq!(asked.firm.iter().map(|holder| holder.token).collect::<Vec<_>>(), [firm.token()]);
+    assert_eq!(
+        asked.not_revocable.iter().map(|holder| holder.token).collect::<Vec<_>>(),
+        [firm.token()]
+    );
     for guard in [&first, &second] {
         assert!(soon(guard.revocation().requested()).await.is_some());
     }

@@ -103,7 +103,7 @@ fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
     // Nothing of it is left when it is out of the view, and it knew before.
     assert_eq!(
         answered(&mut w, taken),
-        Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 }
+        Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 }
     );
     assert_eq!(w.lost(held), Some(LostReason::Suspended));
     w.granted(next);
@@ -137,7 +137,7 @@ fn a_holder_that_is_asked_before_its_grant_arrives_is_told_when_it_has_arrived()
     w.let_go(slow);
     assert_eq!(
         answered(&mut w, asked),
-        Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 }
+        Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 }
     );
 }
 
@@ -155,7 +155,7 @@ fn a_revocation_message_that_is_doubled_or_lost_reports_once() {
     let again = take_back(&mut w, order[3], told[0].clone());
     assert_eq!(
         answered(&mut w, again),
-        Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 }
+        Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 }
     );
     assert!(w.restore_and_demand(), "{:?}", w.broken());
 }

@@ -473,9 +473,9 @@ pub enum Outcome {
         /// The holders that have been told.
         told: Vec<HolderInfo>,
         /// The holders whose hold is not revocable.
-        firm: Vec<HolderInfo>,
+        not_revocable: Vec<HolderInfo>,
         /// The number of further holders that were not contacted.
-        more: u64,
+        not_asked: u64,
     },
     /// The hold is revoked.
     Revoked,

@@ -204,15 +204,15 @@ impl Revoking<'_> {
         for holder in &asked.told {
             reporter.tell_of(OrderReport::Told, holder).await;
         }
-        for holder in &asked.firm {
+        for holder in &asked.not_revocable {
             reporter.tell_of(OrderReport::NotRevocable, holder).await;
         }
-        if asked.more > 0 {
-            reporter.tell(OrderReport::More(asked.more)).await;
+        if asked.not_asked > 0 {
+            reporter.tell(OrderReport::More(asked.not_asked)).await;
         }
 
-        let mut complete = asked.firm.is_empty() && asked.more == 0;
-        let known: BTreeSet<_> = asked.told.iter().chain(&asked.firm).map(key).collect();
+        let mut complete = asked.not_revocable.is_empty() && asked.not_asked == 0;
+        let known: BTreeSet<_> = asked.told.iter().chain(&asked.not_revocable).map(key).collect();
         let told: BTreeSet<_> = asked.told.iter().map(key).collect();
         let keep = self.watch(asked.told, &known).await.map_err(|error| error.to_string())?;
         for holder in keep.into_values() {
@@ -245,7 +245,7 @@ impl Revoking<'_> {
                 complete = false;
             }
         }
-        if seen.more_holders > 0 && asked.more == 0 {
+        if seen.more_holders > 0 && asked.not_asked == 0 {
             reporter.tell(OrderReport::More(seen.more_holders)).await;
             complete = false;
         }

@@ -172,8 +172,10 @@ impl Future for RevokeFuture {
             }
         };
         Poll::Ready(match ready!(Pin::new(asking).poll(context)) {
-            Err(Outcome::RevocationRequested { told, firm, more }) if !told.is_empty() => {
-                Ok(RevokeOutcome { told, firm, more })
+            Err(Outcome::RevocationRequested { told, not_revocable, not_asked })
+                if !told.is_empty() =>
+            {
+                Ok(RevokeOutcome { told, not_revocable, not_asked })
             }
             Err(outcome) => Err(outcome.into()),
             Ok(_) => unreachable!("a question is not granted"),
@@ -203,10 +205,10 @@ pub struct RevokeOutcome {
     /// be handed to [`force_revoke`](crate::LockService::force_revoke).
     pub told: Vec<HolderInfo>,
     /// The holders beside them that are not [revocable](crate::LockBuilder::revocable).
-    pub firm: Vec<HolderInfo>,
+    pub not_revocable: Vec<HolderInfo>,
     /// How many more have a share or permits of it, and were not asked. One call asks a few
     /// hundred holders.
-    pub more: u64,
+    pub not_asked: u64,
 }
 
 /// Why [`revoke`](crate::LockService::revoke) told no holder, or
@@ -251,9 +253,10 @@ impl From<Outcome> for RevokeError {
             return unavailable.into();
         }
         match outcome {
-            Outcome::RevocationRequested { firm, .. } => {
-                firm.into_iter().next().map_or(RevokeError::NotHeld, RevokeError::NotRevocable)
-            }
+            Outcome::RevocationRequested { not_revocable, .. } => not_revocable
+                .into_iter()
+                .next()
+                .map_or(RevokeError::NotHeld, RevokeError::NotRevocable),
             Outcome::HolderNotTold => RevokeError::Untold,
             _ => RevokeError::Undecided,
         }

@@ -19,7 +19,7 @@ pub enum Order {
         metadata: Metadata,
         /// How long a holder that was told has to release it.
         wait: Duration,
-        /// Whether it is taken away from those that have not, unless they are firm.
+        /// Whether it is taken away from those that have not, unless their holds are not revocable.
         force: bool,
     },
     /// To become the grantor of a service.

@@ -137,12 +137,14 @@ async fn ask(worker: &Workload, service: &LockService) {
     let told = match worker.fickle("to be told of holders", request.into_future()).await {
         Some(Ok(outcome)) => {
             worker.note(|| format!("told of {word}: {:?}", outcome.told));
-            for firm in &outcome.firm {
-                judge_firm(worker, firm);
+            for holder in &outcome.not_revocable {
+                judge_not_revocable(worker, holder);
             }
             outcome.told
         }
-        Some(Err(RevokeError::NotRevocable(firm))) => return judge_firm(worker, &firm),
+        Some(Err(RevokeError::NotRevocable(holder))) => {
+            return judge_not_revocable(worker, &holder);
+        }
         Some(Err(RevokeError::NotHeld)) | None => return,
         Some(Err(error)) => return goes_on(worker, "revoke", &error),
     };
@@ -170,11 +172,13 @@ async fn ask(worker: &Workload, service: &LockService) {
 }
 
 /// A holder that is reported as not revocable must not be revocable.
-fn judge_firm(worker: &Workload, firm: &HolderInfo) {
+fn judge_not_revocable(worker: &Workload, holder: &HolderInfo) {
     let checker = &worker.harness.checker;
-    if checker.wanted.borrow().get(&firm.token).is_some_and(|wanted| wanted.is_revocable) {
-        checker
-            .fail("told_before_taken", format!("{:?} is revocable, and was not told", firm.token));
+    if checker.wanted.borrow().get(&holder.token).is_some_and(|wanted| wanted.is_revocable) {
+        checker.fail(
+            "told_before_taken",
+            format!("{:?} is revocable, and was not told", holder.token),
+        );
     }
 }
 

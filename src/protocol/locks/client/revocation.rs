@@ -26,9 +26,9 @@ pub(super) struct RevocationCall {
     says: Option<Metadata>,
     stage: RevocationPhase,
     told: Vec<HolderInfo>,
-    firm: Vec<HolderInfo>,
+    not_revocable: Vec<HolderInfo>,
     /// The number of holders beyond those that a grantor lists.
-    more: u64,
+    not_asked: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -50,7 +50,14 @@ impl RevocationCall {
                 (holder.name, None, RevocationPhase::Asking(holders))
             }
         };
-        RevocationCall { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
+        RevocationCall {
+            name,
+            says,
+            stage,
+            told: Vec::new(),
+            not_revocable: Vec::new(),
+            not_asked: 0,
+        }
     }
 
     /// Whether a grantor has to list the holders.
@@ -75,7 +82,7 @@ impl RevocationCall {
     fn begin(&mut self) {
         self.stage = RevocationPhase::Looking(None);
         self.told.clear();
-        self.firm.clear();
+        self.not_revocable.clear();
     }
 
     /// Sends the messages again, or for the first time, except for the query:
@@ -109,8 +116,8 @@ impl RevocationCall {
         let RevocationPhase::Asking(holders) = &self.stage else { return None };
         holders.is_empty().then(|| Outcome::RevocationRequested {
             told: self.told.clone(),
-            firm: self.firm.clone(),
-            more: self.more,
+            not_revocable: self.not_revocable.clone(),
+            not_asked: self.not_asked,
         })
     }
 }
@@ -175,7 +182,7 @@ impl LockClient {
         }
         let holders = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
         revoking.stage = RevocationPhase::Asking(holders.collect());
-        revoking.more = more;
+        revoking.not_asked = more;
         revoking.ask_holders(&service, request, cx);
         self.finish(request, cx);
     }
@@ -193,7 +200,7 @@ impl LockClient {
         let Some(holder) = holders.remove(&(from, token)) else { return };
         match heard {
             RevocationAnswer::HolderTold => revoking.told.push(holder),
-            RevocationAnswer::NotRevocable => revoking.firm.push(holder),
+            RevocationAnswer::NotRevocable => revoking.not_revocable.push(holder),
             RevocationAnswer::NotHeld => {}
             RevocationAnswer::Revoked => {
                 return self.answer_call(request, Outcome::Revoked, cx);

@@ -117,8 +117,12 @@ fn answer(outcome: Outcome) -> Vec<Output> {
     vec![Output::Answer { request: ASKS, outcome }]
 }
 
-fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
-    answer(Outcome::RevocationRequested { told: told.to_vec(), firm: firm.to_vec(), more: 0 })
+fn told(told: &[HolderInfo], not_revocable: &[HolderInfo]) -> Vec<Output> {
+    answer(Outcome::RevocationRequested {
+        told: told.to_vec(),
+        not_revocable: not_revocable.to_vec(),
+        not_asked: 0,
+    })
 }
 
 /// A member that has asked the grantor Ann for the holder of `x`.
