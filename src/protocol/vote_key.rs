@@ -60,7 +60,7 @@ impl VoteKey {
 
 impl fmt::Debug for VoteKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VoteKey({})", Begin(&self.0))
+        write!(f, "VoteKey({})", HexPrefix(&self.0))
     }
 }
 
@@ -77,14 +77,14 @@ impl VoteProof {
 
 impl fmt::Debug for VoteProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VoteProof({})", Begin(&self.0[0]))
+        write!(f, "VoteProof({})", HexPrefix(&self.0[0]))
     }
 }
 
 /// The first bytes, for people.
-struct Begin<'a>(&'a [u8; 32]);
+struct HexPrefix<'a>(&'a [u8; 32]);
 
-impl fmt::Display for Begin<'_> {
+impl fmt::Display for HexPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().take(4).try_for_each(|byte| write!(f, "{byte:02x}"))
     }

@@ -140,7 +140,7 @@ enum LatchPhase {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LatchEnd {
     Closed,
-    Hopeless(CandidacyEnd),
+    CandidacyOver(CandidacyEnd),
     /// The task was dropped by its runtime.
     Stopped,
 }
@@ -202,8 +202,8 @@ impl LatchTask {
         loop {
             match candidacy.win(request).await {
                 Ok(tenure) => self.lead(tenure).await,
-                Err(hopeless) => {
-                    close(&self.0, LatchEnd::Hopeless(hopeless), CloseMode::NotifyLeader);
+                Err(end) => {
+                    close(&self.0, LatchEnd::CandidacyOver(end), CloseMode::NotifyLeader);
                     return;
                 }
             }
@@ -776,8 +776,8 @@ impl From<LatchEnd> for AwaitLeadershipError {
     fn from(why: LatchEnd) -> Self {
         match why {
             LatchEnd::Closed => AwaitLeadershipError::Closed,
-            LatchEnd::Hopeless(CandidacyEnd::Destroyed) => AwaitLeadershipError::Destroyed,
-            LatchEnd::Hopeless(CandidacyEnd::Left) => AwaitLeadershipError::Left,
+            LatchEnd::CandidacyOver(CandidacyEnd::Destroyed) => AwaitLeadershipError::Destroyed,
+            LatchEnd::CandidacyOver(CandidacyEnd::Left) => AwaitLeadershipError::Left,
             LatchEnd::Stopped => AwaitLeadershipError::Stopped,
         }
     }

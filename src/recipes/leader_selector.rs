@@ -270,8 +270,8 @@ pub enum SelectorError {
 }
 
 impl From<CandidacyEnd> for SelectorError {
-    fn from(hopeless: CandidacyEnd) -> Self {
-        match hopeless {
+    fn from(end: CandidacyEnd) -> Self {
+        match end {
             CandidacyEnd::Destroyed => SelectorError::Destroyed,
             CandidacyEnd::Left => SelectorError::Left,
         }

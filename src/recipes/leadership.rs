@@ -115,8 +115,8 @@ impl Candidacy {
                 Ok(guard) => return Ok(HeldTerm::new(guard)),
                 Err(error) => error,
             };
-            if let Some(hopeless) = CandidacyEnd::of(&error) {
-                return Err(hopeless);
+            if let Some(end) = CandidacyEnd::of(&error) {
+                return Err(end);
             }
             // Expelled: the member joins again by itself. Busy: others of this member will have
             // been served.

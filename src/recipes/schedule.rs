@@ -176,8 +176,8 @@ pub enum ScheduleError {
 }
 
 impl From<CandidacyEnd> for ScheduleError {
-    fn from(hopeless: CandidacyEnd) -> Self {
-        match hopeless {
+    fn from(end: CandidacyEnd) -> Self {
+        match end {
             CandidacyEnd::Destroyed => ScheduleError::Destroyed,
             CandidacyEnd::Left => ScheduleError::Left,
         }
@@ -255,8 +255,8 @@ impl Schedule {
                 Ok(value) => kept.insert(value).clone(),
                 Err(LockError::OtherRecipe) => return ScheduleError::OtherRecipe,
                 Err(error) => {
-                    if let Some(hopeless) = CandidacyEnd::of(&error) {
-                        return hopeless.into();
+                    if let Some(end) = CandidacyEnd::of(&error) {
+                        return end.into();
                     }
                     self.candidacy.sleep(PAUSE).await;
                     continue;
@@ -264,7 +264,7 @@ impl Schedule {
             };
             let led = match self.candidacy.win(self.candidacy.queue()).await {
                 Ok(led) => led,
-                Err(hopeless) => return hopeless.into(),
+                Err(end) => return end.into(),
             };
             let term = led.term().clone();
             // However this ends, the job is dropped before the lead, which stands above it.

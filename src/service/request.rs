@@ -103,7 +103,7 @@ enum RequestPhase {
     /// The request was not asked.
     Unasked,
     /// Started before any task awaited it, and taken then.
-    Taken(HoldHandle),
+    Started(HoldHandle),
     /// The engine was asked.
     Asked(PendingAnswer),
     /// The request is over.
@@ -179,7 +179,7 @@ impl RequestFuture {
                 answer.map(|cell| HoldHandle::new(service, self.parts.lock.want.clone(), cell))
             }
             (None, phase) => match std::mem::replace(phase, RequestPhase::Over) {
-                RequestPhase::Taken(hold) => Ok(hold),
+                RequestPhase::Started(hold) => Ok(hold),
                 _ => panic!("polled after it was ready"),
             },
         };
@@ -246,7 +246,7 @@ impl<G: Grant> LockFuture<G> {
         if let Ok(request) = &mut self.0
             && let Some(hold) = request.start(None)
         {
-            request.phase = RequestPhase::Taken(hold);
+            request.phase = RequestPhase::Started(hold);
         }
         self
     }

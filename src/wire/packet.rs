@@ -10,7 +10,7 @@ use crate::protocol::{
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
-enum FlatRef<'a> {
+enum FlatPacketRef<'a> {
     Notice(&'a Notice),
     Linked {
         view: ViewNumber,
@@ -36,9 +36,9 @@ enum FlatRef<'a> {
     },
 }
 
-/// Reads the output of [`FlatRef`]: same order, same fields.
+/// Reads the output of [`FlatPacketRef`]: same order, same fields.
 #[derive(Deserialize)]
-enum Flat {
+enum FlatPacket {
     Notice(Box<Notice>),
     Linked {
         view: ViewNumber,
@@ -63,47 +63,51 @@ enum Flat {
     },
 }
 
-impl Flat {
+impl FlatPacket {
     /// The packet, if its content is sound by itself.
     fn into_packet(self) -> Option<Packet> {
         match self {
-            Flat::Notice(notice) => {
+            FlatPacket::Notice(notice) => {
                 let is_sound = match &*notice {
                     Notice::Found { view, .. } | Notice::FullView { view, .. } => view.is_sound(),
                     _ => true,
                 };
                 is_sound.then_some(Packet::Notice(notice))
             }
-            Flat::Linked {
+            FlatPacket::Linked {
                 message:
                     Message::Member(MemberMessage::NameGrantor { range, .. })
                     | Message::Member(MemberMessage::Tokens { range, .. }),
                 ..
             } if !range.is_sound() => None,
-            Flat::Linked { view, seq, ack, message } => {
+            FlatPacket::Linked { view, seq, ack, message } => {
                 Some(Packet::Linked { view, seq, ack, message })
             }
-            Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::VoteSuccessor { claim, me, lineage, notice } => {
+            FlatPacket::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
+            FlatPacket::VoteSuccessor { claim, me, lineage, notice } => {
                 Some(Packet::VoteSuccessor { claim, me, lineage, notice })
             }
-            Flat::Sealed { is_notice, bytes } => Some(Packet::Sealed { is_notice, bytes }),
+            FlatPacket::Sealed { is_notice, bytes } => Some(Packet::Sealed { is_notice, bytes }),
         }
     }
 }
 
 /// The flat form; `None` for a relay.
-fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
+fn flat(packet: &Packet) -> Option<FlatPacketRef<'_>> {
     Some(match packet {
-        Packet::Notice(notice) => FlatRef::Notice(notice),
+        Packet::Notice(notice) => FlatPacketRef::Notice(notice),
         Packet::Linked { view, seq, ack, message } => {
-            FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message }
+            FlatPacketRef::Linked { view: *view, seq: *seq, ack: *ack, message }
         }
-        Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
+        Packet::Ack { view, ack, again } => {
+            FlatPacketRef::Ack { view: *view, ack: *ack, again: *again }
+        }
         Packet::VoteSuccessor { claim, me, lineage, notice } => {
-            FlatRef::VoteSuccessor { claim, me, lineage: *lineage, notice }
+            FlatPacketRef::VoteSuccessor { claim, me, lineage: *lineage, notice }
         }
-        Packet::Sealed { is_notice, bytes } => FlatRef::Sealed { is_notice: *is_notice, bytes },
+        Packet::Sealed { is_notice, bytes } => {
+            FlatPacketRef::Sealed { is_notice: *is_notice, bytes }
+        }
         Packet::Relay { .. } => return None,
     })
 }
@@ -138,9 +142,9 @@ pub(super) fn write_relay(
     Some(codec::write(&(from, to, troubled, heard, flat(packet)?), out))
 }
 
-/// The front of a linked packet, as in [`Flat`], without the message.
+/// The front of a linked packet, as in [`FlatPacket`], without the message.
 #[derive(Deserialize)]
-enum Head {
+enum PacketHead {
     Notice,
     Linked { view: ViewNumber, _seq: u64, ack: u64 },
 }
@@ -149,21 +153,22 @@ enum Head {
 /// The message counts as lost, and its link sends it again.
 pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
     if is_strange
-        && let Ok((Head::Linked { view, ack, .. }, _)) = codec::read_front::<Head, MAX_FRAME>(bytes)
+        && let Ok((PacketHead::Linked { view, ack, .. }, _)) =
+            codec::read_front::<PacketHead, MAX_FRAME>(bytes)
     {
         return Some(Packet::Ack { view, ack, again: false });
     }
-    let packet = codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()?;
+    let packet = codec::read::<FlatPacket, MAX_FRAME>(bytes).ok()?.into_packet()?;
     (!matches!(packet, Packet::Sealed { .. })).then_some(packet)
 }
 
 /// A linked packet that a stranger relays is read like one of its own.
 pub(super) fn read_relay(bytes: &[u8], is_strange: bool) -> Option<Packet> {
-    type RelayHead = (MemberInfo, ProcessId, bool, Option<ProcessId>, Head);
-    type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, Flat);
+    type RelayHead = (MemberInfo, ProcessId, bool, Option<ProcessId>, PacketHead);
+    type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, FlatPacket);
     if is_strange && let Ok((head, _)) = codec::read_front::<RelayHead, MAX_FRAME>(bytes) {
         let (from, to, troubled, heard, head) = head;
-        if let Head::Linked { view, ack, .. } = head {
+        if let PacketHead::Linked { view, ack, .. } = head {
             let packet = Box::new(Packet::Ack { view, ack, again: false });
             return Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet });
         }

@@ -100,11 +100,11 @@ pub(super) struct Admissions {
 #[derive(Default)]
 struct AdmissionTable {
     next: u64,
-    taken: BTreeMap<u64, Taken>,
+    entries: BTreeMap<u64, AdmissionEntry>,
     members: BTreeSet<ProcessId>,
 }
 
-struct Taken {
+struct AdmissionEntry {
     origin: IpAddr,
     /// Members or seeds are on its host: it gives way last, and never waits for others.
     is_known: bool,
@@ -150,7 +150,7 @@ impl Admissions {
     /// Whether one more handshake may begin now. One from a known host takes the place of one from
     /// an unknown host.
     pub(super) fn has_room(&self, is_known: bool) -> bool {
-        let is_other = |taken: &Taken| taken.process.is_none() && !taken.is_known;
+        let is_other = |entry: &AdmissionEntry| entry.process.is_none() && !entry.is_known;
         self.full_until().is_none() || is_known && self.table().count(is_other) > 0
     }
 
@@ -173,10 +173,10 @@ impl Admissions {
     /// The time at which an unfinished handshake may be ended for another one. `None`: now.
     fn full_until(&self) -> Option<Instant> {
         let table = self.table();
-        if table.count(|taken| taken.process.is_none()) < self.limits.unfinished {
+        if table.count(|entry| entry.process.is_none()) < self.limits.unfinished {
             return None;
         }
-        let oldest = Duration::from_millis(table.oldest(|taken| taken.process.is_none())?);
+        let oldest = Duration::from_millis(table.oldest(|entry| entry.process.is_none())?);
         let due = self.began + oldest + self.grace;
         (due > Instant::now()).then_some(due)
     }
@@ -186,7 +186,8 @@ impl Admissions {
     pub(super) fn take(self: &Arc<Self>, ip: IpAddr, is_known: bool) -> Option<Admission> {
         let mut table = self.table();
         let origin = origin(ip);
-        let is_from_here = |taken: &Taken| taken.process.is_none() && taken.origin == origin;
+        let is_from_here =
+            |entry: &AdmissionEntry| entry.process.is_none() && entry.origin == origin;
         if !ip.is_loopback() && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
             let grace = self.grace.as_millis() as u64;
             if table.oldest(is_from_here).is_some_and(|begun| begun + grace > self.now()) {
@@ -194,14 +195,14 @@ impl Admissions {
             }
             self.evict(&mut table, is_from_here);
         }
-        if table.count(|taken| taken.process.is_none()) >= self.limits.unfinished {
-            self.evict(&mut table, |taken| taken.process.is_none());
+        if table.count(|entry| entry.process.is_none()) >= self.limits.unfinished {
+            self.evict(&mut table, |entry| entry.process.is_none());
         }
-        if table.count(|taken| !taken.is_member) >= self.limits.strangers {
-            self.evict(&mut table, |taken| !taken.is_member);
+        if table.count(|entry| !entry.is_member) >= self.limits.strangers {
+            self.evict(&mut table, |entry| !entry.is_member);
         }
-        let is_full = table.taken.len() >= self.limits.accepted;
-        if is_full && !self.evict(&mut table, |taken| !taken.is_member) {
+        let is_full = table.entries.len() >= self.limits.accepted;
+        if is_full && !self.evict(&mut table, |entry| !entry.is_member) {
             return None;
         }
         let id = table.next;
@@ -209,22 +210,30 @@ impl Admissions {
         let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
         let admission =
             Admission { admissions: self.clone(), id, heard: heard.clone(), end: end.clone() };
-        table.taken.insert(
+        table.entries.insert(
             id,
-            Taken { origin, is_known, process: None, is_member: false, is_kept: false, heard, end },
+            AdmissionEntry {
+                origin,
+                is_known,
+                process: None,
+                is_member: false,
+                is_kept: false,
+                heard,
+                end,
+            },
         );
         Some(admission)
     }
 
     /// Ends the fitting connection that was silent longest, of those from unknown hosts if there
     /// are any. `false`: there is none.
-    fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&Taken) -> bool) -> bool {
-        let candidates = table.taken.iter().filter(|(_, taken)| fits(taken));
+    fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&AdmissionEntry) -> bool) -> bool {
+        let candidates = table.entries.iter().filter(|(_, entry)| fits(entry));
         let oldest =
-            candidates.min_by_key(|(_, taken)| (taken.is_known, taken.heard.load(Relaxed)));
+            candidates.min_by_key(|(_, entry)| (entry.is_known, entry.heard.load(Relaxed)));
         let Some(id) = oldest.map(|(id, _)| *id) else { return false };
-        if let Some(taken) = table.taken.remove(&id) {
-            taken.end.cancel();
+        if let Some(entry) = table.entries.remove(&id) {
+            entry.end.cancel();
             self.evicted.fetch_add(1, Relaxed);
         }
         true
@@ -233,9 +242,9 @@ impl Admissions {
     /// Replaces the set of members.
     pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
         let mut table = self.table();
-        for taken in table.taken.values_mut() {
-            taken.is_member =
-                taken.is_kept || taken.process.is_some_and(|process| members.contains(&process));
+        for entry in table.entries.values_mut() {
+            entry.is_member =
+                entry.is_kept || entry.process.is_some_and(|process| members.contains(&process));
         }
         table.members = members;
     }
@@ -244,19 +253,24 @@ impl Admissions {
     pub(super) fn sweep(&self) {
         let since = self.now().saturating_sub(IDLE.as_millis() as u64);
         let mut table = self.table();
-        let is_idle = |taken: &Taken| !taken.is_member && taken.heard.load(Relaxed) < since;
+        let is_idle =
+            |entry: &AdmissionEntry| !entry.is_member && entry.heard.load(Relaxed) < since;
         while self.evict(&mut table, is_idle) {}
     }
 }
 
 impl AdmissionTable {
-    fn count(&self, fits: impl Fn(&Taken) -> bool) -> usize {
-        self.taken.values().filter(|taken| fits(taken)).count()
+    fn count(&self, fits: impl Fn(&AdmissionEntry) -> bool) -> usize {
+        self.entries.values().filter(|entry| fits(entry)).count()
     }
 
     /// When the fitting connection that was silent longest was heard.
-    fn oldest(&self, fits: impl Fn(&Taken) -> bool) -> Option<u64> {
-        self.taken.values().filter(|taken| fits(taken)).map(|taken| taken.heard.load(Relaxed)).min()
+    fn oldest(&self, fits: impl Fn(&AdmissionEntry) -> bool) -> Option<u64> {
+        self.entries
+            .values()
+            .filter(|entry| fits(entry))
+            .map(|entry| entry.heard.load(Relaxed))
+            .min()
     }
 }
 
@@ -266,11 +280,11 @@ impl Admission {
         self.note_packet();
         let mut table = self.admissions.table();
         let is_member = table.members.contains(&process);
-        if let Some(taken) = table.taken.get_mut(&self.id) {
-            taken.process = Some(process);
-            taken.is_member = is_member || taken.is_kept;
+        if let Some(entry) = table.entries.get_mut(&self.id) {
+            entry.process = Some(process);
+            entry.is_member = is_member || entry.is_kept;
         }
-        let is_its = |taken: &Taken| taken.process == Some(process) && !taken.is_kept;
+        let is_its = |entry: &AdmissionEntry| entry.process == Some(process) && !entry.is_kept;
         if table.count(is_its) > MAX_OF_PROCESS {
             self.admissions.evict(&mut table, is_its);
         }
@@ -280,8 +294,8 @@ impl Admission {
 
     /// The connection counts as a member's from now on: no stranger takes its place.
     pub(super) fn keep(&self) {
-        if let Some(taken) = self.admissions.table().taken.get_mut(&self.id) {
-            (taken.is_member, taken.is_kept) = (true, true);
+        if let Some(entry) = self.admissions.table().entries.get_mut(&self.id) {
+            (entry.is_member, entry.is_kept) = (true, true);
         }
     }
 
@@ -293,7 +307,7 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.admissions.table().taken.remove(&self.id);
+        self.admissions.table().entries.remove(&self.id);
         self.admissions.ended.notify_one();
     }
 }
@@ -423,7 +437,7 @@ mod tests {
             (0..1000).map(|_| admissions.take(LOOPBACK, false).expect("room")).collect();
         assert_eq!([&member, &other].map(|admission| admission.end.is_cancelled()), [false, false]);
         drop(floods);
-        assert_eq!(admissions.table().taken.len(), 2, "an admission ends when it is dropped");
+        assert_eq!(admissions.table().entries.len(), 2, "an admission ends when it is dropped");
         let many: Vec<Admission> =
             (0..20).map(|_| admissions.take(LOOPBACK, false).expect("room")).collect();
         many.iter().for_each(|admission| admission.finish(ProcessId(2)));

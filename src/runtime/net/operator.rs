@@ -2,7 +2,7 @@
 
 use super::query::{self, QueryError};
 #[cfg(feature = "secure")]
-use super::security::{self, ShakeError, StaticKey};
+use super::security::{self, SecureHandshakeError, StaticKey};
 use super::tcp::configure;
 use super::timeouts::ConnectionTimeouts;
 #[cfg(feature = "secure")]
@@ -87,10 +87,16 @@ pub(super) async fn open_with(
         let entropy = security::entropy();
         let entropy = entropy.map_err(|error| unreachable(addr)(io::Error::other(error)))?;
         let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
-        let shaken =
-            security::shake(cluster, ring, &identity, &Purpose::Order, &mut stream, &mut decoder);
+        let shaken = security::handshake(
+            cluster,
+            ring,
+            &identity,
+            &Purpose::Order,
+            &mut stream,
+            &mut decoder,
+        );
         let shaken = shaken.await.map_err(|error| match error {
-            ShakeError::Io(source) => unreachable(addr)(source),
+            SecureHandshakeError::Io(source) => unreachable(addr)(source),
             error => refused(error.to_string()),
         })?;
         let Session { mut sealer, opener, .. } = shaken;

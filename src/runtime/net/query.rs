@@ -1,7 +1,7 @@
 //! Asking a running member for its status, without joining.
 
 #[cfg(feature = "secure")]
-use super::security::{self, ShakeError, StaticKey};
+use super::security::{self, SecureHandshakeError, StaticKey};
 use crate::protocol::Status;
 #[cfg(feature = "secure")]
 use crate::wire::secure::{Keyring, Purpose, Session};
@@ -64,9 +64,9 @@ async fn ask_sealed(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status,
     let entropy = security::entropy().map_err(|error| unreachable(io::Error::other(error)))?;
     let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
     let shaken =
-        security::shake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
+        security::handshake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
     let Session { opener, .. } = shaken.await.map_err(|error| match error {
-        ShakeError::Io(source) => unreachable(source),
+        SecureHandshakeError::Io(source) => unreachable(source),
         error => QueryError::Refused { addr: addr.to_owned(), reason: error.to_string() },
     })?;
     decoder.unseal(opener);

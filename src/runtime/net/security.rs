@@ -147,19 +147,20 @@ fn setup<'a>(cluster: &'a str, identity: &'a StaticKey) -> io::Result<HandshakeS
 /// The dialler's part, on a connection that was just opened.
 ///
 /// # Errors
-/// [`ShakeError`]. Without the key no answer proves that another process has the address, so the
-/// listener counts as unreachable.
+/// [`SecureHandshakeError`]. Without the key no answer proves that another process has the
+/// address, so the listener counts as unreachable.
 pub(super) async fn greet(
     side: &HandshakeSide<'_>,
     security: &Security,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Result<(MemberInfo, Secured), ShakeError> {
-    let identity = side.identity.ok_or(ShakeError::NoIdentity)?;
+) -> Result<(MemberInfo, Secured), SecureHandshakeError> {
+    let identity = side.identity.ok_or(SecureHandshakeError::NoIdentity)?;
     let purpose = Purpose::Member(side.me.clone());
-    let session = shake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
+    let session =
+        handshake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
     let session = session.inspect_err(|error| {
-        if let ShakeError::Secure(error) = error {
+        if let SecureHandshakeError::Secure(error) = error {
             refuse_secure(side.reception, stream.peer_addr().ok(), error);
         }
     })?;
@@ -177,7 +178,7 @@ pub(super) async fn greet(
 
 /// The failure of a dialler's handshake.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ShakeError {
+pub(super) enum SecureHandshakeError {
     /// This incarnation has no static key.
     #[error("this process has no static key: the operating system gave no random bytes")]
     NoIdentity,
@@ -202,24 +203,24 @@ pub(super) enum ShakeError {
 }
 
 /// Shakes hands as the dialler, up to Confirm.
-pub(super) async fn shake(
+pub(super) async fn handshake(
     cluster: &str,
     ring: &Keyring,
     identity: &StaticKey,
     purpose: &Purpose,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Result<Session, ShakeError> {
+) -> Result<Session, SecureHandshakeError> {
     let (initiator, initiate) = Initiator::start(ring.first(), &setup(cluster, identity)?)?;
     stream.write_all(&bytes_of(&Frame::Initiate(initiate))).await?;
     let respond = match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Respond(respond))) => respond,
-        Ok(Some(Frame::Refused(refusal))) => return Err(ShakeError::Refused(refusal)),
-        Ok(Some(_)) => return Err(ShakeError::Frame(FrameError::Garbage)),
-        Ok(None) => return Err(ShakeError::Closed),
-        Err(HelloError::Frame(error)) => return Err(ShakeError::Frame(error)),
+        Ok(Some(Frame::Refused(refusal))) => return Err(SecureHandshakeError::Refused(refusal)),
+        Ok(Some(_)) => return Err(SecureHandshakeError::Frame(FrameError::Garbage)),
+        Ok(None) => return Err(SecureHandshakeError::Closed),
+        Err(HelloError::Frame(error)) => return Err(SecureHandshakeError::Frame(error)),
         Err(HelloError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
-            return Err(ShakeError::Closed);
+            return Err(SecureHandshakeError::Closed);
         }
         Err(HelloError::Io(error)) => return Err(error.into()),
     };

@@ -47,7 +47,7 @@ impl From<io::Error> for DialError {
 }
 
 /// The result of a handshake.
-pub(super) struct Greeted {
+pub(super) struct HandshakeResult {
     /// The other side.
     pub(super) info: MemberInfo,
     /// Seals the frames to it, if the cluster has a key.
@@ -57,7 +57,7 @@ pub(super) struct Greeted {
 /// What a stranger wants, after its first packets.
 enum Admitted {
     /// To be a member, or to join.
-    Greeted(Greeted),
+    Member(HandshakeResult),
     /// To have an order carried out.
     Order(PendingOrder),
 }
@@ -66,7 +66,7 @@ enum Admitted {
 struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
-    greeted: Greeted,
+    handshaken: HandshakeResult,
     /// The admission of an accepted connection, or of a dialled one of a stranger.
     admission: Option<Admission>,
 }
@@ -157,20 +157,20 @@ async fn listen(
     }
     let mut decoder = Decoder::new();
     let answer = answer(&shared, &incarnation, &mut stream, &mut decoder);
-    let greeted = tokio::select! {
-        greeted = timeout(shared.reception.timeouts.handshake, answer) => greeted,
+    let handshaken = tokio::select! {
+        handshaken = timeout(shared.reception.timeouts.handshake, answer) => handshaken,
         () = admission.end.cancelled() => return,
     };
-    let Ok(greeted) = greeted else {
+    let Ok(handshaken) = handshaken else {
         add(&shared.reception.counters.silent, 1);
         return;
     };
-    match greeted {
-        Some(Admitted::Greeted(greeted)) => {
-            admission.finish(greeted.info.process);
-            let addr = greeted.info.addr;
+    match handshaken {
+        Some(Admitted::Member(handshaken)) => {
+            admission.finish(handshaken.info.process);
+            let addr = handshaken.info.addr;
             let opened =
-                HandshakenConnection { stream, decoder, greeted, admission: Some(admission) };
+                HandshakenConnection { stream, decoder, handshaken, admission: Some(admission) };
             converse(&shared, &incarnation, addr, opened, false).await;
         }
         Some(Admitted::Order(pending)) => {
@@ -198,8 +198,8 @@ async fn answer(
                 .await
             {
                 Answered::Member(info, secured) => {
-                    let greeted = Greeted { info: *info, secured: Some(*secured) };
-                    return Some(Admitted::Greeted(greeted));
+                    let handshaken = HandshakeResult { info: *info, secured: Some(*secured) };
+                    return Some(Admitted::Member(handshaken));
                 }
                 Answered::Order(secured) => {
                     let pending = orders::read(shared, stream, decoder, *secured).await?;
@@ -229,9 +229,9 @@ async fn answer(
         {
             let welcome = bytes_of(&Frame::Welcome(shared.handshake(incarnation).into()));
             decoder.open();
-            let greeted = Greeted { info: hello.me, secured: None };
+            let handshaken = HandshakeResult { info: hello.me, secured: None };
             let is_written = stream.write_all(&welcome).await.is_ok();
-            return is_written.then_some(Admitted::Greeted(greeted));
+            return is_written.then_some(Admitted::Member(handshaken));
         }
         (Ok(Some(Frame::Order(request))), None) if request.cluster == shared.cluster => {
             let (order, decoder) = (request.order, std::mem::take(decoder));
@@ -331,7 +331,7 @@ pub(super) async fn dial(
         false => {
             let admission = shared.admissions.take(peer.addr.ip(), false);
             let admission = admission.ok_or(DialError::Unreachable("no room for it".into()))?;
-            admission.finish(opened.greeted.info.process);
+            admission.finish(opened.handshaken.info.process);
             Ok(HandshakenConnection { admission: Some(admission), ..opened })
         }
     });
@@ -339,7 +339,7 @@ pub(super) async fn dial(
         Ok(opened) => {
             shared.note_dial(peer.addr, None);
             // A seed may have more gossip: ask once, when the first connection with it is opened.
-            let process = opened.greeted.info.process;
+            let process = opened.handshaken.info.process;
             let is_seed =
                 shared.seeds.borrow().contains(&peer.addr) && process != incarnation.me.process;
             if is_seed {
@@ -372,17 +372,17 @@ async fn open(
         match &shared.security {
             Some(security) => {
                 match security::greet(&side, security, &mut stream, &mut decoder).await {
-                    Ok((info, secured)) => Ok(Greeted { info, secured: Some(secured) }),
+                    Ok((info, secured)) => Ok(HandshakeResult { info, secured: Some(secured) }),
                     Err(error) => Err(DialError::Unreachable(error.to_string())),
                 }
             }
             None => greet(shared, incarnation, &mut stream, &mut decoder).await,
         }
     };
-    let greeted = timeout(shared.reception.timeouts.handshake, greet)
+    let handshaken = timeout(shared.reception.timeouts.handshake, greet)
         .await
         .map_err(|_| late("the handshake"))??;
-    Ok(HandshakenConnection { stream, decoder, greeted, admission: None })
+    Ok(HandshakenConnection { stream, decoder, handshaken, admission: None })
 }
 
 fn side<'a>(shared: &'a TransportState, incarnation: &'a Incarnation) -> HandshakeSide<'a> {
@@ -400,14 +400,14 @@ async fn greet(
     incarnation: &Incarnation,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Result<Greeted, DialError> {
+) -> Result<HandshakeResult, DialError> {
     stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(incarnation).into()))).await?;
     match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Welcome(welcome)))
             if welcome.cluster == shared.cluster && welcome.me.process != NO_PROCESS =>
         {
             decoder.open();
-            Ok(Greeted { info: welcome.me, secured: None })
+            Ok(HandshakeResult { info: welcome.me, secured: None })
         }
         Ok(Some(Frame::Welcome(welcome))) if welcome.cluster != shared.cluster => {
             Err(DialError::Stranger(HandshakeRefusal::ForeignCluster(welcome.cluster).to_string()))
@@ -497,8 +497,8 @@ async fn converse(
     opened: HandshakenConnection,
     dialled: bool,
 ) {
-    let HandshakenConnection { stream, decoder, greeted, admission } = opened;
-    let Greeted { info, secured } = greeted;
+    let HandshakenConnection { stream, decoder, handshaken, admission } = opened;
+    let HandshakeResult { info, secured } = handshaken;
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
     let evicted =

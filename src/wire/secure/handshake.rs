@@ -209,7 +209,7 @@ impl Drop for Resolver {
 
 impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Given(Some(Zeroizing::new(self.0)))))
+        Some(Box::new(OneTimeRandom(Some(Zeroizing::new(self.0)))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -226,9 +226,9 @@ impl CryptoResolver for Resolver {
 }
 
 /// Randomness for one ephemeral key. A second call fails, so that no key is made twice.
-struct Given(Option<Zeroizing<[u8; 32]>>);
+struct OneTimeRandom(Option<Zeroizing<[u8; 32]>>);
 
-impl Random for Given {
+impl Random for OneTimeRandom {
     fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), snow::Error> {
         let given =
             self.0.take().filter(|given| given.len() == to.len()).ok_or(snow::Error::Rng)?;
