@@ -21,7 +21,7 @@ use crate::chance::{Rng, mix};
 use elderlock::Role;
 use elderlock::protocol::{MemberInfo, Packet, ProcessId, ViewNumber};
 use elderlock::wire::secure::{
-    ClusterKey, HandshakeSetup, Initiator, Keyring, Opened, Opener, Purpose, Responder,
+    ClusterKey, HandshakeSetup, Initiator, Keyring, OpenedDatagram, Opener, Purpose, Responder,
     SealedGossip, SealedRelays, SecureError, Session, StaticKey, Versions, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -610,7 +610,7 @@ impl AttackedNetwork {
         let is_known = receiver.cluster == "shop" && receiver.ring.has(key.name());
         let claims = receiver.claims;
         let opened = match receiver.gossip.open(&mut bytes) {
-            Ok(Opened::Payload(payload)) => Ok(payload.to_vec()),
+            Ok(OpenedDatagram::Payload(payload)) => Ok(payload.to_vec()),
             Ok(_) => Ok(Vec::new()),
             Err(error) => Err(error),
         };

@@ -7,7 +7,7 @@ use super::reception::Reception;
 use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
 pub(super) use crate::wire::secure::StaticKey;
 use crate::wire::secure::{
-    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, RelayError,
+    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, OpenedDatagram, Purpose, RelayError,
     Responder, SealedGossip, SealedRelays, Sealer, SecureError, Session, VERSIONS,
 };
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION, encode};
@@ -362,7 +362,7 @@ impl Datagrams {
             self.waiting.pop_first();
         }
         self.waiting.insert(to, payload.to_vec());
-        self.gossip.who(out)
+        self.gossip.ask_id(out)
     }
 
     /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip. An answer to
@@ -376,12 +376,12 @@ impl Datagrams {
     ) -> Result<Option<&'a [u8]>, GossipError> {
         reply.clear();
         match self.gossip.open(datagram) {
-            Ok(Opened::Payload(payload)) => return Ok(Some(payload)),
-            Ok(Opened::Who(process)) if may_answer() => {
-                self.gossip.here(process, reply);
+            Ok(OpenedDatagram::Payload(payload)) => return Ok(Some(payload)),
+            Ok(OpenedDatagram::IdQuestion(process)) if may_answer() => {
+                self.gossip.answer_id(process, reply);
             }
-            Ok(Opened::Who(_)) => {}
-            Ok(Opened::Here(process)) => {
+            Ok(OpenedDatagram::IdQuestion(_)) => {}
+            Ok(OpenedDatagram::IdAnswer(process)) => {
                 if self.at.len() >= MAX_ADDRESSES && !self.at.contains_key(&from) {
                     self.at.pop_first();
                 }
@@ -393,7 +393,7 @@ impl Datagrams {
             // Its sender holds the key and knows an earlier process of this address.
             Err(error @ GossipError::Misaddressed { from: process }) => {
                 if may_answer() {
-                    self.gossip.here(process, reply);
+                    self.gossip.answer_id(process, reply);
                 }
                 return Err(error);
             }

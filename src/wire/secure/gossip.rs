@@ -22,18 +22,18 @@ const ANY: ProcessId = ProcessId(0);
 const MAX_SENDERS: usize = 4096;
 
 const PAYLOAD: u8 = 0;
-const WHO: u8 = 1;
-const HERE: u8 = 2;
+const ID_QUESTION: u8 = 1;
+const ID_ANSWER: u8 = 2;
 
 /// The content of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Opened<'a> {
+pub enum OpenedDatagram<'a> {
     /// A packet of gossip.
     Payload(&'a [u8]),
-    /// The sender asks for the process id of the receiver. [`SealedGossip::here`] answers.
-    Who(ProcessId),
+    /// The sender asks for the process id of the receiver. [`SealedGossip::answer_id`] answers.
+    IdQuestion(ProcessId),
     /// This process is at the address that the datagram came from.
-    Here(ProcessId),
+    IdAnswer(ProcessId),
 }
 
 /// The reason to drop a datagram. The window has not moved.
@@ -106,13 +106,13 @@ impl SealedGossip {
     }
 
     /// Replaces `out` with the question for the process at an address.
-    pub fn who(&mut self, out: &mut Vec<u8>) -> bool {
-        self.write(WHO, ANY, &[], out)
+    pub fn ask_id(&mut self, out: &mut Vec<u8>) -> bool {
+        self.write(ID_QUESTION, ANY, &[], out)
     }
 
     /// Replaces `out` with the answer to the process `to`.
-    pub fn here(&mut self, to: ProcessId, out: &mut Vec<u8>) -> bool {
-        self.write(HERE, to, &[], out)
+    pub fn answer_id(&mut self, to: ProcessId, out: &mut Vec<u8>) -> bool {
+        self.write(ID_ANSWER, to, &[], out)
     }
 
     fn write(&mut self, kind: u8, to: ProcessId, payload: &[u8], out: &mut Vec<u8>) -> bool {
@@ -143,7 +143,7 @@ impl SealedGossip {
     ///
     /// # Errors
     /// [`GossipError`]: the datagram is to be dropped. Nothing has changed.
-    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<Opened<'a>, GossipError> {
+    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<OpenedDatagram<'a>, GossipError> {
         if datagram.len() < HEAD + TAG
             || datagram.len() > MAX_DATAGRAM
             || !datagram.starts_with(&MAGIC)
@@ -161,7 +161,7 @@ impl SealedGossip {
         };
         let (from, to) = (id(7), id(23));
         let number = u64::from_be_bytes(*head[39..].first_chunk().expect("it is in the head"));
-        if kind > HERE || (kind == WHO) != (to == ANY) || from == ANY {
+        if kind > ID_ANSWER || (kind == ID_QUESTION) != (to == ANY) || from == ANY {
             return Err(GossipError::Garbage);
         }
         if self.senders.get(&from).is_some_and(|sender| !sender.window.is_fresh(number)) {
@@ -169,15 +169,15 @@ impl SealedGossip {
         }
         planted!(MoveWindowFirst => self.move_window(from, number));
         let used = self.open_with(from, number, head, sealed).ok_or(GossipError::Forged)?;
-        if to != self.me && kind != WHO && !planted!(HearForOthers) {
+        if to != self.me && kind != ID_QUESTION && !planted!(HearForOthers) {
             return Err(GossipError::Misaddressed { from });
         }
         self.note(from, number, used);
         let payload = &sealed[..sealed.len() - TAG];
         Ok(match kind {
-            PAYLOAD => Opened::Payload(payload),
-            WHO => Opened::Who(from),
-            _ => Opened::Here(from),
+            PAYLOAD => OpenedDatagram::Payload(payload),
+            ID_QUESTION => OpenedDatagram::IdQuestion(from),
+            _ => OpenedDatagram::IdAnswer(from),
         })
     }
 

@@ -304,7 +304,7 @@ fn payload(from: &mut SealedGossip, to: u8, text: &[u8]) -> Vec<u8> {
 
 fn heard(by: &mut SealedGossip, datagram: &[u8]) -> Result<Vec<u8>, GossipError> {
     match by.open(&mut datagram.to_vec())? {
-        Opened::Payload(payload) => Ok(payload.to_vec()),
+        OpenedDatagram::Payload(payload) => Ok(payload.to_vec()),
         other => panic!("{other:?}"),
     }
 }
@@ -659,11 +659,11 @@ fn gossip_goes_on_while_keys_are_rotated() {
 #[test]
 fn a_question_for_the_process_at_an_address_is_answered_once_each() {
     let (mut one, mut two) = (gossip(1, &[1]), gossip(2, &[1]));
-    let (mut who, mut here) = (Vec::new(), Vec::new());
-    assert!(one.who(&mut who));
-    assert_eq!(two.open(&mut who.clone()), Ok(Opened::Who(ProcessId(1))));
-    assert_eq!(two.open(&mut who.clone()), Err(GossipError::Repeated));
-    assert!(two.here(ProcessId(1), &mut here));
-    assert!(here.len() <= who.len(), "an answer is no longer than its question");
-    assert_eq!(one.open(&mut here), Ok(Opened::Here(ProcessId(2))));
+    let (mut question, mut answer) = (Vec::new(), Vec::new());
+    assert!(one.ask_id(&mut question));
+    assert_eq!(two.open(&mut question.clone()), Ok(OpenedDatagram::IdQuestion(ProcessId(1))));
+    assert_eq!(two.open(&mut question.clone()), Err(GossipError::Repeated));
+    assert!(two.answer_id(ProcessId(1), &mut answer));
+    assert!(answer.len() <= question.len(), "an answer is no longer than its question");
+    assert_eq!(one.open(&mut answer), Ok(OpenedDatagram::IdAnswer(ProcessId(2))));
 }
