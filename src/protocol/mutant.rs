@@ -21,7 +21,7 @@ pub enum ProtocolMutant {
     /// A grantor that does not act yet takes a `Release` for dealt with and forgets it. The
     /// recovery brings back ended requests, from a report or from requests that arrived meanwhile.
     /// (After a transfer, revalidation finds the releases that an ended grantor forgets so: see
-    /// `CheckNobody`.)
+    /// `SkipRevalidation`.)
     ForgetWhatEnded,
     /// Recovery takes over the holds and forgets the waiters.
     LoseWaiters,
@@ -70,7 +70,7 @@ pub enum ProtocolMutant {
     /// A member's guards go on when its lease is over.
     HoldWhileSuspended,
     /// The end of a lock's lease is not reported to the grantor.
-    TellNobodyOfLeaseEnd,
+    HideLeaseEnd,
     /// A cancelled wait is not reported to the grantor, and its later grant is not released.
     /// (Either alone is made good by the other.)
     KeepUnwantedGrant,
@@ -193,11 +193,11 @@ pub enum ProtocolMutant {
     /// A young turk goes on waiting for the table of a member that has left the view.
     WaitForTheGone,
     /// A young turk that passes its table on does not answer requests that arrived meanwhile.
-    ForgetThoseWhoAsked,
+    ForgetEarlyRequesters,
     /// The new grantor does not ask members for messages that were under way during the transfer. A
     /// `Release` that reaches the former grantor is taken for dealt with. The table that it has
     /// transferred keeps the request for ever.
-    CheckNobody,
+    SkipRevalidation,
     /// A young turk is told that it is the grantor as soon as it is named.
     WinWhenNamed,
     /// A grantor that leaves calls its table empty.
@@ -397,7 +397,7 @@ impl ProtocolMutant {
         ProtocolMutant::FreeGhosts,
         ProtocolMutant::GrantWhileSuspended,
         ProtocolMutant::HoldWhileSuspended,
-        ProtocolMutant::TellNobodyOfLeaseEnd,
+        ProtocolMutant::HideLeaseEnd,
         ProtocolMutant::KeepUnwantedGrant,
         ProtocolMutant::ForgetEarlyDone,
         ProtocolMutant::AnswerTwice,
@@ -460,8 +460,8 @@ impl ProtocolMutant {
         ProtocolMutant::TakeNoTableForEmpty,
         ProtocolMutant::TakeOverTheDead,
         ProtocolMutant::WaitForTheGone,
-        ProtocolMutant::ForgetThoseWhoAsked,
-        ProtocolMutant::CheckNobody,
+        ProtocolMutant::ForgetEarlyRequesters,
+        ProtocolMutant::SkipRevalidation,
         ProtocolMutant::WinWhenNamed,
         ProtocolMutant::CallItVacant,
         ProtocolMutant::SuspendBesideHolds,

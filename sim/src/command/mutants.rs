@@ -110,7 +110,7 @@ mod hunt {
             }
             ProtocolMutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
             ProtocolMutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
-            ProtocolMutant::TellNobodyOfLeaseEnd | ProtocolMutant::KeepUnwantedGrant => {
+            ProtocolMutant::HideLeaseEnd | ProtocolMutant::KeepUnwantedGrant => {
                 &["no_lost_wakeup", "no_leaked_hold"]
             }
             ProtocolMutant::ForgetEarlyDone => &["recovered_table_is_the_union", "no_leaked_hold"],
@@ -139,7 +139,7 @@ mod hunt {
                 &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"]
             }
             ProtocolMutant::AcceptOlderEpoch => &["no_resurrected_grant"],
-            ProtocolMutant::ForgetThoseWhoAsked | ProtocolMutant::LoseWaitsBesideTable => {
+            ProtocolMutant::ForgetEarlyRequesters | ProtocolMutant::LoseWaitsBesideTable => {
                 &["no_lost_wakeup", "fifo_across_failover"]
             }
             ProtocolMutant::BelieveOutdatedReport => {
@@ -174,7 +174,7 @@ mod hunt {
             ProtocolMutant::NameTheOutbid
             | ProtocolMutant::HeedOldOutbids
             | ProtocolMutant::CallTheElderWinner => &["last_young_turk_wins"],
-            ProtocolMutant::TakeOverTheDead | ProtocolMutant::CheckNobody => {
+            ProtocolMutant::TakeOverTheDead | ProtocolMutant::SkipRevalidation => {
                 &["no_lost_wakeup", "no_leaked_hold"]
             }
             ProtocolMutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],

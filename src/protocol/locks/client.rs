@@ -257,7 +257,7 @@ impl LockClient {
                     cx.out.push(Output::Answer { request, outcome });
                 }
             }
-            planted!(cx.mutant, TellNobodyOfLeaseEnd => self.forget(request));
+            planted!(cx.mutant, HideLeaseEnd => self.forget(request));
             self.end(request, cx);
         }
     }

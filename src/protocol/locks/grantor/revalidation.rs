@@ -16,7 +16,7 @@ impl Grantor {
     /// Asks members for their present holds and waits. It asks those with something in a table that
     /// was transferred, and those that a recovery before has not heard.
     pub(super) fn revalidate(&mut self, cx: &mut StepContext) {
-        planted!(cx.mutant, CheckNobody => return);
+        planted!(cx.mutant, SkipRevalidation => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidating.keys());
         for process in asked.difference(&self.departed).copied() {

@@ -144,7 +144,7 @@ impl Grantor {
         let parked = std::mem::take(&mut heard.parked);
         self.phase = Phase::PassingOn { heard, table: PassedTable::AwaitedFrom(source), next_turk };
         for asked in parked {
-            planted!(cx.mutant, ForgetThoseWhoAsked => continue);
+            planted!(cx.mutant, ForgetEarlyRequesters => continue);
             let (service, request) = (service.clone(), asked.request);
             cx.send(
                 asked.from,
