@@ -27,8 +27,8 @@ use super::id::{Lineage, MemberInfo, ProcessId, Slot, ViewNumber};
 use super::link::LinkSet;
 use super::locks::{InstalledView, RegistryChange};
 use super::message::{Affiliation, Ballot, Notice, Packet};
-use super::step::Step;
 use super::step_context::Standing;
+use super::step_parts::StepParts;
 use super::time::{Time, WallClock, WrongClock};
 use super::timing::Timing;
 use super::vote_claim::VoteClaim;
@@ -290,7 +290,7 @@ impl Cluster {
     }
 
     /// Stores the vote successor, before any member can take it in.
-    pub(super) fn store_successor(&mut self, step: &mut Step) {
+    pub(super) fn store_successor(&mut self, step: &mut StepParts) {
         if std::mem::take(&mut self.votes.is_unstored_successor) {
             self.store(step);
         }
@@ -304,7 +304,7 @@ impl Cluster {
     }
 
     /// A packet from a process, also through a relay, ends the suspicion that it is dead.
-    pub(super) fn on_packet_of(&mut self, now: Time, from: ProcessId, step: &mut Step) {
+    pub(super) fn on_packet_of(&mut self, now: Time, from: ProcessId, step: &mut StepParts) {
         if !self.liveness.refused.is_empty() {
             self.liveness.refused.remove(&from);
         }
@@ -367,7 +367,7 @@ impl Cluster {
     }
 
     /// Before the timers of the locks: stores, and seeks a cluster.
-    pub(super) fn seek(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn seek(&mut self, now: Time, step: &mut StepParts) {
         self.votes.durability.on_timer(now, step.out);
         let is_silent = self.is_unwritten();
         self.give_founding_up(now);
@@ -383,7 +383,7 @@ impl Cluster {
     }
 
     /// The timers of a process in a view. Returns whether it goes on as a member of one.
-    pub(super) fn on_timer(&mut self, now: Time, step: &mut Step) -> bool {
+    pub(super) fn on_timer(&mut self, now: Time, step: &mut StepParts) -> bool {
         self.keep_leaving(now, step);
         self.keep_parting(now, step);
         if matches!(self.phase, MemberPhase::Retiring { .. } | MemberPhase::Gone) {
@@ -402,7 +402,7 @@ impl Cluster {
     }
 
     /// A member that never got a lease gives up. Returns whether it did, or is in no view.
-    pub(super) fn is_out(&mut self, now: Time, step: &mut Step) -> bool {
+    pub(super) fn is_out(&mut self, now: Time, step: &mut StepParts) -> bool {
         let Some(view) = self.view.as_ref().filter(|_| !self.is_gone()) else { return true };
         let gives_up = self.is_member() && now >= self.give_up_at(view);
         if gives_up {
@@ -412,7 +412,7 @@ impl Cluster {
     }
 
     /// The elder asks its council again, and tells members of the view.
-    pub(super) fn rally(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn rally(&mut self, now: Time, step: &mut StepParts) {
         let (Some(view), Some(elder)) = (self.view.clone(), &mut self.elder) else { return };
         for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
             step.dispatch(now, &self.config.me, &view, process, pulse.into());
@@ -425,7 +425,7 @@ impl Cluster {
     }
 
     /// Whether this elder has authority and its registry is to be looked at again.
-    pub(super) fn is_time_to_answer(&mut self, now: Time, step: &mut Step) -> bool {
+    pub(super) fn is_time_to_answer(&mut self, now: Time, step: &mut StepParts) -> bool {
         let timing = *self.timing();
         let Some(elder) = &mut self.elder else { return false };
         let is_open_again = step.locks.is_open_again(now);
@@ -545,6 +545,6 @@ fn stored_voter(config: &Config) -> Option<StoredVoter> {
     Some(StoredVoter { process: config.me.process, secret })
 }
 
-fn send(to: SocketAddr, process: ProcessId, notice: Notice, step: &mut Step) {
+fn send(to: SocketAddr, process: ProcessId, notice: Notice, step: &mut StepParts) {
     step.out.push(Output::Send { to, process: Some(process), packet: notice.into() });
 }

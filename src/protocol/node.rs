@@ -23,9 +23,9 @@ use super::locks::client::LockClient;
 use super::locks::grantor::Grantor;
 use super::locks::table::Contents;
 use super::message::{LockRequest, Packet, TokenRange};
-use super::step::{Mailbox, QuietUntil, Step};
 #[cfg(test)]
 use super::step_context::StepContext;
+use super::step_parts::{Mailbox, QuietUntil, StepParts};
 use super::time::Time;
 use super::vote_key::VoteSecret;
 
@@ -58,9 +58,9 @@ impl Node {
     }
 
     /// The membership, and what it reaches in a step.
-    fn parts<'a>(&'a mut self, out: &'a mut Vec<Output>) -> (&'a mut Cluster, Step<'a>) {
+    fn parts<'a>(&'a mut self, out: &'a mut Vec<Output>) -> (&'a mut Cluster, StepParts<'a>) {
         let Node { cluster, locks, links, mailbox, quiet_until: quiet } = self;
-        (cluster, Step { links, locks, mailbox, quiet, out })
+        (cluster, StepParts { links, locks, mailbox, quiet, out })
     }
 
     /// Whether the node is a member of its view: neither in discovery nor leaving.

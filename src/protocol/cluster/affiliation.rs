@@ -32,7 +32,7 @@ impl Cluster {
         me: MemberInfo,
         (asked, nonce): (Option<SocketAddr>, u64),
         belonging: Affiliation,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if let Affiliation::VoteSuccessor { claim, lineage, .. } = &belonging
             && !self.is_claim_possible((from, &me), claim, *lineage, step)
@@ -123,7 +123,7 @@ impl Cluster {
         &mut self,
         now: Time,
         found: FoundingOutcome,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         match found {
             FoundingOutcome::Seeking => {}
@@ -150,7 +150,7 @@ impl Cluster {
         now: Time,
         WrongClock { theirs, ours }: WrongClock,
         elder: Option<&MemberInfo>,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if let Some(elder) = elder.filter(|elder| elder.process != self.config.me.process) {
             // First, as the goodbye says that nothing is held.
@@ -162,7 +162,7 @@ impl Cluster {
     }
 
     /// Installs the first view of a lineage that this process founds, and tells the others.
-    pub(super) fn begin_with(&mut self, now: Time, view: View, step: &mut Step) {
+    pub(super) fn begin_with(&mut self, now: Time, view: View, step: &mut StepParts) {
         self.install(now, view.clone(), None, step);
         for info in
             view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me)
@@ -177,7 +177,7 @@ impl Cluster {
         from: ProcessId,
         info: MemberInfo,
         heard: ViewNumber,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = &self.view else { return };
         // Members send requests on. A stranger that names another process would have this member
@@ -198,7 +198,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn on_leave(&mut self, now: Time, from: ProcessId, step: &mut Step) {
+    pub(super) fn on_leave(&mut self, now: Time, from: ProcessId, step: &mut StepParts) {
         if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
             return;
         }
@@ -207,7 +207,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn leave(&mut self, now: Time, step: &mut Step) {
+    pub(crate) fn leave(&mut self, now: Time, step: &mut StepParts) {
         match &mut self.phase {
             MemberPhase::Seeking(_) => self.end(now, Event::Left { heard: true }, step),
             MemberPhase::Retiring { left, .. } => *left = true,
@@ -231,7 +231,7 @@ impl Cluster {
     /// Says goodbye, again and again, until a view without this process is there. While an elder
     /// with a quorum renews its lease another member can take over. Then it does not go before its
     /// tables are transferred.
-    pub(super) fn keep_leaving(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn keep_leaving(&mut self, now: Time, step: &mut StepParts) {
         let MemberPhase::Leaving { .. } = self.phase else { return };
         let has_handed_over = step.locks.has_handed_over();
         let is_led = now < self.lease.until || self.has_authority(now);
@@ -274,7 +274,7 @@ impl Cluster {
         now: Time,
         next: View,
         teller: Option<ProcessId>,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         // With stored votes the teller of the view may not have it on disk yet, and is asked.
         let teller = teller.filter(|_| !self.config.is_durable());
@@ -301,7 +301,7 @@ impl Cluster {
         self.keep_parting(now, step);
     }
 
-    pub(super) fn keep_parting(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn keep_parting(&mut self, now: Time, step: &mut StepParts) {
         let belonging = self.belonging(now);
         let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.phase else {
             return;
@@ -331,7 +331,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn end_parting(&mut self, now: Time, heard: bool, step: &mut Step) {
+    pub(super) fn end_parting(&mut self, now: Time, heard: bool, step: &mut StepParts) {
         let left = matches!(self.phase, MemberPhase::Retiring { left: true, .. });
         self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, step);
     }
@@ -339,7 +339,7 @@ impl Cluster {
     /// The council greets the seeds all the time, so that seeds which start again find the cluster
     /// instead of founding another. A member that no elder renews asks every process that it knows
     /// whether the cluster went on: the members of its view may all be gone.
-    pub(super) fn greet(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn greet(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         if self.phase != MemberPhase::Member || now < self.hello_at {
             return;
@@ -363,7 +363,7 @@ impl Cluster {
         now: Time,
         addr: SocketAddr,
         process: Option<ProcessId>,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let (me, belonging) = (self.config.me.clone(), self.belonging(now));
         let hello = Notice::Hello { me, asked: addr, belonging, nonce: self.nonce_for(addr) };
@@ -419,14 +419,14 @@ impl Cluster {
     /// Another lineage goes on, led and ahead of this one: its tokens are higher, so no resource
     /// that saw one of them meets a lower one later. The member gives this lineage up, with all its
     /// holds, and joins the other.
-    fn defect(&mut self, now: Time, addr: SocketAddr, step: &mut Step) {
+    fn defect(&mut self, now: Time, addr: SocketAddr, step: &mut StepParts) {
         self.defected = true;
         self.config.contacts.insert(addr);
         self.end(now, Event::Expelled, step);
     }
 
     /// An operator declares every process that does not answer dead.
-    pub(crate) fn force(&mut self, now: Time, step: &mut Step) {
+    pub(crate) fn force(&mut self, now: Time, step: &mut StepParts) {
         let is_going =
             matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
         if !self.is_ready(now) && !is_going {
@@ -436,7 +436,7 @@ impl Cluster {
     }
 
     /// The end of this process as a member, reported as `event`.
-    pub(super) fn end(&mut self, now: Time, event: Event, step: &mut Step) {
+    pub(super) fn end(&mut self, now: Time, event: Event, step: &mut StepParts) {
         let reason =
             if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
         // No member is left to tell, so no message is sent: everything was given up with the
@@ -453,7 +453,7 @@ impl Cluster {
 
     /// A process that told of a view without itself stays until that view is known, and asks. But
     /// this member may go as well before it is asked.
-    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, step: &mut Step) {
+    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         let (lineage, number, elder, kept) =
             (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
@@ -472,7 +472,7 @@ impl Cluster {
         now: Time,
         (from, addr): (ProcessId, SocketAddr),
         (view, nonce): (View, u64),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if !view.is_sound() {
             return;
@@ -527,7 +527,7 @@ impl Cluster {
         addr: SocketAddr,
         to: ProcessId,
         (have, nonce): (ViewNumber, u64),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.ballot_view() else { return };
         let notice = match &self.last_change {
@@ -553,7 +553,7 @@ impl Cluster {
         addr: SocketAddr,
         to: ProcessId,
         notice: Notice,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         match &self.view {
             Some(view) if view.contains(to) => {
@@ -578,7 +578,7 @@ impl Cluster {
         now: Time,
         view: View,
         teller: Option<(ProcessId, SocketAddr)>,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let me = self.config.me.process;
         if self.is_misnamed_in(&view) {
@@ -679,7 +679,7 @@ impl Cluster {
         view: &View,
         (ask, same_tenure): (bool, bool),
         pace: WallClock,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> RegistryChange {
         let me = self.config.me.process;
         if view.elder().process != me {

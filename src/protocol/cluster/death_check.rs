@@ -55,7 +55,7 @@ impl Cluster {
     }
 
     /// This member is refused by the process.
-    pub(super) fn on_refused(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    pub(super) fn on_refused(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if !self.trusts_refused() {
             return self.on_unreached(now, process, step);
         }
@@ -72,7 +72,7 @@ impl Cluster {
 
     /// This member does not reach the process. That is reported only if another member suspects it,
     /// too, and if the process is not heard before the report is due.
-    pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let at_once = planted!(self.config.mutant, CallBrokenUnreached);
         if let Some(suspicion) = self.liveness.death_suspicions.get_mut(&process)
             && !std::mem::replace(&mut suspicion.unreached, true)
@@ -84,7 +84,7 @@ impl Cluster {
 
     /// A member of the view became silent: it may refuse connections by now, which only shows when
     /// it is asked something.
-    pub(super) fn try_silent(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    pub(super) fn try_silent(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if self.trusts_refused() {
             self.greet_suspect(now, process, step);
         }
@@ -96,7 +96,7 @@ impl Cluster {
         now: Time,
         (from, addr): (ProcessId, SocketAddr),
         about: ProcessId,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
             return;
@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// The process is heard: it lives, and the members that suspect it are told.
-    pub(super) fn end_suspicion(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    pub(super) fn end_suspicion(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let Some(suspicion) = self.liveness.death_suspicions.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
         for witness in suspicion.witnesses.iter().filter_map(|witness| view.member(*witness)) {
@@ -137,7 +137,7 @@ impl Cluster {
     }
 
     /// Sends suspicions again, and forgets those that no other member shares.
-    pub(super) fn keep_suspicions(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn keep_suspicions(&mut self, now: Time, step: &mut StepParts) {
         let timing = *self.timing();
         let due = |suspicion: &DeathSuspicion| suspicion.again_at <= now;
         let due: Vec<ProcessId> = self
@@ -166,7 +166,7 @@ impl Cluster {
         self.liveness.death_suspicions.values().map(|suspicion| suspicion.again_at).min()
     }
 
-    fn tell_suspicion(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    fn tell_suspicion(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let Some(view) = self.view.clone() else { return };
         if self.liveness.death_suspicions.get(&process).is_some_and(|suspicion| suspicion.unreached)
         {
@@ -180,14 +180,14 @@ impl Cluster {
     }
 
     /// Asks the suspected process to answer.
-    fn greet_suspect(&self, now: Time, process: ProcessId, step: &mut Step) {
+    fn greet_suspect(&self, now: Time, process: ProcessId, step: &mut StepParts) {
         let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
         self.send_hello(now, member.info.addr, Some(process), step);
     }
 
     /// Whether it is a death: this member is refused and a second one reports the same. All others
     /// have reported it too, or had their time to answer that they hear it.
-    fn judge_suspicion(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    fn judge_suspicion(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let (Some(suspicion), Some(view)) =
             (self.liveness.death_suspicions.get(&process), &self.view)
         else {

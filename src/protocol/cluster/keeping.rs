@@ -16,7 +16,7 @@ impl Cluster {
     }
 
     /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
-    pub(super) fn store(&mut self, step: &mut Step) -> Option<u64> {
+    pub(super) fn store(&mut self, step: &mut StepParts) -> Option<u64> {
         planted!(=> if self.plant_loss() { return None });
         let vote = self.stored_vote().filter(|_| self.config.is_durable())?;
         Some(self.votes.durability.put(vote, step.out))
@@ -24,7 +24,7 @@ impl Cluster {
 
     /// A view begins, and with it an instance: work that waited for votes in the one before means
     /// nothing any more.
-    pub(super) fn keep_view(&mut self, step: &mut Step) {
+    pub(super) fn keep_view(&mut self, step: &mut StepParts) {
         self.votes.durability.end_instance();
         if let Some(number) = self.store(step) {
             self.votes.durability.has_view_since(number);
@@ -32,7 +32,7 @@ impl Cluster {
     }
 
     /// Sends or does something as soon as the vote, as it is now, is on disk.
-    pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
+    pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, step: &mut StepParts) {
         planted!(=> let Some(telling) = self.plant_telling(now, telling, step) else { return });
         match self.store(step).filter(|number| !self.votes.durability.has(*number)) {
             Some(number) => self.votes.durability.wait(number, telling),
@@ -47,7 +47,7 @@ impl Cluster {
         now: Time,
         to: &VoteSender,
         answer: Notice,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let is_refusal = matches!(answer, Notice::Nack { .. });
         let telling =
@@ -60,7 +60,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn on_stored(&mut self, now: Time, number: u64, step: &mut Step) {
+    pub(crate) fn on_stored(&mut self, now: Time, number: u64, step: &mut StepParts) {
         self.votes.durability.on_stored(number);
         while let Some(telling) = self.votes.durability.next() {
             self.tell_kept(now, telling, step);
@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
+    pub(super) fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut StepParts) {
         match telling {
             AfterStore::Answer { addr, to, notice } => {
                 self.send_ballot(now, addr, to, *notice, step)

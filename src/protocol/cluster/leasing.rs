@@ -11,7 +11,7 @@ impl Cluster {
     }
 
     /// Updates the elder's own lease, and reports the beginning and the end of the member's lease.
-    pub(crate) fn look_at_lease(&mut self, now: Time, step: &mut Step) {
+    pub(crate) fn look_at_lease(&mut self, now: Time, step: &mut StepParts) {
         let leaves = matches!(self.phase, MemberPhase::Leaving { .. });
         if self.view.is_none() || !(leaves || self.phase == MemberPhase::Member) {
             return;
@@ -60,7 +60,7 @@ impl Cluster {
         from: ProcessId,
         addr: SocketAddr,
         (theirs, beat, pulse, confirmed, kept): (ViewNumber, u64, u64, u64, bool),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.view.clone() else { return };
         let is_kept = self.is_view_kept();
@@ -107,13 +107,13 @@ impl Cluster {
     /// The elder answers a beat that this process has not sent, or a member confirms a pulse that
     /// it has not sent. So another process has the same id: the copy of a cloned machine. The one
     /// that is behind ends, so one of them goes on.
-    fn yield_identity(&mut self, now: Time, step: &mut Step) {
+    fn yield_identity(&mut self, now: Time, step: &mut StepParts) {
         step.out.push(Output::Event(Event::IdentityTaken));
         self.end(now, Event::Expelled, step);
     }
 
     /// The elder has its quorum (again): renewals that waited are sent, and so are answers.
-    pub(crate) fn on_authority(&mut self, now: Time, step: &mut Step) {
+    pub(crate) fn on_authority(&mut self, now: Time, step: &mut StepParts) {
         step.act(now, &self.standing(now), |locks, cx| locks.on_authority(cx));
     }
 
@@ -123,7 +123,7 @@ impl Cluster {
         from: ProcessId,
         addr: SocketAddr,
         (theirs, pulse, renews, again, settled): (ViewNumber, u64, u64, bool, bool),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.view.clone() else { return };
         if theirs > view.number {
@@ -168,7 +168,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn beat(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn beat(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         if self.elder.is_some() || now < self.lease.next_beat {
             return;
@@ -195,7 +195,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn vouch(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn vouch(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         if now < self.liveness.vouch_at {
             return;
@@ -221,7 +221,7 @@ impl Cluster {
         now: Time,
         from: ProcessId,
         dead: BTreeSet<ProcessId>,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = &self.view else { return };
         if !view.contains(from) {

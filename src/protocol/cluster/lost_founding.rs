@@ -32,7 +32,7 @@ impl Cluster {
     }
 
     /// Notes that the first view has lasted, and stores that.
-    pub(super) fn keep_founding(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn keep_founding(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = self.view.as_ref().filter(|view| is_first(view)) else { return };
         let lasts = self.lease.running && now >= self.member_since + view.timing.member_lease;
         if lasts && !self.votes.first_view_lasts {

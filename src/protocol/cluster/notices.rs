@@ -3,7 +3,7 @@
 use super::*;
 
 impl Cluster {
-    pub(crate) fn on_hint(&mut self, now: Time, hint: Hint, step: &mut Step) {
+    pub(crate) fn on_hint(&mut self, now: Time, hint: Hint, step: &mut StepParts) {
         match hint {
             Hint::Contact(addr) => {
                 if let MemberPhase::Seeking(seeking) = &mut self.phase {
@@ -47,7 +47,7 @@ impl Cluster {
     }
 
     /// A hint of gossip starts detours, and questions for other grantors: leases decide.
-    fn on_suspected(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    fn on_suspected(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if let Some(view) = &self.view
             && view.contains(process)
             && process != self.config.me.process
@@ -61,7 +61,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn on_dead(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    pub(super) fn on_dead(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if self.view.as_ref().is_some_and(|view| self.outlives_death(view, process)) {
             return self.on_suspected(now, process, step);
         }
@@ -94,7 +94,7 @@ impl Cluster {
         from: ProcessId,
         addr: SocketAddr,
         theirs: ViewNumber,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> Option<Arc<View>> {
         let view = self.view.clone()?;
         if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
@@ -114,7 +114,13 @@ impl Cluster {
 
     /// `from` has a later view. The word of a stranger is a hint: the view is asked for at the
     /// addresses of the seeds and the council, and at that of the stranger if it is a member's.
-    pub(super) fn fetch(&mut self, now: Time, from: ProcessId, addr: SocketAddr, step: &mut Step) {
+    pub(super) fn fetch(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        step: &mut StepParts,
+    ) {
         let Some(view) = self.ballot_view() else { return };
         let is_believed = self.is_believed(from, 0);
         let pause = view.timing.retry / if is_believed { 8 } else { 2 };
@@ -132,7 +138,13 @@ impl Cluster {
     }
 
     /// As [`fetch`](Self::fetch), at once if the word of `info` counts, with this proof.
-    pub(super) fn fetch_from(&mut self, now: Time, info: &MemberInfo, proof: u64, step: &mut Step) {
+    pub(super) fn fetch_from(
+        &mut self,
+        now: Time,
+        info: &MemberInfo,
+        proof: u64,
+        step: &mut StepParts,
+    ) {
         let Some(view) = self.ballot_view() else { return };
         if !self.is_believed(info.process, proof) {
             return self.fetch(now, info.process, info.addr, step);
@@ -148,7 +160,7 @@ impl Cluster {
         mut addrs: BTreeSet<SocketAddr>,
         lineage: Lineage,
         have: ViewNumber,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         addrs.extend(self.config.seeds.iter().chain(&self.config.contacts));
         addrs.remove(&self.config.me.addr);
@@ -162,7 +174,7 @@ impl Cluster {
     }
 
     /// A stranger tells a process in no view that it was taken in: known addresses are asked.
-    pub(super) fn fetch_first(&mut self, now: Time, lineage: Lineage, step: &mut Step) {
+    pub(super) fn fetch_first(&mut self, now: Time, lineage: Lineage, step: &mut StepParts) {
         let MemberPhase::Seeking(seeking) = &self.phase else { return };
         if self.fetched_at != Time::ZERO && now < self.fetched_at + self.config.timing.retry / 8 {
             return;
@@ -178,7 +190,7 @@ impl Cluster {
         from: ProcessId,
         addr: SocketAddr,
         notice: Notice,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         match notice {
             Notice::Hello { me, asked, belonging, nonce } => {
@@ -251,7 +263,7 @@ impl Cluster {
         (from, addr): (ProcessId, SocketAddr),
         (lineage, instance, nonce): (Lineage, ViewNumber, u64),
         change: Change,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
         if view.number >= instance {
@@ -280,7 +292,7 @@ impl Cluster {
         now: Time,
         (from, addr): (ProcessId, SocketAddr),
         (lineage, have, nonce): (Lineage, ViewNumber, u64),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let is_later = |view: &View| view.lineage == lineage && view.number > have;
         if self.ballot_view().is_some_and(|view| is_later(&view)) {
@@ -299,7 +311,7 @@ impl Cluster {
         (from, me): (ProcessId, MemberInfo),
         (claim, lineage): (VoteClaim, Lineage),
         notice: Notice,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if self.is_claim_possible((from, &me), &claim, lineage, step)
             && self.hear_successor(now, &claim, lineage, &me)

@@ -74,7 +74,7 @@ impl Cluster {
         speaker: &VoteSender,
         (instance, ballot): (ViewNumber, Ballot),
         change: &Change,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if !planted!(self.config.mutant, AcceptPromisesNothing) {
@@ -97,7 +97,7 @@ impl Cluster {
         &mut self,
         now: Time,
         telling: AfterStore,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> Option<AfterStore> {
         if matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
             && planted!(self.config.mutant, CountUnstored)

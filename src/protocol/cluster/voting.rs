@@ -44,7 +44,7 @@ impl Cluster {
         addr: SocketAddr,
         to: ProcessId,
         notice: Notice,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         match &self.votes.successor {
             Some(VoteSuccessor { claim, view, .. }) => {
@@ -71,7 +71,7 @@ impl Cluster {
         (from, me): (ProcessId, &MemberInfo),
         claim: &VoteClaim,
         lineage: Lineage,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> bool {
         let view = self.ballot_view();
         let view = view.as_deref().or(self.config.last_view());
@@ -119,7 +119,7 @@ impl Cluster {
         info: &MemberInfo,
         (claim, lineage, theirs): (&VoteClaim, Lineage, ViewNumber),
         (proof, echo): (u64, u64),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
         let voter = claim.voter;
@@ -158,7 +158,7 @@ impl Cluster {
 
     /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
     /// more.
-    pub(super) fn inherit(&mut self, view: View, step: &mut Step) {
+    pub(super) fn inherit(&mut self, view: View, step: &mut StepParts) {
         let Some(successor) = &mut self.votes.successor else { return };
         successor.inherit(view, &self.config.me);
         self.votes.acceptor = Acceptor::default();
@@ -187,7 +187,7 @@ impl Cluster {
         now: Time,
         speaker: VoteSender,
         notice: Notice,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let from = speaker.process;
         match notice {
@@ -231,7 +231,7 @@ impl Cluster {
         now: Time,
         speaker: &VoteSender,
         (instance, ballot): (ViewNumber, Ballot),
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if self.on_pre_vote(now, speaker, instance, ballot, step) == Some(true) {
             let is_new = self.is_new(ballot);
@@ -259,7 +259,7 @@ impl Cluster {
         speaker: &VoteSender,
         (instance, ballot): (ViewNumber, Ballot),
         change: &Change,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let is_sound = self.ballot_view().is_some_and(|view| view.next(change).is_sound());
         if !self.is_voter(now, speaker, instance, step) || !is_sound {
@@ -296,7 +296,7 @@ impl Cluster {
         now: Time,
         from: &VoteSender,
         instance: ViewNumber,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
@@ -325,7 +325,7 @@ impl Cluster {
         from: &VoteSender,
         instance: ViewNumber,
         ballot: Ballot,
-        step: &mut Step,
+        step: &mut StepParts,
     ) -> Option<bool> {
         if !self.is_voter(now, from, instance, step) {
             return None;
@@ -389,7 +389,7 @@ impl Cluster {
     }
 
     /// The elder proposes a due change; others take over from an elder that is silent or dead.
-    pub(crate) fn decide(&mut self, now: Time, step: &mut Step) {
+    pub(crate) fn decide(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
         if let Some(proposal) = &mut self.votes.proposal {
@@ -457,7 +457,7 @@ impl Cluster {
             .saturating_add(1)
     }
 
-    pub(super) fn question(&mut self, now: Time, view: &View, step: &mut Step) {
+    pub(super) fn question(&mut self, now: Time, view: &View, step: &mut StepParts) {
         let Some(proposal) = &self.votes.proposal else { return };
         let question = proposal.question(view.number.next(), &self.liveness.dead);
         let me = self.voter();
@@ -471,7 +471,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, step: &mut Step) {
+    pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, step: &mut StepParts) {
         self.stand_down(now, ballot);
         let own = self.votes.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
         let phase = ProposalPhase::Preparing { promises: BTreeMap::new(), quorum_at: None };
@@ -488,7 +488,7 @@ impl Cluster {
         view: &View,
         ballot: Ballot,
         change: Change,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         if !view.next(&change).is_sound() {
             // Data on a disk may be anything: no process may install a view without members.
@@ -522,7 +522,7 @@ impl Cluster {
         from: &VoteSender,
         ballot: Ballot,
         promise: Option<Option<(Ballot, Change)>>,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.ballot_view() else { return };
         let voter = self.voter();
@@ -560,7 +560,7 @@ impl Cluster {
     }
 
     /// A quorum has promised, and the other voters had their chance.
-    pub(super) fn propose_chosen(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn propose_chosen(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = self.ballot_view() else { return };
         let Some(Proposal {
             ballot,
@@ -597,7 +597,7 @@ impl Cluster {
         now: Time,
         from: ProcessId,
         ballot: Ballot,
-        step: &mut Step,
+        step: &mut StepParts,
     ) {
         let Some(view) = self.ballot_view() else { return };
         let Some(proposal) = &mut self.votes.proposal else { return };
@@ -654,7 +654,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn on_nack(&mut self, now: Time, promised: Ballot, step: &mut Step) {
+    pub(super) fn on_nack(&mut self, now: Time, promised: Ballot, step: &mut StepParts) {
         let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
         let own = self.votes.proposal.as_ref().map(|proposal| proposal.ballot);

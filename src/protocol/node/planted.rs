@@ -1,6 +1,6 @@
 //! Planted breaks of a node, see `mutant.rs`.
 
-use super::{Node, Step};
+use super::{Node, StepParts};
 use crate::protocol::id::ProcessId;
 use crate::protocol::message::Message;
 use crate::protocol::mutant::ProtocolMutant;
@@ -18,7 +18,7 @@ impl Node {
     }
 }
 
-impl Step<'_> {
+impl StepParts<'_> {
     /// A message that was received before is handled once more.
     pub(super) fn plant_repeat(
         &mut self,

@@ -42,7 +42,7 @@ impl Hash for QuietUntil {
 }
 
 /// Links, locks and outputs, as the membership and the node reach them in one step.
-pub(crate) struct Step<'a> {
+pub(crate) struct StepParts<'a> {
     pub(crate) links: &'a mut LinkSet,
     pub(crate) locks: &'a mut Locks,
     pub(crate) mailbox: &'a mut Mailbox,
@@ -50,7 +50,7 @@ pub(crate) struct Step<'a> {
     pub(crate) out: &'a mut Vec<Output>,
 }
 
-impl Step<'_> {
+impl StepParts<'_> {
     /// Lets a role act, then delivers its messages.
     pub(crate) fn act(
         &mut self,
@@ -78,8 +78,8 @@ impl Step<'_> {
         outbox
     }
 
-    /// The same as [`act`](Step::act) for a role that asks other members, unless too much is on its
-    /// way to a member already.
+    /// The same as [`act`](StepParts::act) for a role that asks other members, unless too much is
+    /// on its way to a member already.
     pub(crate) fn ask(
         &mut self,
         now: Time,
