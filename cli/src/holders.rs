@@ -44,7 +44,7 @@ pub(crate) fn lock(service: &str, name: Option<&str>) -> String {
 }
 
 /// A holder as people know it: its process, where that is, its owner, token, and own text.
-pub(crate) fn who(holder: &ReportedHolder) -> String {
+pub(crate) fn holder_text(holder: &ReportedHolder) -> String {
     let ReportedHolder { info, addr, .. } = holder;
     let token = format!(" with token {}", info.token);
     process(info.process, *addr, info.owner) + &token + &own_text(&info.metadata)

@@ -3,7 +3,7 @@
 
 use crate::Done;
 use crate::duration::duration;
-use crate::holders::{LockTarget, who};
+use crate::holders::{LockTarget, holder_text};
 use crate::orders::{OrderTarget, give};
 use clap::Args;
 use elderlock::{Metadata, Order, OrderReport};
@@ -55,28 +55,28 @@ fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> 
         OrderReport::NotHeld => format!("no member holds {what}"),
         OrderReport::Told(holder) => {
             let why = args.why.escape_debug();
-            format!("{} was told that {what} is requested back: {why}", who(holder))
+            format!("{} was told that {what} is requested back: {why}", holder_text(holder))
         }
         OrderReport::NotRevocable(holder) if told == 0 => {
-            format!("the hold of {} is not revocable; no holder was contacted", who(holder))
+            format!("the hold of {} is not revocable; no holder was contacted", holder_text(holder))
         }
         OrderReport::NotRevocable(holder) => {
-            format!("the hold of {} is not revocable; it was not contacted", who(holder))
+            format!("the hold of {} is not revocable; it was not contacted", holder_text(holder))
         }
         OrderReport::More(more) => {
             format!("{more} further holders were not contacted; run again")
         }
         OrderReport::Kept(holder) => {
             let wait = args.wait;
-            format!("{} still holds it after {wait:?}; --force takes it away", who(holder))
+            format!("{} still holds it after {wait:?}; --force takes it away", holder_text(holder))
         }
-        OrderReport::Taken(holder) => format!("{} lost it: taken away", who(holder)),
-        OrderReport::Released(holder) => format!("{} released it", who(holder)),
+        OrderReport::Taken(holder) => format!("{} lost it: taken away", holder_text(holder)),
+        OrderReport::Released(holder) => format!("{} released it", holder_text(holder)),
         OrderReport::Unsure(holder, error) => {
-            format!("{} may still hold it: {}", who(holder), error.escape_debug())
+            format!("{} may still hold it: {}", holder_text(holder), error.escape_debug())
         }
         OrderReport::Later(holder) => {
-            format!("{} took it meanwhile and was not contacted; run again", who(holder))
+            format!("{} took it meanwhile and was not contacted; run again", holder_text(holder))
         }
         _ => return None,
     })

@@ -2,7 +2,7 @@
 
 use crate::Done;
 use crate::control_escaper::to_json;
-use crate::holders::{LockTarget, lock, own_text, process, who};
+use crate::holders::{LockTarget, holder_text, lock, own_text, process};
 use crate::orders::{OrderTarget, give};
 use clap::Args;
 use elderlock::{
@@ -128,7 +128,7 @@ pub(crate) async fn why(args: WhyArgs) -> Done {
 fn text(what: &str, answer: &Answer) -> String {
     let mut lines = Vec::new();
     for holder in &answer.holders {
-        lines.push(format!("{what} is {} by {}", held_as(&holder.info), who(holder)));
+        lines.push(format!("{what} is {} by {}", held_as(&holder.info), holder_text(holder)));
     }
     if answer.holders.is_empty() {
         lines.push(format!("no member holds {what}"));
@@ -180,7 +180,7 @@ pub(crate) async fn held(args: HeldArgs) -> Done {
         {
             let name = holder.info.name.as_ref().map(ToString::to_string);
             let what = lock(&args.service, name.as_deref());
-            println!("{what} is {} by {}", held_as(&holder.info), who(holder));
+            println!("{what} is {} by {}", held_as(&holder.info), holder_text(holder));
         } else {
             answer.take(report);
         }

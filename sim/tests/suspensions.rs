@@ -414,8 +414,8 @@ fn the_table_can_be_read_from_every_member() {
         };
         let holder = holders.first().expect("a member holds it");
         assert_eq!((holder.process, Some(holder.token)), (w.process(order[0]), w.token(held)));
-        let who: Vec<_> = waiters.iter().map(|waiter| waiter.process).collect();
-        assert_eq!((who, more), (vec![w.process(order[3]), w.process(order[2])], 0));
+        let processes: Vec<_> = waiters.iter().map(|waiter| waiter.process).collect();
+        assert_eq!((processes, more), (vec![w.process(order[3]), w.process(order[2])], 0));
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
 /// A lock service that is measured.
 struct Entry {
     name: &'static str,
-    who: RivalKind,
+    kind: RivalKind,
 }
 
 enum RivalKind {
@@ -59,11 +59,11 @@ enum RivalKind {
 }
 
 const fn theirs(name: &'static str, rival: Rival, is_durable: bool) -> Entry {
-    Entry { name, who: RivalKind::Theirs { rival, is_durable } }
+    Entry { name, kind: RivalKind::Theirs { rival, is_durable } }
 }
 
 const ENTRIES: [Entry; 8] = [
-    Entry { name: "elderlock, from other members", who: RivalKind::Ours },
+    Entry { name: "elderlock, from other members", kind: RivalKind::Ours },
     theirs("PostgreSQL advisory", Rival::Postgresql, true),
     theirs("Redis, memory only", Rival::Redis, false),
     theirs("Redis, appendfsync always", Rival::Redis, true),
@@ -155,7 +155,7 @@ impl Entry {
     /// The failure of another service is a remark and no problem of the bench.
     fn complain(&self, sheet: &mut Sheet, what: &str, why: &str) {
         let complaint = format!("{}: {what}: {why}", self.name);
-        match self.who {
+        match self.kind {
             RivalKind::Ours => sheet.problems.push(complaint),
             RivalKind::Theirs { .. } => sheet.notes.push(complaint),
         }
@@ -175,7 +175,7 @@ impl RunningRival {
     fn start(entry: &'static Entry, logs: &Path) -> BenchResult<RunningRival> {
         let folder = logs.join(entry.name.replace([' ', ',', '\''], "-"));
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(match entry.who {
+        Ok(match entry.kind {
             RivalKind::Ours => {
                 let mut cluster = BenchCluster::set(1 + CLIENTS, folder)?;
                 cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;

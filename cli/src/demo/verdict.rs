@@ -184,10 +184,13 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
         match played.transfers.iter().find(|transfer| transfer.occasion == occasion) {
             None => fault(true, &format!("not seen: {}", occasion.name())),
             Some(transfer) => {
-                let who = transfer.unserved.join(", ");
+                let names = transfer.unserved.join(", ");
                 fault(
-                    !who.is_empty(),
-                    &format!("during a takeover a worker had no lock: {}: {who}", occasion.name()),
+                    !names.is_empty(),
+                    &format!(
+                        "during a takeover a worker had no lock: {}: {names}",
+                        occasion.name()
+                    ),
                 );
             }
         }

@@ -174,7 +174,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
 /// The gossip of two members in their first seconds.
 fn gossip(me: &MemberInfo) -> Vec<Vec<u8>> {
     let other = MemberInfo::new(ProcessId(7), SocketAddr::from(([10, 0, 0, 5], 7400)));
-    let mut swims = [me, &other].map(|who| Swim::new(who, 3, 5, GossipCodec, 5));
+    let mut swims = [me, &other].map(|member| Swim::new(member, 3, 5, GossipCodec, 5));
     let mut said: Vec<Vec<u8>> = Vec::new();
     let mut out = Vec::new();
     swims[0].step(Time::from_nanos(1), SwimInput::Seeds(BTreeSet::from([other.addr])), &mut out);

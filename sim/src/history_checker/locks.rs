@@ -782,8 +782,10 @@ fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], finding
                 findings.premise("told_before_regrant");
             }
             if before.until > from {
-                let who = |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.site);
-                let what = format!("{lock:?} is held by {} and by {}", who(other), who(call));
+                let call_text =
+                    |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.site);
+                let what =
+                    format!("{lock:?} is held by {} and by {}", call_text(other), call_text(call));
                 findings.flaw(name, from, what);
             }
         }
@@ -891,13 +893,13 @@ fn find_company(calls: &BTreeMap<usize, LockCall<'_>>, findings: &mut Findings) 
                 let is_own = (hold.site, hold.life) == (suspension.site, suspension.life)
                     && (hold.owner == suspension.owner || hold.owner == 0 || suspension.owner == 0);
                 if !is_own && began < until && from < ended {
-                    let who =
+                    let call_text =
                         |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.site);
                     let what = format!(
                         "{} suspends {} beside {}",
-                        who(suspension),
+                        call_text(suspension),
                         suspension.service,
-                        who(hold)
+                        call_text(hold)
                     );
                     findings.flaw("suspension_is_exclusive", *(from.max(began)), what);
                 }

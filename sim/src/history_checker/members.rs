@@ -22,8 +22,9 @@ struct RecordedView {
 
 impl RecordedView {
     fn elder(&self) -> Option<ProcessKey> {
-        let has_vote =
-            |who: &&ProcessKey| !self.ghosts.contains(who) && !self.learners.contains(who);
+        let has_vote = |process: &&ProcessKey| {
+            !self.ghosts.contains(process) && !self.learners.contains(process)
+        };
         self.members.iter().find(has_vote).copied()
     }
 }
@@ -40,7 +41,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     for line in &record.lines {
         stage.heed(line);
         let (at, Some(site)) = (line.at, line.site) else { continue };
-        let who = (site, line.life);
+        let process = (site, line.life);
         match &line.entry {
             Entry::View { number, slots, members, lives, ghosts, learners, founder } => {
                 let members: Vec<ProcessKey> =
@@ -53,8 +54,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     ghosts: ghosts.clone(),
                     learners: learners.clone(),
                 };
-                one_lineage(&stage, &present, who, &view, at, findings);
-                if let Some(before) = present.get(&who)
+                one_lineage(&stage, &present, process, &view, at, findings);
+                if let Some(before) = present.get(&process)
                     && (before.founder != view.founder || before.number >= view.number)
                 {
                     let what =
@@ -76,25 +77,26 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                         views.insert((*founder, *number), view.clone());
                     }
                 }
-                first.entry((*founder, who)).or_insert(*number);
-                present.insert(who, view);
+                first.entry((*founder, process)).or_insert(*number);
+                present.insert(process, view);
             }
             Entry::Event { name } if name == "became_elder" => {
                 findings.premise("one_elder_per_view");
-                let Some(view) = present.get(&who) else {
+                let Some(view) = present.get(&process) else {
                     findings.flaw("one_elder_per_view", at, format!("m{site} is elder of no view"));
                     continue;
                 };
-                if view.elder() != Some(who) {
+                if view.elder() != Some(process) {
                     findings.flaw(
                         "one_elder_per_view",
                         at,
                         format!("m{site} calls itself elder of {view:?}"),
                     );
                 }
-                let elder = *elders.entry((view.founder, view.number)).or_insert(who);
-                if elder != who {
-                    let what = format!("{elder:?} and {who:?} are elders of view {}", view.number);
+                let elder = *elders.entry((view.founder, view.number)).or_insert(process);
+                if elder != process {
+                    let what =
+                        format!("{elder:?} and {process:?} are elders of view {}", view.number);
                     findings.flaw("one_elder_per_view", at, what);
                 }
             }
@@ -107,9 +109,10 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             }
             Entry::Grantor { service, epoch, recovering } => {
                 findings.premise("one_grantor_per_epoch");
-                let owner = *terms_of.entry(*epoch).or_insert((service, who));
-                if owner != (service, who) {
-                    let what = format!("epoch {epoch} is {owner:?}'s and {:?}'s", (service, who));
+                let owner = *terms_of.entry(*epoch).or_insert((service, process));
+                if owner != (service, process) {
+                    let what =
+                        format!("epoch {epoch} is {owner:?}'s and {:?}'s", (service, process));
                     findings.flaw("one_grantor_per_epoch", at, what);
                 }
                 // Independent of clocks, the epoch was dealt in a view that a member had, and it is
@@ -124,7 +127,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     );
                     findings.flaw("epochs_rise", at, what);
                 }
-                if !recovering && let Some(before) = own.insert((who, service), *epoch) {
+                if !recovering && let Some(before) = own.insert((process, service), *epoch) {
                     findings.premise("epochs_rise");
                     if before >= *epoch {
                         let what =
@@ -153,19 +156,20 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 fn one_lineage(
     stage: &SiteIndex,
     present: &BTreeMap<ProcessKey, RecordedView>,
-    who: ProcessKey,
+    process: ProcessKey,
     view: &RecordedView,
     at: u64,
     findings: &mut Findings,
 ) {
-    for (site, state) in stage.sites().filter(|(site, state)| *site != who.0 && state.is_leased(at))
+    for (site, state) in
+        stage.sites().filter(|(site, state)| *site != process.0 && state.is_leased(at))
     {
         let Some(theirs) = present.get(&(site, state.life)) else { continue };
         findings.premise("one_lineage");
         if theirs.founder != view.founder {
             let what = format!(
                 "m{} is of the lineage of {:?}, m{site} of {:?}",
-                who.0, view.founder, theirs.founder
+                process.0, view.founder, theirs.founder
             );
             findings.flaw("one_lineage", at, what);
         }

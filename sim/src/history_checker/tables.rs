@@ -13,7 +13,7 @@ const NAME: &str = "recovered_table_is_the_union";
 
 /// The state of a call.
 struct CallRecord<'a> {
-    who: ProcessKey,
+    process: ProcessKey,
     service: &'a str,
     suspends: bool,
     is_try: bool,
@@ -49,7 +49,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 if deed.is_hold() || *deed == RecordedRequest::Open =>
             {
                 let standing = CallRecord {
-                    who: (site, line.life),
+                    process: (site, line.life),
                     service,
                     suspends: *deed == RecordedRequest::Suspend,
                     is_try: *wait == Some(0),
@@ -156,7 +156,7 @@ impl Table<'_> {
     ) -> Vec<String> {
         let (site, service) = (self.site, self.service);
         let is_right = |of: &CallRecord<'_>| {
-            of.service == service && of.over >= question.at && view.contains(&of.who)
+            of.service == service && of.over >= question.at && view.contains(&of.process)
         };
         let wrong = self.calls().filter(|call| !calls.get(*call).is_some_and(is_right));
         wrong
@@ -177,7 +177,7 @@ impl Table<'_> {
         let (site, service) = (self.site, self.service);
         let mut lacks = Vec::new();
         let open = calls.iter().filter(|(_, of)| of.over == u64::MAX && of.service == service);
-        for (call, of) in open.filter(|(_, of)| view.contains(&of.who)) {
+        for (call, of) in open.filter(|(_, of)| view.contains(&of.process)) {
             let held = self.holds.get(call);
             if let Some(token) = of.token {
                 findings.premise(NAME);
@@ -186,7 +186,7 @@ impl Table<'_> {
                         "m{site} begins to grant {service} with {held:?} of call {call}: {token}"
                     ));
                 }
-            } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
+            } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.process) {
                 findings.premise(NAME);
                 // Of two holders that want to suspend the service, one is refused. The other may
                 // have ended meanwhile.
@@ -194,7 +194,10 @@ impl Table<'_> {
                     |call| calls.get(call).is_some_and(|of: &CallRecord<'_>| of.suspends);
                 let had_rival = calls.values().any(|other| {
                     let is_late = other.over >= question.at && other.over < u64::MAX;
-                    other.suspends && other.service == service && other.who != of.who && is_late
+                    other.suspends
+                        && other.service == service
+                        && other.process != of.process
+                        && is_late
                 });
                 let is_refused = of.suspends && (had_rival || self.calls().any(suspends));
                 if held.is_none() && !self.waits.contains(call) && !is_refused {

@@ -74,10 +74,10 @@ impl DeadlockIsTold {
             return Ok(());
         };
         let rival = (of.0, other.lock.owner);
-        let has_hold = |who: Holder| {
+        let has_hold = |asker: Holder| {
             kept.holds.iter().any(|((process, request), hold)| {
                 let is_its =
-                    *process == who.0 && [OwnerId::default(), hold.lock.owner].contains(&who.1);
+                    *process == asker.0 && [OwnerId::default(), hold.lock.owner].contains(&asker.1);
                 let call = world.history().find(*process, *request).map(|ask| world.call(ask));
                 // It was granted before this step for sure.
                 let is_old = call.is_some_and(|call| call.is_claim() && call.answered < asked);
@@ -119,10 +119,10 @@ impl DeadlockIsTold {
         let kept = GrantorRecord::at(world, site, &call.service);
         let waits = kept.waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
         let first = waits.min_by_key(|(key, wait)| (wait.ticket, **key));
-        let has_hold = |who: Holder| {
+        let has_hold = |asker: Holder| {
             let is_its = |(process, _): &(ProcessId, RequestId), hold: &HoldReport| {
-                *process == who.0
-                    && [OwnerId::default(), hold.lock.owner].contains(&who.1)
+                *process == asker.0
+                    && [OwnerId::default(), hold.lock.owner].contains(&asker.1)
                     && !hold.lock.want.opens()
             };
             kept.holds.iter().any(|(key, hold)| is_its(key, hold))

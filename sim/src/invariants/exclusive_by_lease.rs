@@ -43,12 +43,12 @@ impl Invariant for ExclusiveByLease {
                 claims.iter().copied().filter(|ask| world.call(*ask).mode == HoldMode::Alone);
             let believing: Vec<Ask> = alone.filter(|ask| world.fence(*ask).is_some()).collect();
             if believing.len() > 1 {
-                let who = |ask: &Ask| {
+                let holder_text = |ask: &Ask| {
                     format!("m{} with {:?}", world.call(*ask).member, world.token(*ask))
                 };
                 self.crowded = Some(key.clone());
-                let who: Vec<String> = believing.iter().map(who).collect();
-                return Err(format!("{key:?} is held by {}", who.join(" and by ")));
+                let holders: Vec<String> = believing.iter().map(holder_text).collect();
+                return Err(format!("{key:?} is held by {}", holders.join(" and by ")));
             }
         }
         Ok(())

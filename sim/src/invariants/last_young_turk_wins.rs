@@ -43,10 +43,12 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         for &site in sites.iter().rev().take(2) {
             let (ask, acts) = ask_to_grant(world, site, service, demand);
             if world.outcome(ask) != Some(&Outcome::Won) || !acts {
-                let (said, who) = (world.outcome(ask), world.find_grantor(service));
+                let (said, grantor) = (world.outcome(ask), world.find_grantor(service));
                 world.fail(
                     NAME,
-                    format!("m{site} asks to grant {service}, hears {said:?}, and {who:?} does"),
+                    format!(
+                        "m{site} asks to grant {service}, hears {said:?}, and {grantor:?} does"
+                    ),
                 );
                 return false;
             }

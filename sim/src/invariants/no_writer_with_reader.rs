@@ -56,7 +56,7 @@ impl Invariant for NoWriterWithReader {
                 .iter()
                 .find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
             if let Some((one, other)) = pair {
-                let who = |ask: &Ask| {
+                let holder_text = |ask: &Ask| {
                     format!(
                         "m{} as {:?} with {:?}",
                         world.call(*ask).member,
@@ -65,7 +65,11 @@ impl Invariant for NoWriterWithReader {
                     )
                 };
                 self.mixed = Some(key.clone());
-                return Err(format!("{key:?} is held by {} beside {}", who(one), who(other)));
+                return Err(format!(
+                    "{key:?} is held by {} beside {}",
+                    holder_text(one),
+                    holder_text(other)
+                ));
             }
         }
         Ok(())

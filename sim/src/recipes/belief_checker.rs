@@ -89,7 +89,7 @@ struct ValueAccess {
 
 /// A stay at a double barrier.
 struct BarrierStay {
-    who: u64,
+    worker: u64,
     gone: Option<u64>,
     /// Set from the entering until the beginning of the leaving.
     belief: Option<Belief>,
@@ -103,7 +103,7 @@ impl BarrierStay {
 
 /// A latch counted down.
 struct Counted {
-    who: u64,
+    worker: u64,
     latch: String,
     left: u32,
     at: u64,
@@ -125,7 +125,7 @@ struct Claim {
     service: &'static str,
     name: String,
     mode: ClaimMode,
-    who: u64,
+    worker: u64,
     belief: Belief,
 }
 
@@ -258,10 +258,10 @@ impl BeliefChecker {
         self.broken.borrow().clone()
     }
 
-    /// `who` believes from now on. The claim is checked at once.
+    /// `worker` believes from now on. The claim is checked at once.
     pub fn claim(
         &self,
-        who: u64,
+        worker: u64,
         service: &'static str,
         name: &str,
         mode: ClaimMode,
@@ -271,7 +271,9 @@ impl BeliefChecker {
         let Some(token) = belief() else { return self.count("lost before use") };
         let mut claims = self.claims.borrow_mut();
         claims.retain(|claim| (claim.belief)().is_some());
-        for other in claims.iter().filter(|other| other.service == service && other.who != who) {
+        for other in
+            claims.iter().filter(|other| other.service == service && other.worker != worker)
+        {
             let is_same = other.name == name;
             let there = (other.belief)();
             let invariant = match (&mode, &other.mode) {
@@ -287,11 +289,15 @@ impl BeliefChecker {
                 }
                 _ => continue,
             };
-            let there =
-                format!("worker {} has {} of {} by {there:?}", other.who, other.mode, other.name);
+            let there = format!(
+                "worker {} has {} of {} by {there:?}",
+                other.worker, other.mode, other.name
+            );
             self.fail(
                 invariant,
-                format!("worker {who} has {mode} of {service}/{name} by {token:?} while {there}"),
+                format!(
+                    "worker {worker} has {mode} of {service}/{name} by {token:?} while {there}"
+                ),
             );
         }
         let mut highest = self.highest.borrow_mut();
@@ -301,7 +307,7 @@ impl BeliefChecker {
         if before.is_some_and(|before| before > token) {
             self.fail(
                 "tokens_rise",
-                format!("worker {who} has {service}/{name} by {token:?} after {before:?}"),
+                format!("worker {worker} has {service}/{name} by {token:?} after {before:?}"),
             );
         }
         if matches!(mode, ClaimMode::Lock | ClaimMode::Lead) {
@@ -317,7 +323,7 @@ impl BeliefChecker {
             ClaimMode::Permits { .. } => "permits held",
             ClaimMode::Suspension => "suspensions held",
         });
-        claims.push(Claim { service, name: name.to_owned(), mode, who, belief });
+        claims.push(Claim { service, name: name.to_owned(), mode, worker, belief });
         self.judge_permits(&claims, service, name);
     }
 
@@ -384,10 +390,10 @@ impl BeliefChecker {
 
     /// `confirmed_is_free`: a request for a lock after its confirmed release is not refused because
     /// of that hold.
-    pub fn refused(&self, who: u64, asked: u64, holder: Token) {
+    pub fn refused(&self, worker: u64, asked: u64, holder: Token) {
         if self.confirmed.borrow().get(&holder).is_some_and(|confirmed| *confirmed <= asked) {
             let what = format!(
-                "worker {who} is refused because of {holder:?}, whose release was confirmed before"
+                "worker {worker} is refused by {holder:?}, whose release was confirmed before"
             );
             self.fail("confirmed_is_free", what);
         }
@@ -451,12 +457,12 @@ impl BeliefChecker {
     }
 
     /// The worker ends at once.
-    pub fn killed(&self, who: u64) {
+    pub fn killed(&self, worker: u64) {
         let now = self.now();
-        if let Some(until) = self.removing.borrow_mut().get_mut(&who) {
+        if let Some(until) = self.removing.borrow_mut().get_mut(&worker) {
             *until = now + AFTERMATH;
         }
-        for stay in self.stays.borrow_mut().values_mut().filter(|stay| stay.who == who) {
+        for stay in self.stays.borrow_mut().values_mut().filter(|stay| stay.worker == worker) {
             stay.gone.get_or_insert(now);
         }
     }
@@ -498,13 +504,16 @@ impl BeliefChecker {
     /// `ticks_run_once`: a worker begins the job of a tick. Before the first fault no other one
     /// did, unless it dropped the tick. Then leaders with different policies may run it out of
     /// order.
-    pub fn tick_runs(&self, who: u64, tick: i64) {
+    pub fn tick_runs(&self, worker: u64, tick: i64) {
         if !self.is_untroubled() {
             return;
         }
         self.count("ticks compared");
         if !self.ticks.borrow_mut().insert(tick) {
-            self.fail("ticks_run_once", format!("worker {who} runs {tick}, which has run before"));
+            self.fail(
+                "ticks_run_once",
+                format!("worker {worker} runs {tick}, which has run before"),
+            );
         }
     }
 
@@ -574,18 +583,18 @@ impl BeliefChecker {
     // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.
 
     /// A worker begins to remove the barrier.
-    pub fn gate_opens(&self, who: u64) {
+    pub fn gate_opens(&self, worker: u64) {
         self.removals.set(self.removals.get() + 1);
-        self.removing.borrow_mut().insert(who, u64::MAX);
+        self.removing.borrow_mut().insert(worker, u64::MAX);
     }
 
     /// The removal ends, confirmed or not.
-    pub fn gate_opened(&self, who: u64, began: u64, is_known: bool) {
+    pub fn gate_opened(&self, worker: u64, began: u64, is_known: bool) {
         if is_known {
-            self.removing.borrow_mut().remove(&who);
+            self.removing.borrow_mut().remove(&worker);
             self.removed.set((began, self.now()));
         } else {
-            self.removing.borrow_mut().insert(who, self.now() + AFTERMATH);
+            self.removing.borrow_mut().insert(worker, self.now() + AFTERMATH);
         }
     }
 
@@ -598,19 +607,20 @@ impl BeliefChecker {
 
     /// The worker has waited at the barrier since then, in vain. Without faults, the barrier
     /// was not removed in that time, or the removal came too early or too late to be noticed.
-    pub fn gate_stayed(&self, who: u64, since: u64) {
+    pub fn gate_stayed(&self, worker: u64, since: u64) {
         let (began, ended) = self.removed.get();
         if self.is_undisturbed() && began > since + SETTLED && ended + SETTLED < self.now() {
-            let what = format!("worker {who} still waits at the barrier, which was removed since");
+            let what =
+                format!("worker {worker} still waits at the barrier, which was removed since");
             self.fail("barrier_opens_for_all", what);
         }
     }
 
     /// A worker begins to enter a round.
-    pub fn enters(&self, who: u64) -> u64 {
+    pub fn enters(&self, worker: u64) -> u64 {
         let mut stays = self.stays.borrow_mut();
         let stay = stays.last_key_value().map_or(0, |(stay, _)| stay + 1);
-        stays.insert(stay, BarrierStay { who, gone: None, belief: None });
+        stays.insert(stay, BarrierStay { worker, gone: None, belief: None });
         stay
     }
 
@@ -643,14 +653,14 @@ impl BeliefChecker {
     }
 
     /// The worker has left: all stays in `beside` must have begun to leave.
-    pub fn left(&self, who: u64, beside: &[u64]) {
+    pub fn left(&self, worker: u64, beside: &[u64]) {
         let stays = self.stays.borrow();
         for other in
             beside.iter().filter_map(|stay| stays.get(stay)).filter(|stay| stay.is_inside())
         {
             self.fail(
                 "barrier_opens_once",
-                format!("worker {who} has left while worker {} is inside", other.who),
+                format!("worker {worker} has left while worker {} is inside", other.worker),
             );
         }
     }
@@ -678,7 +688,7 @@ impl BeliefChecker {
     /// all the while counts it down to the same number.
     pub fn counted_down(
         &self,
-        who: u64,
+        worker: u64,
         latch: &str,
         left: u32,
         since: u64,
@@ -692,11 +702,13 @@ impl BeliefChecker {
         for other in counted.iter().filter(|other| other.latch == latch && other.left == left) {
             // The later of the two had it open before the other counted.
             if since <= other.at {
-                let what =
-                    format!("workers {} and {who} both counted {latch} down to {left}", other.who);
+                let what = format!(
+                    "workers {} and {worker} both counted {latch} down to {left}",
+                    other.worker
+                );
                 self.fail("barrier_opens_once", what);
             }
         }
-        counted.push(Counted { who, latch: latch.to_owned(), left, at: self.now(), is_open });
+        counted.push(Counted { worker, latch: latch.to_owned(), left, at: self.now(), is_open });
     }
 }

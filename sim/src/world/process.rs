@@ -90,7 +90,9 @@ impl World {
             self.peers[site].reschedule();
         }
         self.at_once = match self.at_once {
-            (at, who, steps) if at == self.now && who == site => (at, who, steps + 1),
+            (at, stepping, steps) if at == self.now && stepping == site => {
+                (at, stepping, steps + 1)
+            }
             _ => (self.now, site, 0),
         };
         self.repeated += u64::from(self.at_once.2 > 0);

@@ -12,8 +12,8 @@ const TRACE_LINES: usize = 40_000;
 impl World {
     /// Whether the trace has a line of the site with these words.
     pub fn said_at(&self, site: usize, words: &str) -> bool {
-        let who = format!(" m{site} ");
-        self.trace.iter().any(|line| line.contains(&who) && line.contains(words))
+        let site_text = format!(" m{site} ");
+        self.trace.iter().any(|line| line.contains(&site_text) && line.contains(words))
     }
 
     /// The last lines of the trace.

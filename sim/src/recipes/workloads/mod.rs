@@ -318,12 +318,12 @@ impl Workload {
     /// The same, in another name than its own.
     fn claim_as(
         &self,
-        who: u64,
+        worker: u64,
         (service, name): (&'static str, &str),
         mode: ClaimMode,
         belief: Belief,
     ) {
-        self.harness.checker.claim(who, service, name, mode, self.by_own_clock(belief));
+        self.harness.checker.claim(worker, service, name, mode, self.by_own_clock(belief));
     }
 
     /// The belief reads this member's clock even when another worker evaluates it.
