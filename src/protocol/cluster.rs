@@ -53,20 +53,20 @@ const STORE_AGAIN: u32 = 4;
 /// The phase of a process's membership.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum MemberPhase {
-    /// In no view yet.
+    /// The process is in no view yet.
     Seeking(Box<Discovery>),
-    /// In a view.
+    /// The process is in a view.
     Member,
-    /// Is about to say goodbye, or has said it. It holds nothing, grants until its tables are
-    /// transferred, and says goodbye after that. It still votes, so that its leaving costs no
-    /// quorum.
+    /// The member is about to say goodbye, or has said it. It holds nothing, grants until its
+    /// tables are transferred, and says goodbye after that. It still votes, so that its leaving
+    /// costs no quorum.
     Leaving {
-        /// When goodbye is said again.
+        /// When the goodbye is sent again.
         again_at: Time,
         /// When it stops waiting for other members.
         until: Time,
     },
-    /// Decided a view without itself, and stays until that view's members know of it.
+    /// The member has decided a view without itself. It stays until that view's members know of it.
     Retiring {
         /// When the view is sent to them again.
         again_at: Time,
@@ -77,7 +77,7 @@ pub(super) enum MemberPhase {
         /// Whether it said goodbye before.
         left: bool,
     },
-    /// Out for good.
+    /// The process is out for good.
     Gone,
 }
 

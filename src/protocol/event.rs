@@ -485,9 +485,9 @@ pub enum Outcome {
     Busy,
     /// The member was expelled or left.
     Closed(LostReason),
-    /// Extended: the hold ends then.
+    /// The hold is extended.
     Extended {
-        /// By this member's clock.
+        /// The new end, by this member's clock.
         until: Time,
     },
     /// Not held (any more).

@@ -340,7 +340,7 @@ pub enum ProtocolMutant {
     DealBeyondLimit,
 }
 
-/// By its name.
+/// Reads the name of a planted break.
 impl FromStr for ProtocolMutant {
     type Err = String;
 

@@ -32,7 +32,7 @@ impl AcquireOptions {
         self.put(service.lock(name))
     }
 
-    /// Says so of a request.
+    /// Puts these options into a request.
     pub(super) fn put<G: crate::service::Grant>(
         &self,
         mut builder: LockBuilder<G>,

@@ -110,7 +110,7 @@ const HIGHEST_BASE: i64 = i64::MAX - i32::MAX as i64;
 impl CounterParts {
     const UNSET: CounterParts = CounterParts { low: 0, base: 0, is_set: false };
 
-    /// Leaves the most room in `low`.
+    /// The parts of `number` that leave the most room in `low`.
     fn of(number: i64) -> CounterParts {
         let base = number.clamp(LOWEST_BASE, HIGHEST_BASE);
         // Beyond the bounds of a base there are 32 bits left at most.

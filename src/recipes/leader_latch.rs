@@ -87,10 +87,10 @@ pub enum LatchState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum CloseMode {
-    /// Nothing but the end of the stream.
+    /// Readers get the end of the stream only.
     #[default]
     Silent,
-    /// [`LatchEvent::NotLeader`] first, if it leads.
+    /// Readers get [`LatchEvent::NotLeader`] first, if the latch leads.
     NotifyLeader,
 }
 

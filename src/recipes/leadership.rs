@@ -72,7 +72,7 @@ impl Candidacy {
         text(&self.id)
     }
 
-    /// Where its task runs.
+    /// The runtime for the task of the candidacy.
     pub(super) fn runtime(&self) -> Option<tokio::runtime::Handle> {
         self.service.runtime()
     }

@@ -25,7 +25,7 @@ pub struct PartitionGuard {
 pub(super) struct PartitionHold {
     pub(super) name: Vec<u8>,
     term: Term,
-    /// Taken when it ends here.
+    /// The term itself; `None` after its end here.
     held: Mutex<Option<HeldTerm>>,
     /// Since when the owner has known that it is to release it.
     requested: OnceLock<Time>,
@@ -60,12 +60,12 @@ impl PartitionHold {
         self.term.fence().is_ok()
     }
 
-    /// Since when it is to be released.
+    /// When the owner was told to release the partition.
     pub(super) fn requested(&self) -> Option<Time> {
         self.requested.get().copied()
     }
 
-    /// Tells the owner to release it.
+    /// Tells the owner to release the partition.
     pub(super) fn request_release(&self, now: Time) {
         self.requested.get_or_init(|| now);
         self.told.cancel();

@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_secs(1);
 const KEPT: usize = 9;
 /// The most that MONOTONIC and BOOTTIME may differ by without sleep.
 const AWAKE: Duration = Duration::from_millis(1);
-/// Less is no jump of the wall clock.
+/// The least change of the wall clock that counts as a jump.
 const JUMP: Duration = Duration::from_secs(1);
 
 /// All clocks at one instant.
@@ -26,7 +26,7 @@ pub(crate) struct Reading {
     pub(crate) boottime: Time,
     pub(crate) monotonic: Time,
     pub(crate) raw: Time,
-    /// Since the Unix epoch.
+    /// The time since the Unix epoch, by the wall clock.
     pub(crate) wall: Duration,
     /// How long it took to read them, by RAW.
     pub(crate) took: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct Finding {
     pub(crate) wall_jump: Option<i64>,
 }
 
-/// See the head of the module.
+/// The latest readings of all clocks; the module tells how they are judged.
 #[derive(Default)]
 pub(crate) struct ClockWatch {
     readings: VecDeque<Reading>,

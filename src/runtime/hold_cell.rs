@@ -69,12 +69,12 @@ impl MemberLease {
         self.lineage.store(lineage.0, Ordering::Release);
     }
 
-    /// When it ends.
+    /// The end of the lease.
     pub(crate) fn end(&self) -> Time {
         Time::from_nanos(self.until().load(Ordering::Acquire))
     }
 
-    /// Sets its end.
+    /// Sets the end of the lease.
     pub(crate) fn set_end(&self, until: Time) {
         self.until().store(until.as_nanos(), Ordering::Release);
     }
@@ -317,7 +317,7 @@ impl HoldCell {
         self.some_extras().map_or_else(Metadata::default, |extras| extras.metadata.clone())
     }
 
-    /// This ends with the last guard.
+    /// Keeps these values until the last guard ends.
     pub(crate) fn keep(&self, belongings: Box<dyn Any + Send + Sync>) {
         self.extras().belongings = Some(belongings);
     }
@@ -604,7 +604,7 @@ impl HoldCell {
     }
 }
 
-/// Requests are numbered from 1 on.
+/// The number of a request as an integer. Zero stands for none: requests are numbered from 1 on.
 fn number(request: Option<RequestId>) -> u64 {
     request.map_or(0, |request| request.0)
 }

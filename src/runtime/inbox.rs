@@ -11,7 +11,7 @@ pub(crate) type OrderWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The two ways between an order and the connection that gave it.
 pub(crate) struct OrderExchange {
-    /// For the reports on its steps.
+    /// The reports on the steps of the order.
     pub(crate) reports: mpsc::Sender<OrderReport>,
     /// The messages of a session. They end with the connection.
     pub(crate) messages: mpsc::Receiver<SessionMessage>,

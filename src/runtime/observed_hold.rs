@@ -52,7 +52,7 @@ pub enum HoldChange {
     Extended(Option<Duration>),
     /// A share has become the lock, with this token.
     Upgraded(Token),
-    /// It is over.
+    /// The hold is over.
     Over(LostReason),
 }
 
@@ -107,7 +107,7 @@ impl ObservedHold {
         self.tell(HoldChange::Upgraded(token));
     }
 
-    /// It is over, if there is a reason.
+    /// Tells the observer that the hold is over; without a reason, tells nothing.
     pub(crate) fn end(&self, reason: Option<LostReason>) {
         if let Some(reason) = reason {
             self.tell(HoldChange::Over(reason));

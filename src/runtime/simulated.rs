@@ -85,7 +85,7 @@ pub(crate) fn paced<F: Future>(ppm: i32, future: F) -> impl Future<Output = F::O
 
 struct Paced<F> {
     ppm: i32,
-    /// Set until it is dropped.
+    /// The future; `None` after its drop.
     future: Option<Pin<Box<F>>>,
 }
 

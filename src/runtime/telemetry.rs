@@ -199,7 +199,7 @@ impl Drop for AcquireSpan {
     }
 }
 
-/// For the label `outcome` of a wait.
+/// The label `outcome` of a wait that ends so.
 fn refusal(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Held(_) | Outcome::Waited(_) | Outcome::Limit(_) => "held",
@@ -330,7 +330,7 @@ enum SpanResult {
     },
     /// There was no table to receive.
     NoTable,
-    /// Nothing came of it here.
+    /// The subject ended without a result at this member.
     Lost,
 }
 
@@ -389,7 +389,7 @@ enum SpanState {
     #[default]
     Ahead,
     Open(Span),
-    /// Before it was opened.
+    /// The span ended before it was opened.
     Over(SpanEnd),
 }
 

@@ -17,7 +17,7 @@ const ATTENTION: usize = 8;
 
 /// A command that was asked, and whose answer is outstanding or not yet taken.
 pub(super) struct PendingAnswer {
-    /// Until it is answered.
+    /// The handle of the service; `None` after the answer.
     service: Option<Arc<ServiceHandle>>,
     request: RequestId,
     /// The command was answered when it was asked.

@@ -109,7 +109,7 @@ impl LockService {
         self.inner.engine.now()
     }
 
-    /// Where tasks of recipes run.
+    /// The runtime for the tasks of recipes.
     pub(crate) fn runtime(&self) -> Option<tokio::runtime::Handle> {
         self.inner.engine.runtime()
     }

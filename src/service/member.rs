@@ -36,7 +36,7 @@ pub struct Member {
 struct MemberHandle {
     cluster: String,
     engine: Arc<Engine>,
-    /// None for a local member.
+    /// The connections; `None` for a local member.
     transport: Option<Arc<Transport>>,
     /// One handle for each service name, at most `max_services` that are not destroyed.
     services: DashMap<ServiceName, LockService>,

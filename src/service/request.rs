@@ -88,11 +88,11 @@ impl RequestParts {
 
 /// A request for a lock, a batch or a suspension.
 pub(super) struct RequestFuture {
-    /// Until it is asked.
+    /// The handle of the service; `None` once the request was asked.
     service: Option<Arc<ServiceHandle>>,
     parts: RequestParts,
     phase: RequestPhase,
-    /// Once it was asked.
+    /// The span of the request; `None` until it is asked.
     acquire: Option<AcquireSpan>,
     #[cfg(feature = "simulated")]
     asked: Time,

@@ -121,7 +121,7 @@ impl RevokeBuilder {
         self
     }
 
-    /// Limits the wait until all holders are told to `limit`, then fails with
+    /// Limits the wait until every holder is told. After `limit`, the request fails with
     /// [`RevokeError::Undecided`]. A limit above ten years is none. The default is one [member
     /// lease](crate::Timing::member_lease): a member that is cut off for that time has no hold any
     /// more.

@@ -26,7 +26,7 @@ struct AlarmTable {
 type AlarmKey = (Time, u64);
 
 impl Alarms {
-    /// When the next one is due.
+    /// When the next alarm is due.
     pub(super) fn due(&self) -> Time {
         lock(&self.0).wakers.first_key_value().map_or(Time::MAX, |((until, _), _)| *until)
     }
@@ -66,12 +66,12 @@ pub(crate) enum SleepEnd {
 pub(crate) struct Sleep {
     engine: Arc<Engine>,
     until: Time,
-    /// Under this it is kept.
+    /// The key under which the engine keeps the alarm.
     key: Option<AlarmKey>,
 }
 
 impl Engine {
-    /// Sleeps for so long, from now on.
+    /// Sleeps for `span`, from now on.
     pub(crate) fn sleep(self: &Arc<Self>, span: Duration) -> Sleep {
         Sleep { engine: self.clone(), until: self.now() + span, key: None }
     }

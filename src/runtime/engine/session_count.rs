@@ -6,7 +6,7 @@ use crate::runtime::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, PoisonError};
 use tokio_util::sync::CancellationToken;
 
-/// See the module.
+/// The open sessions of a member; they keep it from leaving.
 #[derive(Default)]
 pub(crate) struct SessionCount {
     table: Mutex<SessionTable>,

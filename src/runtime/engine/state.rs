@@ -46,12 +46,12 @@ pub(super) struct EngineState {
     pub(super) writer: Option<VoteWriter>,
     /// Why the last write failed, if it did.
     pub(super) disk_trouble: Option<(io::ErrorKind, String)>,
-    /// Why it is about to be broken.
+    /// The fault that is reported when the engine breaks.
     fault: &'static str,
-    /// Reused from turn to turn.
+    /// The outputs of a step. The memory is kept from turn to turn.
     outputs: Vec<Output>,
     pub(super) slots: Map<RequestId, PendingRequest>,
-    /// One for each held lock.
+    /// The cells of all held locks.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
     /// One for each service with a handle.
     pub(super) local_grants: BTreeMap<ServiceName, Weak<LocalGrants>>,
@@ -103,7 +103,7 @@ pub(super) struct TurnEffects {
     pub(super) notes: Vec<TelemetryNote>,
     pub(super) rearm: bool,
     pub(super) phase: bool,
-    /// Packets were queued.
+    /// Whether packets were queued.
     pub(super) sent: bool,
     /// A caller waits for the result, and has nothing else to do.
     pub(super) is_urgent: bool,

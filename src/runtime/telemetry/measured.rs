@@ -311,7 +311,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
 pub(crate) struct Sample {
     /// One, then holds and waits, of each service that is granted here.
     loads: BTreeMap<ServiceName, [f64; 3]>,
-    /// In the order of [`MEMBER_GAUGES`].
+    /// The gauges of the member, in the order of [`MEMBER_GAUGES`].
     member: [f64; MEMBER_GAUGES.len()],
     packet_counts: PacketCounts,
 }
@@ -349,7 +349,7 @@ impl Sampler {
         }
     }
 
-    /// When it wants to read next.
+    /// When the gauges are read next.
     pub(crate) fn due(&self) -> Time {
         self.due
     }

@@ -27,7 +27,7 @@ use tokio::runtime::Handle as Runtime;
 /// How often a process that joins logs the seeds that it waits for.
 const WAITING: Duration = Duration::from_secs(3);
 
-/// Seeds that such a line names.
+/// The most seeds that a line of the log names.
 const MOST_SEEDS: usize = 8;
 
 impl MemberBuilder {

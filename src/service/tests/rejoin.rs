@@ -45,7 +45,7 @@ pub(crate) struct Lan {
     lost: AtomicUsize,
 }
 
-/// One member's way out.
+/// The outgoing network of one member.
 struct Cable {
     me: Mutex<MemberInfo>,
     parcels: mpsc::UnboundedSender<DelayedPacket>,
