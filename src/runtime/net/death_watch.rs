@@ -85,12 +85,19 @@ mod linux {
     /// The neighbours that are watched in one incarnation.
     pub(crate) struct DeathWatch {
         mine: Option<Host>,
+        /// At most so many.
+        most: usize,
         watched: Mutex<BTreeSet<ProcessId>>,
     }
 
     impl DeathWatch {
         pub(crate) fn new(mine: Option<Host>) -> Self {
-            DeathWatch { mine, watched: Mutex::default() }
+            DeathWatch { mine, most: MAX_WATCHED, watched: Mutex::default() }
+        }
+
+        #[cfg(test)]
+        pub(in super::super) fn with_most(mine: Option<Host>, most: usize) -> Self {
+            DeathWatch { most, ..DeathWatch::new(mine) }
         }
 
         /// Holds a process of the view, if it lives under this kernel and is not yet watched.
@@ -98,7 +105,7 @@ mod linux {
             let host = neighbour(self.mine, info)?;
             let process = info.process;
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            if watched.len() >= MAX_WATCHED || watched.contains(&process) {
+            if watched.len() >= self.most || watched.contains(&process) {
                 return None;
             }
             let descriptor = hold(&host)?;
@@ -208,6 +215,26 @@ mod tests {
             .expect("told");
         child.wait().expect("it has ended");
         assert!(hold(&host).is_none(), "no member vouches for what is gone already");
+    }
+
+    #[tokio::test]
+    async fn no_more_than_the_limit_are_watched() {
+        let watch = DeathWatch::with_most(here(), 1);
+        let (mut children, hosts): (Vec<Child>, Vec<Host>) =
+            [sleeper(), sleeper()].into_iter().unzip();
+        let addr = ([127, 0, 0, 1], 7400).into();
+        let hold = |number: usize| {
+            let info = MemberInfo::new(ProcessId(1 + number as u128), addr);
+            watch.hold(&MemberInfo { host: Some(hosts[number]), ..info })
+        };
+        let first = hold(0).expect("there is room");
+        assert!(hold(0).is_none(), "it is watched already");
+        assert!(hold(1).is_none(), "there is room for one");
+        children[0].kill().expect("it can be killed");
+        watch.ended(first).await.expect("told");
+        assert!(hold(1).is_some(), "there is room again");
+        children[1].kill().expect("it can be killed");
+        children.iter_mut().for_each(|child| drop(child.wait()));
     }
 
     #[tokio::test]

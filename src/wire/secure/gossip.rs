@@ -252,3 +252,23 @@ impl fmt::Debug for SealedGossip {
 fn key_of(key: &ClusterKey, cluster: &str, sender: ProcessId) -> LessSafeKey {
     aead(&key.gossip(cluster, &sender.0.to_be_bytes()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sender_that_was_silent_longest_is_forgotten_first() {
+        let bytes = std::array::from_fn(|at| at as u8);
+        let ring = Keyring::new(ClusterKey::from_bytes(&bytes).expect("a key"));
+        let mut gossip = SealedGossip::new("shop", ProcessId(1), ring);
+        for number in 0..MAX_SENDERS as u128 {
+            gossip.note(ProcessId(10 + number), 1, None);
+        }
+        gossip.note(ProcessId(10), 2, None);
+        gossip.note(ProcessId(9), 1, None);
+        assert_eq!(gossip.senders.len(), MAX_SENDERS);
+        let is_known = |number| gossip.senders.contains_key(&ProcessId(number));
+        assert_eq!([9, 10, 11, 12].map(is_known), [true, true, false, true]);
+    }
+}

@@ -194,3 +194,23 @@ impl fmt::Debug for SealedRelays {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_that_was_silent_longest_is_forgotten_first() {
+        let mut relays = SealedRelays::new(Arc::new(StaticKey::new([7; 32])));
+        let public = StaticPublicKey([7; 32]);
+        let mut note = |process, number, is_new: bool| {
+            relays.note(ProcessId(process), public, number, is_new.then(|| aead(&[7; 32])));
+        };
+        (0..MAX_ORIGINS as u128).for_each(|number| note(10 + number, 1, true));
+        note(10, 2, false);
+        note(9, 1, true);
+        assert_eq!(relays.origins.len(), MAX_ORIGINS);
+        let is_known = |number| relays.origins.contains_key(&ProcessId(number));
+        assert_eq!([9, 10, 11, 12].map(is_known), [true, true, false, true]);
+    }
+}

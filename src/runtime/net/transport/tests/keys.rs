@@ -86,6 +86,20 @@ async fn each_side_says_what_does_not_fit() {
 }
 
 #[tokio::test]
+async fn an_order_ends_when_its_key_is_removed() {
+    let b = keyed("shop", &[1, 2]).await;
+    b.letters.waits_with_orders.store(true, Ordering::Relaxed);
+    let mut old = give(&b, key(1), Order::Leave).await.expect("it is given");
+    let mut new = give(&b, key(2), Order::Leave).await.expect("it is given");
+    until("both are carried out", || b.transport.counters().orders == 2).await;
+    assert_eq!(b.transport.set_keyring(ring(&[2])), Some(1));
+    let ended = tokio::time::timeout(GUARD, old.next()).await.expect("it ends");
+    assert!(matches!(ended, Err(QueryError::Closed { .. })), "{ended:?}");
+    let next = tokio::time::timeout(Duration::from_millis(20), new.next()).await;
+    assert!(next.is_err(), "it goes on: {next:?}");
+}
+
+#[tokio::test]
 async fn a_status_is_told_to_holders_of_the_key_alone() {
     let b = keyed("shop", &[1]).await;
     let addr = b.me.addr.to_string();

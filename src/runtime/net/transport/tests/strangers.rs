@@ -1,9 +1,10 @@
 //! The limits of strangers: places, bytes, dials and turns of the engine.
 
 use super::*;
+use crate::protocol::LockName;
 use crate::runtime::net::reception::{MOST_STRANGE, STRANGE_A_SECOND};
 use crate::runtime::net::transport_state::FREE_PEERS;
-use crate::wire::HandshakeRefusal;
+use crate::wire::{HandshakeRefusal, SessionRequest};
 use tokio::net::TcpListener;
 
 /// A connection of a stranger that claims the address of `of`, and has little room for bytes.
@@ -227,6 +228,41 @@ async fn a_crowd_that_begins_handshakes_leaves_room_for_the_hosts_of_members() {
     until("the crowd is turned away", || a.transport.counters().busy > 0).await;
     b.send(&a, numbered(1));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [1]).then_some(())).await;
+}
+
+#[tokio::test]
+async fn the_errors_of_a_thousand_addresses_are_remembered() {
+    let a = TestPeer::new(1).await;
+    let addr = |port| SocketAddr::from(([10, 0, 0, 1], port));
+    for port in 0..1025 {
+        a.transport.shared.note_dial(addr(port), Some("it is far".into()));
+    }
+    let error = |port| a.transport.last_error(addr(port)).is_some();
+    assert_eq!([0, 1, 1024].map(error), [false, true, true]);
+}
+
+#[tokio::test]
+async fn sessions_beyond_the_limit_are_refused_and_orders_are_not() {
+    let a = TestPeer::new(1).await;
+    let sessions = &a.transport.shared.sessions;
+    let places = u32::try_from(sessions.available_permits()).expect("hundreds");
+    let all = sessions.acquire_many(places).await.expect("it is open");
+    let addr = a.me.addr.to_string();
+    let lock = || {
+        let name = LockName::new(b"job").expect("a good name");
+        Order::Lock(SessionRequest::new(ServiceName::new("shop").expect("a good name"), name))
+    };
+    let answer = async |order| {
+        let mut reports = crate::runtime::give_order(&addr, "shop", order).await.expect("given");
+        match reports.next().await.expect("an answer") {
+            Some(OrderReport::Failed(reason)) => reason,
+            report => panic!("{report:?}"),
+        }
+    };
+    assert!(answer(lock()).await.contains("other orders"));
+    assert!(answer(Order::Leave).await.contains("no member carries out"));
+    drop(all);
+    assert!(answer(lock()).await.contains("no member carries out"));
 }
 
 #[tokio::test]
