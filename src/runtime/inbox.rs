@@ -30,7 +30,8 @@ pub(crate) trait Inbox: Send + Sync {
     /// locks in all, and how many more there are. `None` once it is gone.
     fn status(&self, most: usize) -> Option<Status>;
 
-    /// Carries out an operator's order, with a report on each step. Dropped, it stops.
+    /// Carries out an operator's order, with a report on each step. It stops when the future is
+    /// dropped.
     fn carry_out(&self, order: Order, exchange: OrderExchange) -> OrderWork {
         Box::pin(async move {
             let reason = format!("no member carries out {} here", order.kind());

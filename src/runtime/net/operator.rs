@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 /// was on its way.
 ///
 /// # Cancel safety
-/// Dropped, the order may have been given.
+/// If the future is dropped, the order may have been given.
 pub async fn give_order(
     addr: &str,
     cluster: &str,
@@ -56,7 +56,7 @@ pub(super) async fn open(
 /// See [`give_order`]. [`QueryError::Refused`]: the key's role does not allow it.
 ///
 /// # Cancel safety
-/// Dropped, the order may have been given.
+/// If the future is dropped, the order may have been given.
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub async fn give_order_with(
@@ -146,8 +146,8 @@ impl OrderConnection {
     }
 }
 
-/// The reports on an order, from [`give_order`]. Dropped, the connection ends, and the member does
-/// no more of the order.
+/// The reports on an order, from [`give_order`]. When they are dropped, the connection ends, and
+/// the member does no more of the order.
 #[must_use = "the member stops when this is dropped"]
 pub struct OrderReports {
     connection: OrderConnection,

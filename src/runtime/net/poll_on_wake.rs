@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(polls.load(Ordering::Relaxed), 1, "a poll wakes no task");
         ring.send(7).unwrap();
         let woken = |woken: &WakeCount| woken.0.load(Ordering::Relaxed);
-        assert_eq!((woken(&first), woken(&second)), (0, 1), "who polled last is woken");
+        assert_eq!((woken(&first), woken(&second)), (0, 1), "the task that polled last is woken");
         let waker = second.clone().into();
         assert_eq!(future.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
         assert_eq!(polls.load(Ordering::Relaxed), 2);

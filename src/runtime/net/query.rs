@@ -140,15 +140,15 @@ pub enum QueryError {
     /// No process could be reached there.
     #[error("no member answers at {addr}: {source}")]
     Unreachable {
-        /// Where.
+        /// The address that was asked.
         addr: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The process at the address refuses to talk: another cluster, or another protocol version.
     #[error("the member at {addr} refused to answer: {reason}")]
     Refused {
-        /// Where.
+        /// The address that was asked.
         addr: String,
         /// The member's reason.
         reason: String,
@@ -162,7 +162,7 @@ pub enum QueryError {
     /// The connection was ended before the answer was whole.
     #[error("the process at {addr} ended the connection without an answer")]
     Closed {
-        /// Where.
+        /// The address that was asked.
         addr: String,
     },
     /// Called outside of a tokio runtime.

@@ -29,7 +29,8 @@ const SHORTEST: Duration = Duration::from_millis(20);
 /// [`SessionError`]; nothing is held, or the member releases it again.
 ///
 /// # Cancel safety
-/// Dropped, the connection ends, and the member stops waiting, or releases the lock.
+/// If the future is dropped, the connection ends, and the member stops waiting, or releases the
+/// lock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -118,7 +119,7 @@ pub enum SessionEnd {
 /// A task in the background asks the member several times within each time for which the lock is
 /// surely held. Call [`fence`](SessionGuard::fence) before each side effect, and hand its token to
 /// the resource. [`release().await`](SessionGuard::release) is the documented way to release it.
-/// Dropped, it is released as well, unless the runtime has ended.
+/// The drop of the guard releases it as well, unless the runtime has ended.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct SessionGuard {
@@ -226,7 +227,7 @@ impl SessionGuard {
     /// releases it at the end of the session in any case.
     ///
     /// # Cancel safety
-    /// Dropped, the release goes on.
+    /// If the future is dropped, the release goes on.
     pub async fn release(self) -> Result<(), SessionEnd> {
         let (answer, answered) = oneshot::channel();
         if self.release.send(answer).await.is_ok()

@@ -115,7 +115,7 @@ pub enum BindError {
         addr: SocketAddr,
         /// "TCP" or "UDP".
         protocol: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -128,7 +128,7 @@ struct BoundTransport {
     seeds: Vec<String>,
 }
 
-/// One member's network. Dropped, it ends without flushing.
+/// One member's network. When it is dropped, it ends without flushing.
 pub(crate) struct Transport {
     shared: Arc<TransportState>,
     unstarted: Mutex<Option<BoundTransport>>,
