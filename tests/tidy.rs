@@ -39,9 +39,10 @@ const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn",
 
 /// Joining and serving want a runtime, and say so; the member's own runtime carries out orders;
 /// tests have one.
-const WITH_RUNTIME: [&str; 5] = [
+const WITH_RUNTIME: [&str; 6] = [
     "service/member_builder/join.rs",
     "service/http.rs",
+    "service/http/listener.rs",
     "service/orders.rs",
     "service/sessions.rs",
     "service/simulated.rs",

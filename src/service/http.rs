@@ -56,6 +56,7 @@
 //! So does `elderlock node`. `deploy/grafana.json` is a dashboard of these metrics.
 
 mod access;
+mod listener;
 mod metrics_text;
 
 use super::events::{Events, MemberEvent};
@@ -69,6 +70,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use listener::BoundedListener;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::io;
@@ -152,7 +154,8 @@ impl HttpView {
     }
 
     /// Listens and serves until the future is dropped, or listening fails. Port 0 takes a free one.
-    /// `listening` is told the address.
+    /// `listening` is told the address. At most 64 connections are open at a time; one that is
+    /// silent for 30 seconds is closed.
     ///
     /// # Errors
     /// The address is outside the loopback, and neither a token was given nor
@@ -173,7 +176,7 @@ impl HttpView {
         }
         let listener = tokio::net::TcpListener::bind(addr).await?;
         listening(listener.local_addr()?);
-        axum::serve(listener, self.router::<()>()).await
+        axum::serve(BoundedListener::new(listener), self.router::<()>()).await
     }
 }
 
