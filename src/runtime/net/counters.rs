@@ -102,8 +102,13 @@ counters! {
         above_role,
     }
     others {
+        /// Connections of which both sides finished the handshake, with a key if the cluster has
+        /// one.
+        connected,
         /// Orders of operators that were carried out, or begun.
         orders,
+        /// Those of them that force: a revocation or a new lineage.
+        forced_orders,
         /// Closed: connections of strangers, to make room for others or because they were silent.
         evicted,
         /// Not sent: the queue of the peer was full, or there are too many peers.

@@ -90,7 +90,9 @@ pub(super) async fn carry_out(
         admission.keep();
     }
     admission.finish(NO_PROCESS);
-    add(&shared.reception.counters.orders, 1);
+    let counters = &shared.reception.counters;
+    add(&counters.orders, 1);
+    add(&counters.forced_orders, usize::from(order.is_forced()));
     // A stranger cannot fill the log with orders where there is a key.
     if secured.is_some() || shared.reception.may_warn().is_some() {
         tracing::info!(

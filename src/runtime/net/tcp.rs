@@ -512,6 +512,7 @@ async fn converse(
         _ => None,
     };
     let (read_half, writer) = stream.into_split();
+    add(&shared.reception.counters.connected, 1);
     tracing::debug!(
         target: "elderlock",
         process = %info.process, %addr, dialled,

@@ -301,7 +301,12 @@ async fn an_order_reaches_the_member_under_an_operator_key_and_under_the_cluster
         assert_eq!(report, Some(OrderReport::Failed(expected)));
         assert_eq!(reports.next().await.expect("it is over"), None);
     }
-    assert_eq!(b.transport.counters().orders, 2);
+    let mut forced = give(&b, key(1), Order::Force).await.expect("it is given");
+    assert!(forced.next().await.expect("it is told").is_some());
+    let counters = b.transport.counters();
+    assert_eq!((counters.orders, counters.forced_orders, counters.connected), (3, 1, 0));
+    keyed("shop", &[1]).await.meet(&b).await;
+    assert_eq!(b.transport.counters().connected, 1);
 }
 
 #[tokio::test]
