@@ -220,8 +220,8 @@ impl World {
     }
 }
 
-/// Why no process could decide the next view any more, so that an operator had to declare the
-/// silent processes dead. docs/protocol/founding.md, docs/protocol/recovery.md and the known holes
+/// The reason for which no process could decide the next view any more, so that an operator had to
+/// declare the silent processes dead. docs/protocol/founding.md, docs/protocol/recovery.md and the known holes
 /// of DESIGN.md promise nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QuorumLoss {

@@ -42,7 +42,7 @@ use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "it is gone as soon as no member has it open"]
+#[must_use = "the barrier is removed as soon as no member has it open"]
 pub struct Barrier {
     /// Odd while it is set. One more with each setting and each removal.
     count: SharedCount,
@@ -91,7 +91,8 @@ impl Barrier {
         self.switch(false).await
     }
 
-    /// The grantor does it, in the order of asking; one round trip.
+    /// Asks the grantor to set or remove the barrier. It does so in the order of the requests. One
+    /// round trip.
     async fn switch(&self, odd: bool) -> Result<(), CountError> {
         match self.count.step(NumberEdit::SetParity { odd }).await {
             Ok(_) | Err(CountError::Changed(_)) => Ok(()),
@@ -104,7 +105,7 @@ impl Barrier {
     /// anew. With other clones of this barrier around only this clone ends, and the grantor is not
     /// told. One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
+    /// A drop returns at once: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.
     ///
     /// # Errors
@@ -130,7 +131,7 @@ impl Barrier {
 
     /// Whether the grantor has died since the barrier was set or removed, so that a later change
     /// may be lost: it may be set though it was removed, or the other way round. Setting or
-    /// removing it anew ends that. As this member knows it; sends no message.
+    /// removing it anew ends that. The answer is what this member knows; it sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

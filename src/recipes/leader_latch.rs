@@ -154,8 +154,8 @@ impl LatchCore {
         self.told += 1;
     }
 
-    /// The latest term. Whether it goes on is asked when the state is borrowed no more: the answer
-    /// may wake others.
+    /// The latest term. It may be over. Callers ask the term for that after they have returned the
+    /// state, because the question may wake other tasks.
     fn term(&self) -> Option<Term> {
         self.tenure.as_ref().map(|tenure| tenure.term().clone())
     }
@@ -296,7 +296,7 @@ impl LeaderLatch {
     /// [take it away](LockService::force_revoke) once this latch has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's
     /// [`revocation`](Term::revocation), and [close](LeaderLatch::close) the latch as soon as that
-    /// is safe. A member that loses the lead so queues again at the end. After
+    /// is safe. A member that loses the lead in this way queues again at the end. After
     /// [`start`](LeaderLatch::start) this has no effect.
     ///
     /// Curator: none; `Revocable` is of mutexes only.

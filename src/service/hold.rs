@@ -123,7 +123,7 @@ impl HoldHandle {
         Ok(())
     }
 
-    /// The last one is gone. Returns whether it was held until now.
+    /// Ends the hold with its last clone. Returns whether it was held until now.
     fn end(&self) -> Result<Token, LostReason> {
         // Only the clock can tell whether that was in time.
         let (held, now) = self.cell.fence_now();

@@ -258,8 +258,8 @@ impl MemberBuilder {
     ///
     /// The poll that asks another member for a lock looks for the answer for so long before it is
     /// pending. When the grantor's reading task has answered a question, it looks for the next one
-    /// for so long. On a fast network most answers come within it, and a lock takes half as long.
-    /// Where they do not, it is tried less often, down to once in 256 times. Meanwhile the thread
+    /// for so long. On a fast network most answers come within that time, and a lock takes half as
+    /// long. On a slower one the poll is tried less often, down to once in 256 times. Meanwhile the thread
     /// does nothing else: set it to zero if its other tasks cannot wait for so long, or if each
     /// microsecond of a processor counts. [`counters`](Member::counters) tell how often it was of
     /// use.
@@ -281,9 +281,9 @@ impl MemberBuilder {
 
     /// Whether programs that are no members may hold locks through this member: by
     /// [`hold_through`](crate::hold_through), or by `elderlock lock`. `false` by default. Such a
-    /// program may live on when this process is killed. So others wait for the end of its member
-    /// lease before they grant what it held, and before they replace it as a grantor, where
-    /// otherwise a death that a process of the same host has seen ends both at once.
+    /// program may live on when this process is killed. So others grant what this process held, and
+    /// replace it as a grantor, only when its member lease has ended. Without sessions they do both
+    /// at once when a process of the same host has seen its death.
     pub fn serve_sessions(mut self, serve: bool) -> Self {
         self.serves_sessions = serve;
         self

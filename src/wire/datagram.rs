@@ -28,7 +28,7 @@ pub enum DatagramError {
     /// Of another protocol version.
     #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
-    /// Of another cluster.
+    /// The datagram belongs to another cluster.
     #[error("the datagram belongs to another cluster")]
     ForeignCluster,
 }

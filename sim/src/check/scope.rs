@@ -20,9 +20,9 @@ pub(super) const LOCK: &str = "x";
 /// How packets of one pair overtake each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeliveryOrder {
-    /// Not at all, as over TCP. Pairs are independent.
+    /// The packets of a pair arrive in order, as over TCP. Pairs are independent.
     InOrder,
-    /// In any way.
+    /// All packets arrive in any order.
     AnyOrder,
 }
 
@@ -181,7 +181,7 @@ impl Scope {
         bounds.join(", ")
     }
 
-    /// The first state of all ways; `prepare` makes the Worlds.
+    /// The state in which every search begins; `prepare` makes the Worlds.
     pub fn first(&self, prepare: impl FnOnce(World) -> World) -> ScopeState {
         let world = (self.start)(prepare(World::new(1).untraced().without_hints()));
         let mut world = world.only_checked();

@@ -26,7 +26,7 @@ pub struct WayRoundKeepsLeases {
     goes_round: bool,
     /// Whether every lease had just been renewed then: nothing was wrong or cut for a member lease.
     is_renewed: bool,
-    /// Whether that has lasted long enough for a lease to have run out.
+    /// Whether the fault has lasted for longer than a lease.
     is_counted: bool,
     looked: u64,
     premises: Count,

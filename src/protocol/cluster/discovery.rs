@@ -30,7 +30,7 @@ struct SeedReply {
     me: MemberInfo,
     belonging: Affiliation,
     at: Time,
-    /// The process at a known address said it, when it was asked.
+    /// It was the answer to this process's own question at a known address.
     is_proven: bool,
 }
 

@@ -8,9 +8,10 @@
 //! - A view has slots of its own, agreed with it, and no range leaves them. So no token is dealt in
 //!   two views, and no member need know the tokens that were dealt in the view before.
 //! - No slot is dealt beyond the **limit**: the own clock and a second. A founding begins above its
-//!   own clock and a second, so above all that was dealt before, if the clocks agree. An elder with
-//!   a clock that is behind would not deal for as long. It therefore also deals at the pace of time
-//!   from the slot at which it came into the lineage. Ranges wait for the limit, views never do.
+//!   own clock and a second, so above all that was dealt before, if the clocks agree. An elder
+//!   whose clock is behind by some time would deal nothing for that time. It therefore also deals
+//!   at the pace of time from the slot at which it came into the lineage. Ranges wait for the
+//!   limit, views never do.
 
 #[cfg(elderlock_mutants)]
 mod planted;
@@ -30,14 +31,14 @@ pub(crate) const AHEAD: u64 = Slot::count(Duration::from_secs(1));
 pub(crate) struct Dealer {
     clock: WallClock,
     limits: Limits,
-    /// Shows the slot before the first of this process's first view, and goes on from there.
+    /// A clock that starts at the slot before this process's first view.
     pace: WallClock,
     founded: Slot,
     /// The first token that is not dealt.
     next: Token,
-    /// The first that is not dealt in this view.
+    /// The first token that may not be dealt in this view.
     end: Token,
-    /// `end` is the first token of a later view.
+    /// Whether this view's tokens end where those of a later view begin.
     is_whole: bool,
 }
 
@@ -113,7 +114,7 @@ impl Dealer {
         self.end.min(open).get().saturating_sub(self.next.get())
     }
 
-    /// Fewer are not worth a message.
+    /// The fewest tokens that are worth a message.
     fn least(&self) -> u64 {
         u64::from(self.limits.first_range)
     }

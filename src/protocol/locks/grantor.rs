@@ -85,14 +85,14 @@ pub(crate) struct Grantor {
     /// table instead: their next report is that answer, and is older than the revalidation.
     outdated_reports: BTreeSet<ProcessId>,
     /// The member of the latest grantor before this epoch that this member had heard of, if any.
-    /// `Some(None)`: it had heard of one, and not of its member.
+    /// `Some(None)`: this member had heard of a grantor, but not on which member it was.
     last_known: Option<Option<ProcessId>>,
     /// Members that have left the view, and whose requests here have not all ended yet.
     departed: BTreeSet<ProcessId>,
     /// The grantor goes on in a later step.
     is_unfinished: bool,
-    /// This member goes, or has destroyed the service here: members that will not take over. See
-    /// `transfer.rs`.
+    /// The members that have declined to take over. `Some` while this member leaves, or has
+    /// destroyed the service here. See `transfer.rs`.
     rejected_successors: Option<BTreeSet<ProcessId>>,
 }
 

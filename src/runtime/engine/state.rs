@@ -391,8 +391,8 @@ impl EngineState {
         None
     }
 
-    /// A claim without end is over before any message leaves that lets others go on. (Guards learn
-    /// of other lease changes at the end of the turn.)
+    /// Ends the claim of an elder that is a quorum alone, before any message leaves with which
+    /// other members could go on. Guards learn of other lease changes at the end of the turn.
     fn end_claim(&mut self, now: Time) {
         let end = self.node.lease_end();
         if self.lease.end() == Time::MAX && end != Time::MAX && end > now {

@@ -38,10 +38,10 @@ use tokio::time::{Instant, timeout_at};
 const READ: usize = 8 * 1024;
 /// Bytes that a polling thread reads at once: many times an answer.
 const SHORT_READ: usize = 1024;
-/// Packets handed to the engine in one go. It keeps its lock for so long.
+/// The most packets that the engine gets at once. It holds its lock until it has handled them.
 const MAX_PACKETS: usize = 64;
-/// One task asks no more than this in one go. Where more frames come, there are other askers, and
-/// the woken task reads in larger pieces.
+/// The most frames that one task of the other side sends at once. More frames come from several
+/// tasks, and the woken task reads them in larger pieces.
 const FEW: usize = 4;
 /// Questions answered in a row before other tasks run.
 const STRETCH: usize = 16;

@@ -17,8 +17,8 @@
 //! Mostly the task does not write. A thread that has queued an awaited frame writes it itself,
 //! after all frames that were queued before. It writes as much as the connection takes at once. To
 //! wake the task first would be a detour. The **writer** keeps the frames in order. There is one,
-//! and the thread that writes has it. When it is put back, nothing is left to be written, or the
-//! task is woken.
+//! and the thread that writes has it. When the thread puts it back, either all frames are written,
+//! or the thread wakes the task.
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};

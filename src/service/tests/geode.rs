@@ -61,7 +61,7 @@ async fn reentering_never_shortens_the_lease() {
     // Had it become the lease, this would be granted.
     assert_eq!(stock.lock("a").wait(SHORT).await.unwrap_err(), LockError::TimedOut);
     assert_eq!((outer.fence(), inner.fence()), (Ok(outer.token()), Ok(outer.token())));
-    // Nor does the end of the inner guard.
+    // The end of the inner guard does not release the lock either.
     inner.release().await.unwrap();
     assert_eq!(stock.lock("a").wait(SHORT).await.unwrap_err(), LockError::TimedOut);
     assert_eq!(outer.fence(), Ok(outer.token()));

@@ -85,7 +85,7 @@ impl CallKind {
 }
 
 impl ServiceState {
-    /// Asks the grantor what it has not been asked in this epoch: `only` for this call, or for all.
+    /// Sends the calls that the grantor has not got in this epoch: `only` this call, or all.
     pub(super) fn ask_for_calls(
         &mut self,
         service: &ServiceName,

@@ -85,7 +85,7 @@ fn it_has_what_a_tree_has_while_filters_come_and_go() {
         for cx in 0..turns {
             let number = if below(4) == 0 { below(MANY) } else { below(MANY / 2) };
             let comes = below(100) < coming;
-            // The names that go are such as are there, more often than chance has it.
+            // A name that is removed is in the tree more often than a random one would be.
             let number = tree
                 .range(number..)
                 .next()
@@ -160,7 +160,8 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
 }
 
 /// The share of absent names that the filter lets through to the tree: fewer than one in 20, and
-/// one in 100 by a new filter. Names of one beginning are let through no more often than others.
+/// one in 100 by a new filter. It lets
+/// through names with a common prefix no more often than others.
 #[test]
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
