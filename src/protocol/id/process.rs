@@ -1,0 +1,84 @@
+//! Processes: their ids, hosts, keys and addresses.
+
+use crate::protocol::vote_key::VoteKey;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
+
+/// One run of one process: 128 random bits drawn at its start and never used again.
+///
+/// Everything that matters (votes, leases, holds) is keyed by this and by nothing else, so a
+/// restart at the same address is a new process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId(pub u128);
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", (self.0 >> 96) as u32)
+    }
+}
+
+impl fmt::Debug for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Shows whether two processes share a kernel, and whether one of them is gone: see vouched death
+/// in docs/protocol/views.md.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Host {
+    /// The kernel's boot id.
+    pub boot: u128,
+    /// Inode of the process namespace.
+    pub namespace: u64,
+    /// Process number in that namespace.
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot.
+    pub started: u64,
+}
+
+impl Host {
+    /// Whether a process here can see that process end: another process on the same kernel.
+    pub(crate) fn sees(&self, other: &Host) -> bool {
+        self.boot == other.boot && self.namespace == other.namespace && self.pid != other.pid
+    }
+}
+
+/// The identity of a process and its address.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// Identity of this run.
+    pub process: ProcessId,
+    /// The advertised address; TCP and UDP use the same port.
+    pub addr: SocketAddr,
+    /// Present where the platform can tell (Linux).
+    pub host: Option<Host>,
+    /// By which a vote successor is known. `None`: the process stores no vote, and no process may
+    /// claim it.
+    pub vote_key: Option<VoteKey>,
+    /// Present where the cluster has a key. The process id is a hash of it, and packets that other
+    /// members relay to the process are sealed with it.
+    pub static_key: Option<StaticPublicKey>,
+    /// It holds locks for programs that are no members. They may live on when the process is gone,
+    /// so its death ends nothing before its lease.
+    pub serves_sessions: bool,
+}
+
+impl MemberInfo {
+    /// A process that tells neither its host nor a key, and serves no sessions.
+    pub fn new(process: ProcessId, addr: SocketAddr) -> MemberInfo {
+        let (host, vote_key, static_key) = (None, None, None);
+        MemberInfo { process, addr, host, vote_key, static_key, serves_sessions: false }
+    }
+}
+
+/// The static public key of a process. The core carries it and does not look into it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StaticPublicKey(pub [u8; 32]);
+
+impl fmt::Debug for StaticPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StaticPublicKey(..)")
+    }
+}
