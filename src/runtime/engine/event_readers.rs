@@ -1,6 +1,8 @@
 //! The readers of a member's events.
 
 use super::super::clock_watch::Rates;
+use super::super::sync::{ThreadMutant, is_planted};
+use super::{Engine, lock};
 use crate::protocol::{Event, ProcessId};
 use tokio::sync::broadcast;
 
@@ -86,5 +88,67 @@ impl EventReaders {
                 let _ = self.statuses.send(status);
             }
         }
+    }
+}
+
+impl Engine {
+    /// Events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
+        let receiver = match &*lock(&self.readers) {
+            Some(readers) => readers.events.subscribe(),
+            // A channel without a sender ends at once.
+            None => broadcast::channel(1).1,
+        };
+        self.announce();
+        receiver
+    }
+
+    /// The status that readers of all changes know, and the changes from then on.
+    pub(crate) fn subscribe_status(
+        &self,
+    ) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
+        let mut readers = lock(&self.readers);
+        // First, so that no reader begins with a status that is known to be old.
+        self.hand_out(&mut readers);
+        let start = match &*readers {
+            Some(readers) => (readers.told, readers.statuses.subscribe()),
+            None => (ConnectionStatus::Lost, broadcast::channel(1).1),
+        };
+        drop(readers);
+        // A thread that put an event in meanwhile found the right to announce it taken.
+        self.announce();
+        start
+    }
+
+    /// Announces events to the readers, unless another thread does: then that thread looks again.
+    pub(super) fn announce(&self) {
+        while !lock(&self.announcements).is_empty() || self.has_unannounced_end() {
+            let Ok(mut readers) = self.readers.try_lock() else { return };
+            self.hand_out(&mut readers);
+            if self.is_closed() && lock(&self.announcements).is_empty() {
+                *readers = None;
+            }
+            drop(readers);
+            if is_planted(ThreadMutant::EventStays) {
+                return;
+            }
+        }
+    }
+
+    fn hand_out(&self, readers: &mut Option<EventReaders>) {
+        let batch = std::mem::take(&mut *lock(&self.announcements));
+        if let Some(readers) = readers {
+            batch.into_iter().for_each(|changed| readers.tell(changed));
+        }
+    }
+
+    fn has_unannounced_end(&self) -> bool {
+        self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
+    }
+
+    /// Whether every reader may know that it has left. Keeps no lock on the phase: others are taken
+    /// after it.
+    fn is_closed(&self) -> bool {
+        self.phase.borrow().closed.is_some()
     }
 }

@@ -1,15 +1,20 @@
 //! The engine between two turns, which the public API cannot show.
 
+use super::super::clock;
+use super::super::hold_cell::HoldCell;
+use super::super::local_grants::LocalGrants;
 use super::super::member_clock::MemberClock;
 use super::super::network::Outbox;
 use super::*;
 use crate::protocol::{Event, VoteSecret};
 use crate::protocol::{
-    LockName, LockRequest, Metadata, Notice, OwnerId, Packet, Timing, ViewNumber, Wait, Want,
+    LockName, LockRequest, LostReason, Metadata, Notice, Outcome, OwnerId, Packet, RequestId,
+    Timing, ViewNumber, Wait, Want,
 };
 use std::net::Ipv4Addr;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 
 struct SinkNetwork;
 

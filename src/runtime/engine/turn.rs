@@ -1,0 +1,194 @@
+//! A turn: the work of one thread that has the engine state, and its effects after unlocking.
+
+use super::deferred::DeferredCommand;
+use super::state::{EngineState, TurnEffects};
+use super::{Engine, EnginePhase, lock};
+use crate::protocol::Command;
+use crate::runtime::net::ConnectionReader;
+use crate::runtime::sync::{
+    MutexGuard, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, seam, spin_loop,
+};
+use std::sync::{Arc, PoisonError, TryLockError};
+
+/// How often a thread that must not wait tries to get past the readers of the core. A try takes
+/// some hundred nanoseconds.
+const TRIES: usize = if cfg!(elderlock_shuttle) { 1 } else { 100 };
+
+/// The result of a turn.
+pub(super) struct TurnResult<R> {
+    pub(super) result: R,
+    /// The turn wrote the messages itself, and the answer arrives here.
+    pub(super) reader: Option<Arc<ConnectionReader>>,
+    /// A waiting caller goes on.
+    pub(super) has_woken: bool,
+}
+
+/// The right to change the engine state.
+type EngineAccess<'a> = (RwLockWriteGuard<'a, EngineState>, MutexGuard<'a, ()>);
+
+impl Engine {
+    /// One turn: runs `work` under the lock, and tells its effects after unlocking.
+    pub(super) fn turn<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> R {
+        self.turned(work).result
+    }
+
+    /// A turn, with all its results.
+    pub(super) fn turned<R>(
+        &self,
+        work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
+    ) -> TurnResult<R> {
+        let turned = self.turn_with(self.enter(), work);
+        if !is_planted(ThreadMutant::DeferredQueueStays) {
+            self.empty_deferred();
+        }
+        turned
+    }
+
+    pub(super) fn turn_with<R>(
+        &self,
+        (mut state, writer): EngineAccess<'_>,
+        work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
+    ) -> TurnResult<R> {
+        let mut after = TurnEffects::default();
+        // First of all: the core must know the local grants before any step.
+        let is_broken = is_poisoned(&self.state);
+        if !is_planted(ThreadMutant::LocalGrantsStay) {
+            state.absorb(is_broken, || self.next_request());
+        }
+        if is_broken {
+            // The core panicked in an earlier turn and cannot be believed any more.
+            state.break_down(&mut after);
+        }
+        // Then: a thread that has dropped a guard and asks for its lock again must not meet its own
+        // hold.
+        for command in self.deferred.take() {
+            let command = match command {
+                DeferredCommand::Command(command) => Some(command),
+                DeferredCommand::Release(cell) => {
+                    cell.request().map(|request| Command::Release { request })
+                }
+                DeferredCommand::Reduce(cell, want) => {
+                    cell.request().map(|request| Command::Reduce { request, want })
+                }
+            };
+            if let Some(command) = command {
+                state.obey(command, self.now(), &mut after);
+            }
+        }
+        let result = work(&mut state, &mut after);
+        if after.stepped || !after.at_once {
+            state.finish_turn(&mut after);
+        }
+        if after.phase {
+            state.phase.changes += 1;
+            *lock(&self.me) = state.config.me.clone();
+        }
+        let announced = !after.announcements.is_empty();
+        if announced {
+            lock(&self.announcements).extend(after.announcements.drain(..));
+        }
+        let phase = state.phase;
+        drop(state);
+        drop(writer);
+
+        let reader = if after.sent { self.network.flush(after.is_urgent) } else { None };
+        seam();
+        if after.phase {
+            self.phase.send_modify(|seen| {
+                // Two turns may arrive here in either order.
+                if seen.changes < phase.changes || is_planted(ThreadMutant::PhaseGoesBack) {
+                    *seen = EnginePhase { stopped: seen.stopped, ..phase };
+                }
+            });
+        }
+        seam();
+        let has_woken = !after.wakers.is_empty();
+        for waker in after.wakers {
+            waker.wake();
+        }
+        seam();
+        for object in after.changed {
+            object.wake_listeners();
+        }
+        for hold in after.lost {
+            if !is_planted(ThreadMutant::LossUntold) {
+                hold.tell();
+            }
+        }
+        seam();
+        if after.rearm {
+            self.rearm.notify_one();
+        }
+        if announced || phase.closed.is_some() {
+            self.announce();
+        }
+        if phase.closed.is_some() {
+            self.alarms.close();
+        }
+        for note in after.notes {
+            note.tell();
+        }
+        TurnResult { result, reader, has_woken }
+    }
+
+    /// Empties the deferred queue, unless another thread has the engine state: then that thread
+    /// does it after unlocking.
+    pub(super) fn empty_deferred(&self) {
+        while !self.deferred.is_empty() {
+            let Some(state) = self.try_enter_past_readers() else { return };
+            self.turn_with(state, |_, _| ());
+            if is_planted(ThreadMutant::LooksOnce) {
+                return;
+            }
+        }
+    }
+
+    /// `None`: a thread changes the core, or is about to, and looks at the deferred queue
+    /// afterwards. A reader does not look, but is soon done. Waiting for readers is worth a few
+    /// tries. After those the timer task is told to have a turn.
+    fn try_enter_past_readers(&self) -> Option<EngineAccess<'_>> {
+        let mut writer = self.try_writer_lock()?;
+        for _ in 0..TRIES {
+            match self.try_state(writer) {
+                Ok(entered) => return Some(entered),
+                Err(kept) => writer = kept,
+            }
+            spin_loop();
+        }
+        drop(writer);
+        if !is_planted(ThreadMutant::ReaderKeepsDeferred) {
+            self.rearm.notify_one();
+        }
+        None
+    }
+
+    pub(super) fn enter(&self) -> EngineAccess<'_> {
+        let writer = lock(&self.writer_lock);
+        // Whether it is poisoned is asked in the turn.
+        (self.state.write().unwrap_or_else(PoisonError::into_inner), writer)
+    }
+
+    /// `None`: another thread has the engine state, or looks at it.
+    pub(super) fn try_enter(&self) -> Option<EngineAccess<'_>> {
+        self.try_state(self.try_writer_lock()?).ok()
+    }
+
+    fn try_writer_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.writer_lock.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn try_state<'a>(
+        &'a self,
+        writer: MutexGuard<'a, ()>,
+    ) -> Result<EngineAccess<'a>, MutexGuard<'a, ()>> {
+        match self.state.try_write() {
+            Ok(state) => Ok((state, writer)),
+            Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), writer)),
+            Err(TryLockError::WouldBlock) => Err(writer),
+        }
+    }
+}
