@@ -220,9 +220,9 @@ impl World {
     }
 }
 
-/// The reason for which no process could decide the next view any more, so that an operator had to
-/// declare the silent processes dead. docs/protocol/founding.md, docs/protocol/recovery.md and the known holes
-/// of DESIGN.md promise nothing else.
+/// The reason for which no process could decide the next view any more, so that an operator had
+/// to declare the silent processes dead. docs/protocol/founding.md, docs/protocol/recovery.md and
+/// the known holes of DESIGN.md promise nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QuorumLoss {
     /// Processes were killed without regard to the quorum.

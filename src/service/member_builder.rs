@@ -259,10 +259,10 @@ impl MemberBuilder {
     /// The poll that asks another member for a lock looks for the answer for so long before it is
     /// pending. When the grantor's reading task has answered a question, it looks for the next one
     /// for so long. On a fast network most answers come within that time, and a lock takes half as
-    /// long. On a slower one the poll is tried less often, down to once in 256 times. Meanwhile the thread
-    /// does nothing else: set it to zero if its other tasks cannot wait for so long, or if each
-    /// microsecond of a processor counts. [`counters`](Member::counters) tell how often it was of
-    /// use.
+    /// long. On a slower one the poll is tried less often, down to once in 256 times. Meanwhile the
+    /// thread does nothing else: set it to zero if its other tasks cannot wait for so long, or if
+    /// each microsecond of a processor counts. [`counters`](Member::counters) tell how often it was
+    /// of use.
     ///
     /// Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning" (SOSP 1991); Linux:
     /// `SO_BUSY_POLL`.

@@ -302,8 +302,8 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Waits until all sellers see one grantor that `is_it` accepts, and then until each of them has
-    /// sold.
+    /// Waits until all sellers see one grantor that `is_it` accepts, and then until each of them
+    /// has sold.
     fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> ScenarioResult<()> {
         let sees = |crew: &Crew, sight: &ClusterSnapshot| {
             sight.grantor.as_deref().and_then(|me| crew.index_of(me))

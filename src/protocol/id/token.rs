@@ -52,7 +52,8 @@ impl fmt::Debug for Slot {
 }
 
 /// A fencing token: a positive number that fits a SQL `BIGINT`. No token is given out twice in one
-/// lineage. A token is higher than that of every grant that its own grant could know of.
+/// lineage. A token is higher than that of each grant from which a chain of messages leads to its
+/// own.
 ///
 /// The high 41 bits are its [`Slot`], the low 22 count within the slot.
 ///
