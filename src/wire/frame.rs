@@ -199,6 +199,9 @@ pub struct Decoder {
     is_strange: bool,
     /// No view shows the other side as a member. Its frames are not long.
     is_unknown: bool,
+    /// The error of a record that [`skip_unless`](Decoder::skip_unless) could not open. No record
+    /// is opened after it.
+    failed: Option<FrameError>,
 }
 
 /// The records of a decoder, before they are opened.
@@ -365,6 +368,9 @@ impl Decoder {
     // Not an iterator: `None` is not the end.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         loop {
             let frame = self.next_open()?;
             if frame.is_some() || !self.open_record()? {
@@ -385,8 +391,14 @@ impl Decoder {
                     self.buffer.advance(if is_refused { whole } else { 0 });
                     return is_refused;
                 }
-                _ if self.open_record() == Ok(true) => {}
-                _ => return false,
+                _ => match self.open_record() {
+                    Ok(true) => {}
+                    Ok(false) => return false,
+                    Err(error) => {
+                        self.failed = Some(error);
+                        return false;
+                    }
+                },
             }
         }
     }

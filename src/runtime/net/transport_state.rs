@@ -94,7 +94,7 @@ pub(super) struct TransportState {
     budget: Arc<Budget>,
     /// Of answers to processes that prove no key.
     answers: RateLimit,
-    /// Of answers to processes that prove a key, which no stranger uses up.
+    /// Of answers to processes that prove a key.
     key_answers: RateLimit,
     questions: RateLimit,
     /// Room for dials of addresses that neither the view nor the seeds name.
