@@ -136,7 +136,7 @@ async fn write_rest(
 ) {
     let reception = &shared.reception;
     let is_member = |process| reception.is_member(process);
-    if let Some(mut slow) = writer.set_aside(&reception.counters, shared.budget(), is_member) {
+    if let Some(slow) = writer.set_aside(&reception.counters, shared.budget(), is_member) {
         let (reception, peer, process) = (reception.clone(), peer.clone(), slow.process());
         peer.note_aside(process);
         shared.spawn(incarnation, async move {

@@ -166,49 +166,58 @@ impl Budget {
 
 /// A stranger's connection with the rest of a batch, apart from its peer.
 pub(super) struct SlowWrite {
-    process: ProcessId,
-    /// `None`: it has been taken out, to be written to.
-    link: Option<ConnectionWriter>,
+    link: ConnectionWriter,
     batch: Vec<u8>,
     written: usize,
     frames: usize,
-    /// Counts the batch.
-    budget: Arc<Budget>,
+    _share: BudgetShare,
 }
 
-impl Drop for SlowWrite {
+/// Bytes that the budget counts until this is dropped.
+struct BudgetShare {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl BudgetShare {
+    fn new(budget: &Arc<Budget>, bytes: usize) -> Self {
+        budget.used.fetch_add(bytes, Relaxed);
+        BudgetShare { budget: budget.clone(), bytes }
+    }
+}
+
+impl Drop for BudgetShare {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.batch.len(), Relaxed);
+        self.budget.used.fetch_sub(self.bytes, Relaxed);
     }
 }
 
 impl SlowWrite {
     /// The process that is to read it.
     pub(super) fn process(&self) -> ProcessId {
-        self.process
+        self.link.process
     }
 
     /// Writes the rest within `limit`. `None`: it was not taken, and the connection is closed.
     pub(super) async fn finish(
-        &mut self,
+        mut self,
         counters: &AtomicCounters,
         limit: Duration,
     ) -> Option<ConnectionWriter> {
-        let mut link = self.link.take()?;
         let rest = &self.batch[self.written..];
         let is_written = tokio::select! {
-            written = tokio::time::timeout(limit, link.writer.write_all(rest)) => {
+            written = tokio::time::timeout(limit, self.link.writer.write_all(rest)) => {
                 matches!(written, Ok(Ok(())))
             }
-            () = link.closed.cancelled() => false,
+            () = self.link.closed.cancelled() => false,
         };
         if is_written {
             add(&counters.frames_out, self.frames);
             add(&counters.bytes_out, self.batch.len());
-            return Some(link);
+            return Some(self.link);
         }
         add(&counters.undelivered, self.frames);
-        link.closed.cancel();
+        self.link.closed.cancel();
         None
     }
 }
@@ -727,9 +736,8 @@ impl WriteHalf {
             link.closed.cancel();
             return None;
         }
-        budget.used.fetch_add(batch.len(), Relaxed);
-        let (process, budget) = (link.process, budget.clone());
-        Some(SlowWrite { process, link: Some(link), batch, written, frames, budget })
+        let share = BudgetShare::new(budget, batch.len());
+        Some(SlowWrite { link, batch, written, frames, _share: share })
     }
 
     /// Takes over a connection. Those that opened within `crossing` of each other crossed.

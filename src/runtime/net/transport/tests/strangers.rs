@@ -7,6 +7,13 @@ use crate::runtime::net::transport_state::FREE_PEERS;
 use crate::wire::{HandshakeRefusal, SessionRequest};
 use tokio::net::TcpListener;
 
+/// A member in a view with another one, and that other one.
+async fn member() -> (TestPeer, TestPeer) {
+    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    (a, b)
+}
+
 /// A connection of a stranger that claims the address of `of`, and has little room for bytes.
 async fn claim_address_of(of: &TestPeer, at: &TestPeer, process: ProcessId) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
@@ -37,8 +44,7 @@ async fn a_packet_for_any_process_at_an_address_goes_to_no_stranger_that_claims_
 
 #[tokio::test]
 async fn a_stranger_that_reads_nothing_holds_up_no_member_at_the_address_that_it_claims() {
-    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
-    a.in_view_with(&b.me);
+    let (a, b) = member().await;
     let claim = claim_address_of(&b, &a, ProcessId(1)).await;
     let service = ServiceName::new(&"x".repeat(250)).expect("a good name");
     // Until neither the system nor the queue takes more for it.
@@ -67,8 +73,7 @@ async fn a_stranger_that_reads_nothing_holds_up_no_member_at_the_address_that_it
 #[tokio::test]
 async fn a_flood_of_a_stranger_is_throttled_and_frames_of_a_member_are_not() {
     const FLOOD: usize = 20_000;
-    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
-    a.in_view_with(&b.me);
+    let (a, b) = member().await;
     let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().expect("an address"));
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(a.me.addr).await.expect("it listens");
@@ -147,13 +152,6 @@ async fn a_process_in_no_view_takes_no_long_frame_of_a_connection_that_it_accept
         }
         a.letters.inputs.lock().expect("no test panics").clear();
     }
-}
-
-/// A member in a view with another one, and that other one.
-async fn member() -> (TestPeer, TestPeer) {
-    let (a, b) = (TestPeer::new(5).await, TestPeer::new(6).await);
-    a.in_view_with(&b.me);
-    (a, b)
 }
 
 #[tokio::test]
