@@ -1,7 +1,7 @@
 //! Where labels stand: every label of a strip goes through [`stack`], so none covers another.
 
 /// The width of one character, in hundredths of the size of the type. A generous guess:
-/// `sim/tests/report.rs` measures the widths that a browser draws.
+/// `sim/tests/simulator/report.rs` measures the widths that a browser draws.
 const CHARACTER: i64 = 63;
 /// Between two labels of a row.
 const GAP: i64 = 6;

@@ -4,7 +4,7 @@
 //! The page measures its labels itself and leaves the figures as attributes of its root
 //! (`testing/src/drawing/page.js`).
 
-#[path = "../../testing/tests/support/browser.rs"]
+#[path = "../../../testing/tests/support/browser.rs"]
 mod browser;
 
 use browser::browser;

@@ -1,10 +1,10 @@
 //! Stories of locks: grants, releases, waits and grantors that come and go.
 
+use crate::sent_messages::SentMessages;
 use elderlock::protocol::{LostReason, Outcome, Wait};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
 use elderlock_sim::network::{LinkConditions, MS, SECOND};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -36,27 +36,6 @@ const OF_LOCKS: [&str; 9] = [
     "Recover",
 ];
 
-/// Each of these messages from now on: the sending site, the receiving site and the kind.
-type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
-
-fn listen(w: &mut World) -> Said {
-    let said = Said::default();
-    let heard = said.clone();
-    w.hold(move |flight| {
-        let word = kind(flight.packet);
-        if OF_LOCKS.contains(&word) {
-            heard.lock().expect("no panic").push((flight.from, flight.to, word));
-        }
-        false
-    });
-    said
-}
-
-/// The messages since the last look.
-fn said_since(said: &Said) -> Vec<(usize, usize, &'static str)> {
-    std::mem::take(&mut *said.lock().expect("no panic"))
-}
-
 /// Geode's documentation: the elder makes the first member that asks the grantor. Nothing is
 /// broadcast: each other member asks the elder when it needs to know, and from then on only the
 /// grantor.
@@ -65,12 +44,12 @@ fn the_first_to_ask_grants_and_each_other_member_asks_the_elder_once() {
     let mut w = World::new(33).members(4);
     w.settle();
     let [elder, first, other, _] = w.in_view()[..] else { panic!("four members") };
-    let said = listen(&mut w);
+    let sent = SentMessages::note(&mut w, &OF_LOCKS);
     w.hold_lock(first, "s", "x");
     w.run_for(ms(500));
     assert_eq!(w.grantor("s"), first);
     assert_eq!(
-        said_since(&said),
+        sent.take(),
         [(first, elder, "FindGrantor"), (elder, first, "NameGrantor"), (elder, first, "GrantorIs")]
     );
 
@@ -82,11 +61,11 @@ fn the_first_to_ask_grants_and_each_other_member_asks_the_elder_once() {
         (other, first, "RequestLock"),
         (first, other, "Grant"),
     ];
-    assert_eq!(said_since(&said), by_way_of_the_elder);
+    assert_eq!(sent.take(), by_way_of_the_elder);
 
     w.hold_lock(other, "s", "z");
     w.run_for(ms(500));
-    assert_eq!(said_since(&said), [(other, first, "RequestLock"), (first, other, "Grant")]);
+    assert_eq!(sent.take(), [(other, first, "RequestLock"), (first, other, "Grant")]);
 }
 
 /// Geode's documentation: a request may reach a member that grants no more. That member says so,
@@ -102,7 +81,7 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
     w.expect("the request is on its way", |w| w.matched(late) > 0);
     let gone = w.destroy(grantor, "s");
     w.expect("the service is destroyed", |w| w.outcome(gone) == Some(&Outcome::Destroyed));
-    let said = listen(&mut w);
+    let sent = SentMessages::note(&mut w, &OF_LOCKS);
     w.let_go(late);
     w.granted(ask);
     assert_eq!(w.grantor("s"), a);
@@ -112,7 +91,7 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
         (elder, a, "NameGrantor"),
         (elder, a, "GrantorIs"),
     ];
-    assert_eq!(said_since(&said), by_way_of_the_elder);
+    assert_eq!(sent.take(), by_way_of_the_elder);
 }
 
 /// P5: first come, first served.

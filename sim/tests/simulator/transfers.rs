@@ -1,20 +1,17 @@
 //! Stories of tables that change hands: young turks, lines of them, and parties that die or are cut
 //! off meanwhile. The files of `transfers/` have crossing messages, destructions and successors.
 
+use crate::sent_messages::SentMessages;
 use elderlock::protocol::{GrantorState, Outcome, Timing};
 use elderlock_sim::World;
 use elderlock_sim::history::Ask;
 use elderlock_sim::invariants::last_young_turk_wins;
 use elderlock_sim::liveness::Demand;
 use elderlock_sim::rule::RuleId;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-#[path = "transfers/crossings.rs"]
 mod crossings;
-#[path = "transfers/destructions.rs"]
 mod destructions;
-#[path = "transfers/successors.rs"]
 mod successors;
 
 fn ms(ms: u64) -> Duration {
@@ -144,9 +141,6 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// Each message sent: the sending site, the receiving site and the kind.
-type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
-
 /// Unlike in Geode's documentation the elder tells the old grantor nothing. It names the young
 /// turk, or the successor of a grantor that leaves. The new grantor asks the old one for its table.
 /// No member is asked for its holds before the new one acts.
@@ -156,7 +150,7 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
         let (mut w, order) = with_grantor(25, 4);
         let (elder, grantor, next) = (order[0], order[1], order[3]);
         let held = w.hold_lock(next, "s", "x");
-        let words = [
+        const KINDS: [&str; 9] = [
             "Become",
             "ProposeSuccessor",
             "NameGrantor",
@@ -167,15 +161,7 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
             "Report",
             "Acts",
         ];
-        let said = Said::default();
-        let heard = said.clone();
-        w.hold(move |flight| {
-            let word = elderlock_sim::kind::kind(flight.packet);
-            if words.contains(&word) {
-                heard.lock().expect("no panic").push((flight.from, flight.to, word));
-            }
-            false
-        });
+        let sent = SentMessages::note(&mut w, &KINDS);
         let begins = if leaves {
             w.leave(grantor);
             (grantor, elder, "ProposeSuccessor")
@@ -184,16 +170,16 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
             (next, elder, "Become")
         };
         w.expect("the next one acts", |w| granting(w, next) == Some(GrantorState::Acting));
-        let mut said = said.lock().expect("no panic").clone();
-        let acts = said.iter().position(|(.., word)| *word == "Acts").expect("it says so");
-        said.truncate(acts);
+        let mut sent = sent.take();
+        let acts = sent.iter().position(|(.., word)| *word == "Acts").expect("it says so");
+        sent.truncate(acts);
         let transfer = [
             begins,
             (elder, next, "NameGrantor"),
             (next, grantor, "RequestTable"),
             (grantor, next, "TableChunk"),
         ];
-        assert_eq!(said, transfer);
+        assert_eq!(sent, transfer);
         assert!(w.fence(held).is_some());
     }
 }
