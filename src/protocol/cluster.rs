@@ -152,7 +152,8 @@ pub(super) struct Liveness {
     elder_dead_at: Option<Time>,
     /// Processes that some hint calls unreachable.
     suspected: BTreeSet<ProcessId>,
-    /// While it leaves: since when each process has refused connections without any packet from it.
+    /// While this member leaves: the time since which each process refuses connections and sends
+    /// nothing.
     refused: BTreeMap<ProcessId, Time>,
     /// Members that refuse connections, or that other members report as refusing.
     death_suspicions: BTreeMap<ProcessId, death_check::DeathSuspicion>,
@@ -250,12 +251,12 @@ impl Cluster {
         self.view.as_ref()
     }
 
-    /// Whether it is in a view, and is not about to leave it.
+    /// Returns whether it is in a view, and is not about to leave it.
     pub(super) fn is_member(&self) -> bool {
         self.phase == MemberPhase::Member
     }
 
-    /// Whether it is a member with a lease that ran when last looked at.
+    /// Returns whether it is a member with a lease that ran when last looked at.
     pub(super) fn is_leased_member(&self) -> bool {
         self.is_member() && self.lease.running
     }
@@ -279,12 +280,12 @@ impl Cluster {
         self.elder.is_some()
     }
 
-    /// Whether some hint calls a process unreachable.
+    /// Returns whether some hint calls a process unreachable.
     pub(super) fn has_suspicions(&self) -> bool {
         !self.liveness.suspected.is_empty()
     }
 
-    /// Whether its vote successor has to be stored before it does anything else.
+    /// Returns whether its vote successor has to be stored before it does anything else.
     pub(super) fn is_unstored_successor(&self) -> bool {
         self.votes.is_unstored_successor
     }
@@ -366,7 +367,7 @@ impl Cluster {
         config
     }
 
-    /// Before the timers of the locks: stores, and seeks a cluster.
+    /// Stores votes and seeks a cluster. Runs before the timers of the locks.
     pub(super) fn seek(&mut self, now: Time, step: &mut StepParts) {
         self.votes.durability.on_timer(now, step.out);
         let is_silent = self.is_unwritten();
@@ -424,7 +425,7 @@ impl Cluster {
         }
     }
 
-    /// Whether this elder has authority and its registry is to be looked at again.
+    /// Returns whether this elder has authority and its registry is to be looked at again.
     pub(super) fn is_time_to_answer(&mut self, now: Time, step: &mut StepParts) -> bool {
         let timing = *self.timing();
         let Some(elder) = &mut self.elder else { return false };
@@ -434,8 +435,8 @@ impl Cluster {
         is_due && self.has_authority(now)
     }
 
-    /// When it has something to do. `registry`: when the elder's registry can go on.
-    /// `has_handed_over`: nothing is granted here any more.
+    /// Returns the time at which it has something to do. `registry`: when the elder's registry can
+    /// go on. `has_handed_over`: nothing is granted here any more.
     pub(super) fn deadline(&self, has_handed_over: bool, registry: [Option<Time>; 2]) -> Time {
         let mut due = Time::MAX;
         match &self.phase {
@@ -497,7 +498,7 @@ impl Cluster {
         }
     }
 
-    /// Before it, and only before it, this member may grant: also while it waits for others to take
+    /// Returns the time before which this member may grant, also while it waits for others to take
     /// over its services.
     fn granting_end(&self) -> Time {
         match (&self.phase, &self.view) {
@@ -507,12 +508,12 @@ impl Cluster {
         }
     }
 
-    /// Whether it is in a view and its lease runs: joined, and able to hold locks.
+    /// Returns whether it is in a view and its lease runs: joined, and able to hold locks.
     pub(super) fn is_ready(&self, now: Time) -> bool {
         now < self.lease_end()
     }
 
-    /// In discovery: its seeds and their answers.
+    /// Returns its seeds and their answers while it is in discovery.
     pub(super) fn seeking(&self) -> SeedReport {
         match &self.phase {
             MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),

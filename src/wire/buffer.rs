@@ -28,12 +28,12 @@ impl ByteQueue {
         self.bytes.len() - self.start
     }
 
-    /// Whether no bytes wait.
+    /// Returns whether no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where to append. Only append: the present bytes are partly consumed.
+    /// Returns the buffer to append to. Only append: the present bytes are partly consumed.
     pub fn back(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

@@ -25,7 +25,7 @@ pub enum DatagramError {
     /// Longer than any of elderlock's.
     #[error("a datagram of {0} bytes is too long: its payload has at most {MAX_PAYLOAD}")]
     Oversized(usize),
-    /// Of another protocol version.
+    /// The datagram has another protocol version.
     #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
     /// The datagram belongs to another cluster.

@@ -192,7 +192,7 @@ pub fn frame_length(bytes: &[u8]) -> Option<usize> {
 pub struct Decoder {
     buffer: ByteQueue,
     stage: ConnectionStage,
-    /// After a handshake with a key: the records that were read.
+    /// The records that were read after a handshake with a key.
     sealed: Option<Box<Sealed>>,
     /// The other side is outside the view. Its frames are short, and of linked packets only the
     /// head is decoded.
@@ -311,14 +311,14 @@ impl Decoder {
         self.sealed = Some(Box::new(Sealed { opener, records: std::mem::take(&mut self.buffer) }));
     }
 
-    /// Whether the other side is outside this member's view: its frames are at most
+    /// Sets whether the other side is outside this member's view: its frames are at most
     /// [`MAX_STRANGE_FRAME`] long, and of a linked packet only the head is decoded, as an
     /// acknowledgement.
     pub fn set_strange(&mut self, is_strange: bool) {
         self.is_strange = is_strange;
     }
 
-    /// Whether no view shows the other side as a member: its frames are at most
+    /// Sets whether no view shows the other side as a member: its frames are at most
     /// [`MAX_UNKNOWN_FRAME`] long, also while this member is in no view itself.
     pub fn set_unknown(&mut self, is_unknown: bool) {
         self.is_unknown = is_unknown;
@@ -342,7 +342,7 @@ impl Decoder {
         self.buffer.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.records.len())
     }
 
-    /// Whether no bytes wait.
+    /// Returns whether no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -79,7 +79,7 @@ pub enum HandshakeRefusal {
     Role(Role),
 }
 
-/// Whether others can reach a process at this address.
+/// Returns whether others can reach a process at this address.
 pub(super) fn is_dialable(addr: SocketAddr) -> bool {
     addr.port() != 0 && !addr.ip().is_unspecified()
 }
@@ -107,7 +107,7 @@ fn after_version(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
     }
 }
 
-/// Whether these bytes begin as a handshake of this version does.
+/// Checks that these bytes begin as a handshake of this version does.
 pub(super) fn check_version(bytes: &[u8]) -> Result<(), HandshakeError> {
     after_version(bytes).map(|_| ())
 }

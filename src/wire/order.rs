@@ -110,7 +110,7 @@ pub enum SessionMessage {
 }
 
 impl Order {
-    /// Whether it takes something away from members that do not agree.
+    /// Returns whether it takes something away from members that do not agree.
     pub fn is_forced(&self) -> bool {
         matches!(self, Order::Revoke { force: true, .. } | Order::Force)
     }
@@ -191,7 +191,7 @@ pub enum OrderReport {
     Unsure(ReportedHolder, String),
     /// The holder took the lock meanwhile and was not contacted.
     Later(ReportedHolder),
-    /// So many further holders were not contacted.
+    /// The number of further holders that were not contacted.
     More(u64),
     /// The lock has no holder.
     NotHeld,
@@ -207,7 +207,7 @@ pub enum OrderReport {
     Holder(ReportedHolder),
     /// A request that waits. They come in the order in which they will be served.
     Waiter(ReportedWaiter),
-    /// So many further requests wait.
+    /// The number of further requests that wait.
     MoreWaiters(u64),
     /// The lock of the session is held.
     Granted {
@@ -235,7 +235,7 @@ pub enum OrderReport {
 }
 
 impl OrderReport {
-    /// Whether no report follows.
+    /// Returns whether no report follows.
     pub fn is_last(&self) -> bool {
         use OrderReport::{Done, Failed, NoService};
         matches!(self, Done { .. } | Failed(_) | NoService)

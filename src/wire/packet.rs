@@ -149,8 +149,8 @@ enum PacketHead {
     Linked { view: ViewNumber, _seq: u64, ack: u64 },
 }
 
-/// Of a stranger's linked packet only the head is read: its view number may lead to a newer view.
-/// The message counts as lost, and its link sends it again.
+/// Reads a packet. Of a stranger's linked packet it reads only the head: the view number may lead
+/// to a newer view. The message counts as lost, and its link sends it again.
 pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
     if is_strange
         && let Ok((PacketHead::Linked { view, ack, .. }, _)) =

@@ -398,7 +398,7 @@ impl Cluster {
             && seeking.proven_addrs().next().is_none()
     }
 
-    /// Whether packets that `relay` passes on count as packets of their origin. Without
+    /// Returns whether packets that `relay` passes on count as packets of their origin. Without
     /// authentication a stranger could speak as any member. A process in no view knows no relay.
     pub(crate) fn takes_relays_of(&self, relay: ProcessId) -> bool {
         self.view.is_none()
@@ -406,8 +406,8 @@ impl Cluster {
             || planted!(self.config.mutant, BelieveAnyRelay)
     }
 
-    /// Whether the word of `from` on views counts. Without authentication that of a stranger does
-    /// only with a proof that it was asked.
+    /// Returns whether the word of `from` on views counts. Without authentication that of a
+    /// stranger does only with a proof that it was asked.
     pub(super) fn is_believed(&self, from: ProcessId, nonce: u64) -> bool {
         let Some(own) = self.config.nonce else { return true };
         nonce == own.get()
@@ -563,8 +563,9 @@ impl Cluster {
         }
     }
 
-    /// Whether its first view has other information about this process than its own. Another
-    /// process asked for it to be taken in, and the key of its vote could be that process's.
+    /// Returns whether its first view has other information about this process than its own.
+    /// Another process asked for it to be taken in, and the key of its vote could be that
+    /// process's.
     fn is_misnamed_in(&self, view: &View) -> bool {
         let me = &self.config.me;
         matches!(self.phase, MemberPhase::Seeking(_))
@@ -709,8 +710,8 @@ impl Cluster {
         self.ballot_view().is_some_and(|view| view.number.next() == instance)
     }
 
-    /// Whether this member is the elder and a quorum by itself, with nothing under way that could
-    /// end that.
+    /// Returns whether this member is the elder and a quorum by itself, with nothing under way that
+    /// could end that.
     pub(super) fn is_alone(&self) -> bool {
         self.sole_quorum
             && self.votes.proposal.is_none()

@@ -31,7 +31,7 @@ pub(super) struct DeathSuspicion {
 }
 
 impl Cluster {
-    /// Whether a refused connection may count as a death.
+    /// Returns whether a refused connection may count as a death.
     pub(super) fn trusts_refused(&self) -> bool {
         self.config.trust_refused || planted!(self.config.mutant, TrustRefused)
     }
@@ -161,7 +161,7 @@ impl Cluster {
         }
     }
 
-    /// When [`keep_suspicions`](Cluster::keep_suspicions) is due.
+    /// Returns the time at which [`keep_suspicions`](Cluster::keep_suspicions) is due.
     pub(super) fn suspicions_due(&self) -> Option<Time> {
         self.liveness.death_suspicions.values().map(|suspicion| suspicion.again_at).min()
     }

@@ -240,8 +240,8 @@ impl Discovery {
         self.try_to_found(config, now, out)
     }
 
-    /// Whether the reply from an address may be remembered. A crowd in discovery takes no room from
-    /// the replies of seeds and voters. The proven reply of a member replaces one that is
+    /// Returns whether the reply from an address may be remembered. A crowd in discovery takes no
+    /// room from the replies of seeds and voters. The proven reply of a member replaces one that is
     /// neither.
     fn make_room(&mut self, addr: SocketAddr, is_proven_member: bool) -> bool {
         let Discovery { heard, seeds, voters, most, .. } = self;
@@ -268,7 +268,7 @@ impl Discovery {
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
         let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
-        // With the information as it is: the key of its vote could be another one's.
+        // The information is compared whole: the key of its vote could be another process's.
         let own = view.member(config.me.process);
         let in_it = own.is_some_and(|own| own.info == config.me) && view.is_sound();
         let known = self.knows_a_cluster();
@@ -393,8 +393,8 @@ impl Discovery {
             let before = self.asked.filter(|(asked, _)| *asked == lineage);
             let heard = before.map_or(view, |(_, before)| before.min(view));
             self.asked = Some((lineage, heard));
-            // Also through the process that told of the cluster: it may reach the elder where this
-            // one does not.
+            // The process that told of the cluster is asked as well: it may reach the elder where
+            // this one does not.
             for info in BTreeSet::from([elder, via]) {
                 let packet = Packet::from(Notice::Join { me: config.me.clone(), heard });
                 out.push(Output::Send { to: info.addr, process: Some(info.process), packet });
@@ -446,15 +446,15 @@ impl Discovery {
         FoundingOutcome::Seeking
     }
 
-    /// Whether the view shows that the id of this process is used up: an earlier view may have had
-    /// it.
+    /// Returns whether the view shows that the id of this process is used up: an earlier view may
+    /// have had it.
     pub(crate) fn is_used_up(&self, config: &Config, view: &View) -> bool {
         let asked = self.asked.filter(|(lineage, _)| *lineage == view.lineage);
         !view.contains(config.me.process)
             && !view.admits(&config.me, asked.map_or(view.number, |(_, heard)| heard))
     }
 
-    /// Whether the process agreed to its founding.
+    /// Returns whether the process agreed to its founding.
     pub(crate) fn is_bound_to(&self, process: ProcessId) -> bool {
         self.bound.as_ref().is_some_and(|bound| bound.coordinator.process == process)
     }
@@ -469,7 +469,7 @@ impl Discovery {
         })
     }
 
-    /// When this process has listened long enough for a cluster that goes on without it.
+    /// Returns the time until which this process listens for a cluster that goes on without it.
     pub(crate) fn listens_until(&self) -> Time {
         self.listens_until
     }
@@ -478,8 +478,8 @@ impl Discovery {
         now >= self.listens_until && !self.knows_a_cluster()
     }
 
-    /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its
-    /// leases are.
+    /// Returns whether there is a cluster with an elder. One that lost its quorum is over, as soon
+    /// as its leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
         self.heard
             .values()
@@ -509,7 +509,7 @@ impl Discovery {
     }
 }
 
-/// Whether so many distinct processes may found.
+/// Returns whether so many distinct processes may found.
 fn suffices(config: &Config, founders: usize) -> bool {
     founders >= config.expect || planted!(config.mutant, FoundWithFewer)
 }

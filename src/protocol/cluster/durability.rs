@@ -42,14 +42,14 @@ pub(crate) enum AfterStore {
     },
     /// The own promise counts.
     Promised {
-        /// For this ballot.
+        /// The ballot that got the promise.
         ballot: Ballot,
         /// The earlier acceptance.
         accepted: Option<(Ballot, Change)>,
     },
     /// The own acceptance counts.
     Accepted {
-        /// In this ballot.
+        /// The ballot of the acceptance.
         ballot: Ballot,
     },
     /// A process that told of a view without itself learns that the view is known here.
@@ -130,7 +130,7 @@ impl VoteDurability {
         }
     }
 
-    /// Whether the write with this number is confirmed.
+    /// Returns whether the write with this number is confirmed.
     pub(crate) fn has(&self, number: u64) -> bool {
         number <= self.confirmed
     }
@@ -166,7 +166,7 @@ impl VoteDurability {
         }
     }
 
-    /// When a failed write is tried again.
+    /// Returns the time at which a failed write is tried again.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.again_at
     }
@@ -191,17 +191,17 @@ impl VoteDurability {
         self.view_since = number;
     }
 
-    /// Whether the present view is on disk.
+    /// Returns whether the present view is on disk.
     pub(crate) fn is_view_kept(&self) -> bool {
         self.has(self.view_since)
     }
 
-    /// Whether this process's first write is under way, and nothing is on disk yet.
+    /// Returns whether this process's first write is under way, and nothing is on disk yet.
     pub(crate) fn is_first(&self) -> bool {
         self.asked > 0 && self.confirmed == 0
     }
 
-    /// Whether the last write that ended failed.
+    /// Returns whether the last write that ended failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing
     }

@@ -28,7 +28,8 @@ pub(crate) struct Elder {
     /// Members that do not have the present view yet, and when they are told again.
     missing_view: BTreeMap<ProcessId, Time>,
     pulses: Pulses,
-    /// Since when a quorum confirms this elder's pulses; `Time::MAX`: it is a quorum by itself.
+    /// The time since which a quorum confirms this elder's pulses; `Time::MAX`: it is a quorum by
+    /// itself.
     quorum_since: Option<Time>,
     /// No other member can have taken over before one elder lease after this: see
     /// [`Elder::step_down_from_alone`].
@@ -110,7 +111,8 @@ impl Elder {
         self.recount(me, view);
     }
 
-    /// Since when a quorum confirms this elder's pulses, at the latest count. `None` if none does.
+    /// Returns the time since which a quorum confirms this elder's pulses, by the latest count.
+    /// `None` if no quorum does.
     pub(crate) fn backed_since(&self, now: Time) -> Option<Time> {
         if self.deposed && !planted!(self.mutant, RenewThoughDeposed) {
             None
@@ -119,7 +121,7 @@ impl Elder {
         }
     }
 
-    /// Whether this elder may renew and name at `now`.
+    /// Returns whether this elder may renew and name at `now`.
     pub(crate) fn has_authority(&self, now: Time, timing: &Timing) -> bool {
         self.backed_since(now).is_some_and(|since| now < since + timing.elder_lease)
     }
@@ -206,7 +208,7 @@ impl Elder {
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false, settled: false })
     }
 
-    /// Whether a member that is heard does not hear the answers to its beats.
+    /// Returns whether a member that is heard does not hear the answers to its beats.
     pub(crate) fn is_unheard(&self, now: Time, process: ProcessId, view: &View) -> bool {
         let timing = &view.timing;
         let period = if view.has_vote(process) { timing.beat } else { timing.slow_beat() };
@@ -273,8 +275,8 @@ impl Elder {
         }
     }
 
-    /// Whether the members that wait for an answer are to be looked at again. Most changes that
-    /// concern them are seen at once.
+    /// Returns whether the members that wait for an answer are to be looked at again. Most changes
+    /// that concern them are seen at once.
     pub(crate) fn is_time_to_answer(
         &mut self,
         now: Time,
@@ -300,8 +302,8 @@ impl Elder {
         self.members.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
     }
 
-    /// Whether a quorum of the view's council has the view, on its disks where there are some.
-    /// `own`: this member, if it has.
+    /// Returns whether a quorum of the view's council has the view, on its disks where there are
+    /// some. `own`: this member, if it has.
     pub(crate) fn is_settled(&self, own: Option<ProcessId>, view: &View) -> bool {
         let has_it = |(_, seat): &(&ProcessId, &MemberRecord)| seat.kept >= view.number;
         view.is_quorum(self.members.iter().filter(has_it).map(|(process, _)| process).chain(&own))
@@ -377,8 +379,8 @@ impl Elder {
         if change.remove.contains(&me) {
             change.join.retain(|info| former(info).is_empty());
             let gone = gone();
-            // Nor does it wait for silent members of the council: they are left as ghosts, as at a
-            // takeover.
+            // It does not wait for silent members of the council either: the view keeps them as
+            // ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
                 let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.silence() <= now;
                 gone.contains(process) || self.members.get(process).is_some_and(is_old)
@@ -404,9 +406,9 @@ impl Elder {
                 let is_present =
                     |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
                 let present: Vec<&ProcessId> = successors.iter().filter(is_present).collect();
-                // Without the word of the present council nothing would come of it but a proposal
-                // that lies about. A member that finds it later has to finish it, though the
-                // members that it calls silent are the ones that stayed.
+                // A proposal that the present council does not accept stays undecided. A member
+                // that finds it later has to finish it, though the members that it calls silent are
+                // the ones that stayed.
                 let present = || present.iter().copied();
                 view.is_quorum(present())
                     && next.living().any(|member| !member.learner)
@@ -435,7 +437,7 @@ impl Elder {
 
     /// The processes to take in, at most so many in one view.
     fn wanted_joins(&self) -> Vec<MemberInfo> {
-        // Of two processes that ask from one address the former is no more.
+        // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {
             let at = latest.entry(info.addr).or_insert(*heard);
@@ -512,17 +514,17 @@ impl Elder {
         present.filter(|member| has_answered(member)).cloned().collect()
     }
 
-    /// Whether a member has sent no beat for a quarter of a member lease. This elder may have slept
-    /// or have lacked its quorum; then it reads the beats of that time first.
+    /// Returns whether a member has sent no beat for a quarter of a member lease. This elder may
+    /// have slept or have lacked its quorum; then it reads the beats of that time first.
     pub(crate) fn is_silent(&self, process: ProcessId, now: Time, timing: &Timing) -> bool {
         let is_old = |seat: &MemberRecord| seat.heard_at + timing.silence() <= now;
         let is_awake = self.awake_at + timing.retry * 3 >= now && now >= self.patient_until;
         is_awake && self.members.get(&process).is_some_and(is_old)
     }
 
-    /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. A member
-    /// that beats, and knows of its last renewal and of the view, only waits for this elder to have
-    /// its quorum again.
+    /// Returns whether a member whose lease is over is to go: it is silent, or it cannot hear. A
+    /// member that beats, and knows of its last renewal and of the view, only waits for this elder
+    /// to have its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
         let Some(seat) = self.members.get(&process) else { return false };
         let span = view.timing.silence();

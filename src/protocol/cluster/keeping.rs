@@ -10,7 +10,7 @@ impl Cluster {
         self.votes.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
     }
 
-    /// Whether the vote successor of this process would know of its view.
+    /// Returns whether the vote successor of this process would know of its view.
     pub(super) fn is_view_kept(&self) -> bool {
         self.votes.durability.is_view_kept() || planted!(self.config.mutant, CallItKept)
     }

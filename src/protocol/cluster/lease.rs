@@ -52,7 +52,7 @@ impl OwnLease {
         self.next_beat = now;
     }
 
-    /// Whether this process has sent that beat.
+    /// Returns whether this process has sent that beat.
     pub(crate) fn has_sent(&self, beat: u64) -> bool {
         beat <= self.beat
     }

@@ -12,7 +12,8 @@
 //!   would have stored its acceptances;
 //! - the same processes have answered for a whole member lease: no member's lease runs any more.
 //!
-//! Then it is a seed like any other, and founds with the others, above the slots of the lost view.
+//! After that it is a seed like any other, and founds with the others, above the slots of the lost
+//! view.
 //!
 //! A founder notes on disk that the view is established. It does so when it has had a lease in the
 //! first view for as long as a member lease. If directories are lost after that, only an operator
@@ -22,7 +23,7 @@ use super::vote_successor::FounderReplacements;
 use super::*;
 
 impl Cluster {
-    /// Whether the present view is not the first of its lineage, or has lasted.
+    /// Returns whether the present view is not the first of its lineage, or has lasted.
     pub(super) fn is_established(&self) -> bool {
         match (&self.view, &self.votes.successor) {
             (Some(view), _) => !is_first(view) || self.votes.first_view_lasts,

@@ -80,8 +80,8 @@ impl Cluster {
         self.vouch(now, step);
     }
 
-    /// Whether the holds of a member end with its lease only: programs that are no members may
-    /// believe in them until then.
+    /// Returns whether the holds of a member end with its lease only: programs that are no members
+    /// may believe in them until then.
     pub(super) fn outlives_death(&self, view: &View, process: ProcessId) -> bool {
         view.member(process).is_some_and(|member| member.info.serves_sessions)
             && !planted!(self.config.mutant, VouchForSessions)
@@ -137,7 +137,7 @@ impl Cluster {
         self.ask_known(addrs, lineage, have, step);
     }
 
-    /// As [`fetch`](Self::fetch), at once if the word of `info` counts, with this proof.
+    /// Like [`fetch`](Self::fetch), but at once if the word of `info` counts, with this proof.
     pub(super) fn fetch_from(
         &mut self,
         now: Time,

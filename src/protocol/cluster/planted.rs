@@ -26,7 +26,7 @@ pub(super) fn promise(answer: Notice, config: &Config) -> Notice {
 }
 
 impl Cluster {
-    /// Whether this member's lease has no end.
+    /// Returns whether this member's lease has no end.
     pub(super) fn plant_lease(&self) -> bool {
         matches!((&self.phase, &self.view), (MemberPhase::Member, Some(_)))
             && !self.is_alone()
@@ -34,7 +34,7 @@ impl Cluster {
             && planted!(self.config.mutant, LeaseWithoutEnd)
     }
 
-    /// Whether this member stays in its view although the next one is without it.
+    /// Returns whether this member stays in its view although the next one is without it.
     pub(super) fn plant_expulsion(&mut self, view: &View) -> bool {
         if view.contains(self.config.me.process) {
             return false;
@@ -61,13 +61,13 @@ impl Cluster {
         }
     }
 
-    /// Whether this member alone declares a process dead that refuses it.
+    /// Returns whether this member alone declares a process dead that refuses it.
     pub(super) fn plant_suspicion(&self, process: ProcessId) -> bool {
         planted!(self.config.mutant, SuspectAlone)
             && self.view.as_ref().is_some_and(|view| view.contains(process))
     }
 
-    /// Whether this process accepted a change and promised nothing by it.
+    /// Returns whether this process accepted a change and promised nothing by it.
     pub(super) fn plant_vote(
         &mut self,
         now: Time,
@@ -87,7 +87,7 @@ impl Cluster {
         true
     }
 
-    /// Whether the vote is not written.
+    /// Returns whether the vote is not written.
     pub(super) fn plant_loss(&self) -> bool {
         planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some()
     }

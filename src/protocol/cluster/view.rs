@@ -86,7 +86,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether the next view would have the same members in the same state.
+    /// Returns whether the next view would have the same members in the same state.
     pub fn is_empty(&self) -> bool {
         self.join.is_empty()
             && self.remove.is_empty()
@@ -181,21 +181,21 @@ impl View {
         self.members.iter().find(|member| member.info.process == process)
     }
 
-    /// Whether `info`, which asks to join and had heard of view `heard`, may be taken in: an id
-    /// never comes back.
+    /// Returns whether `info`, which asks to join and had heard of view `heard`, may be taken in:
+    /// an id never comes back.
     pub fn admits(&self, info: &MemberInfo, heard: ViewNumber) -> bool {
         let process = info.process;
         heard.0.saturating_add(ENTRY_WINDOW) > self.number.0
             && !self.departed.iter().any(|(departed, _)| *departed == process)
     }
 
-    /// Whether a member can see another one end: both are on one kernel.
+    /// Returns whether a member can see another one end: both are on one kernel.
     pub(crate) fn is_witness(&self, process: ProcessId, other: ProcessId) -> bool {
         let host = |process| self.member(process).and_then(|member| member.info.host);
         matches!((host(process), host(other)), (Some(mine), Some(theirs)) if mine.sees(&theirs))
     }
 
-    /// Whether `process` is in the view, ghosts included.
+    /// Returns whether `process` is in the view, ghosts included.
     pub fn contains(&self, process: ProcessId) -> bool {
         self.member(process).is_some()
     }
@@ -216,7 +216,7 @@ impl View {
         voters.take(usize::from(self.council_size.max(1))).map(|member| &member.info)
     }
 
-    /// Whether no learner waits for a vote: there is none, or the council is full.
+    /// Returns whether no learner waits for a vote: there is none, or the council is full.
     pub fn has_promoted_all(&self) -> bool {
         self.council().count() == usize::from(self.council_size)
             || self.living().all(|member| !member.learner)
@@ -232,18 +232,18 @@ impl View {
         others.filter(move |other| other.addr == addr && other.process != process)
     }
 
-    /// Whether `member` is a ghost with another living member at its address. Of two living members
-    /// there, either may be the latest.
+    /// Returns whether `member` is a ghost with another living member at its address. Of two living
+    /// members there, either may be the latest.
     pub(crate) fn is_replaced(&self, member: &ViewMember) -> bool {
         member.ghost && self.others_at(&member.info).next().is_some()
     }
 
-    /// Whether one member decides the next view alone.
+    /// Returns whether one member decides the next view alone.
     pub(crate) fn has_sole_voter(&self) -> bool {
         self.council().nth(1).is_none()
     }
 
-    /// Whether `process` has a vote on the next view.
+    /// Returns whether `process` has a vote on the next view.
     pub fn has_vote(&self, process: ProcessId) -> bool {
         self.council().any(|info| info.process == process)
     }
@@ -253,7 +253,7 @@ impl View {
         if self.elder().process == process { 3 } else { 2 }
     }
 
-    /// Whether `voters` are a quorum: more than half of the council's weight.
+    /// Returns whether `voters` are a quorum: more than half of the council's weight.
     pub fn is_quorum<'a>(&self, voters: impl IntoIterator<Item = &'a ProcessId>) -> bool {
         let voters: BTreeSet<_> = voters.into_iter().copied().collect();
         let all: u32 = self.council().map(|info| self.weight(info.process)).sum();
@@ -283,7 +283,7 @@ impl View {
         None
     }
 
-    /// Whether it is a valid view; checked on views that come from outside.
+    /// Returns whether it is a valid view; checked on views that come from outside.
     pub fn is_sound(&self) -> bool {
         let ids: BTreeSet<_> = self.members.iter().map(|member| member.info.process).collect();
         ids.len() == self.members.len()

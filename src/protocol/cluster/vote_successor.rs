@@ -53,20 +53,20 @@ pub struct StoredVoter {
 const MAX_SUCCESSORS: usize = 16;
 
 impl StoredVote {
-    /// Whether it is valid: its view, and the view that would come of its acceptance. Checked on
-    /// votes that come from a disk.
+    /// Returns whether it is valid: its view, and the view that would come of its acceptance.
+    /// Checked on votes that come from a disk.
     pub fn is_sound(&self) -> bool {
         let accepted = self.acceptor.accepted.as_ref();
         self.view.is_sound() && accepted.is_none_or(|(_, change)| self.view.next(change).is_sound())
     }
 
-    /// Whether this ballot, or a later one, was promised for the view with that number.
+    /// Returns whether this ballot, or a later one, was promised for the view with that number.
     pub fn has_promised(&self, instance: ViewNumber, ballot: Ballot) -> bool {
         self.view.number.next() == instance
             && self.acceptor.promised.is_some_and(|promised| promised >= ballot)
     }
 
-    /// Whether a change was accepted for the view after the stored one.
+    /// Returns whether a change was accepted for the view after the stored one.
     pub fn has_accepted(&self) -> bool {
         self.acceptor.accepted.is_some()
     }
@@ -101,7 +101,7 @@ pub(crate) struct VoteSuccessor {
     /// The voter may have promised its vote to an elder just before it ended: no other candidate
     /// gets it before this time.
     pub(crate) free_at: Time,
-    /// While all other founders of its first view are replaced.
+    /// Present while all other founders of its first view are replaced.
     pub(super) replacements: Option<FounderReplacements>,
     /// See [`StoredVote::is_established`].
     pub(super) is_established: bool,
@@ -178,7 +178,7 @@ pub(crate) struct VoteSuccessors {
 }
 
 impl VoteSuccessors {
-    /// Whether this process has made this claim before in this view.
+    /// Returns whether this process has made this claim before in this view.
     pub(crate) fn is_known(&self, claim: &VoteClaim, info: &MemberInfo) -> bool {
         let known = self.known.get(&claim.voter);
         known.is_some_and(|known| known.info == *info && known.proof == claim.proof)

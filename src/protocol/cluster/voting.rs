@@ -61,9 +61,9 @@ impl Cluster {
         }
     }
 
-    /// Whether `from` may have the vote that it claims: with the view of the voter, only if it
-    /// proves that. A claim that it cannot have is refused, and reported. Each use of a claim comes
-    /// after this.
+    /// Returns whether `from` may have the vote that it claims: with the view of the voter, only if
+    /// it proves that. A claim that it cannot have is refused, and reported. Each use of a claim
+    /// comes after this.
     ///
     /// A claim is of its sender. Another process that repeats it has no part in the vote.
     pub(super) fn is_claim_possible(
@@ -276,8 +276,8 @@ impl Cluster {
         self.answer_when_kept(now, speaker, answer, step);
     }
 
-    /// Whether this process has not promised that ballot its vote yet. A candidate that receives
-    /// nothing repeats its message for ever, and is waited for once.
+    /// Returns whether this process has not promised that ballot its vote yet. A candidate that
+    /// receives nothing repeats its message for ever, and is waited for once.
     pub(super) fn is_new(&self, ballot: Ballot) -> bool {
         self.votes.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
     }
@@ -289,8 +289,8 @@ impl Cluster {
         VoteSender { vote: self.voter(), process: me.process, addr: me.addr, successor }
     }
 
-    /// Whether this process may give its vote in `instance` to `from`. A process with an older view
-    /// is told.
+    /// Returns whether this process may give its vote in `instance` to `from`. A process with an
+    /// older view is told.
     pub(super) fn is_voter(
         &mut self,
         now: Time,
@@ -310,7 +310,7 @@ impl Cluster {
         }
     }
 
-    /// Until when this voter may have promised its vote to the elder of the view.
+    /// Returns the time until which this voter may have promised its vote to the elder of the view.
     fn promised_until(&self) -> Time {
         self.votes
             .successor
@@ -318,7 +318,7 @@ impl Cluster {
             .map_or(self.lease.promised_until, |successor| successor.free_at)
     }
 
-    /// Whether this member would promise the ballot. `None`: it gives no answer.
+    /// Returns whether this member would promise the ballot. `None`: it gives no answer.
     pub(super) fn on_pre_vote(
         &mut self,
         now: Time,
@@ -348,8 +348,8 @@ impl Cluster {
         )
     }
 
-    /// When this member tries to take over: after its promise to the elder, and after its elders in
-    /// the council.
+    /// Returns the time at which this member tries to take over: after its promise to the elder,
+    /// and after its elders in the council.
     pub(super) fn takeover_at(&self, view: &View) -> Time {
         let me = self.voter();
         let elder = view.elder().process;

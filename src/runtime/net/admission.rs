@@ -147,8 +147,8 @@ impl Admissions {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether one more handshake may begin now. One from a known host takes the place of one from
-    /// an unknown host.
+    /// Returns whether one more handshake may begin now. One from a known host takes the place of
+    /// one from an unknown host.
     pub(super) fn has_room(&self, is_known: bool) -> bool {
         let is_other = |entry: &AdmissionEntry| entry.process.is_none() && !entry.is_known;
         self.full_until().is_none() || is_known && self.table().count(is_other) > 0
@@ -264,7 +264,7 @@ impl AdmissionTable {
         self.entries.values().filter(|entry| fits(entry)).count()
     }
 
-    /// When the fitting connection that was silent longest was heard.
+    /// Returns the time at which the fitting connection that was silent longest was last heard.
     fn oldest(&self, fits: impl Fn(&AdmissionEntry) -> bool) -> Option<u64> {
         self.entries
             .values()

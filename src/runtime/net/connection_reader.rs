@@ -67,9 +67,9 @@ pub(crate) struct ConnectionReader {
     /// The other side, from the handshake.
     info: MemberInfo,
     slot: Mutex<ReadHalfSlot>,
-    /// Of the asking callers.
+    /// The backoff of the asking callers.
     asking: SpinBackoff,
-    /// Of the task when it has answered.
+    /// The backoff of the task after it has answered.
     answering: SpinBackoff,
 }
 
@@ -88,7 +88,7 @@ struct ReadHalfSlot {
 struct ReadHalf {
     half: OwnedReadHalf,
     decoder: Decoder,
-    /// By when the frame must end whose beginning waits in the decoder.
+    /// The time by which the frame must end whose beginning waits in the decoder.
     due: Option<Instant>,
     /// Reused from one read to the next.
     packets: Vec<Input>,
@@ -109,7 +109,7 @@ struct ReadSummary {
 }
 
 impl ConnectionReader {
-    /// Whether the other side is in this member's view.
+    /// Returns whether the other side is in this member's view.
     pub(super) fn is_of_member(&self) -> bool {
         self.reception.is_member(self.info.process)
     }
@@ -488,7 +488,7 @@ struct SpinBackoff {
 }
 
 impl SpinBackoff {
-    /// Whether to try now. Threads that ask at the same time may both be told so.
+    /// Returns whether to try now. Threads that ask at the same time may both be told so.
     fn may_try(&self) -> bool {
         let skip = self.skip.load(Relaxed);
         if skip > 0 {
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(tries(511 + 2560, false), 9 + 10);
         // Back the same way, and then each.
         assert_eq!(tries(511 + 100, true), 9 + 100);
-        // In vain as often as not: neither always nor never.
+        // Each second try is in vain: the backoff allows neither all chances nor none.
         let mut tried = 0;
         for _ in 0..1000 {
             if backoff.may_try() {

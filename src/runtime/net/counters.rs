@@ -37,7 +37,7 @@ macro_rules! counters {
         }
 
         impl AtomicCounters {
-            /// As of now; the counters are read one by one.
+            /// Reads the counters one by one: their values are not of one instant.
             pub(super) fn read(&self) -> Counters {
                 Counters {
                     $($traffic: self.$traffic.load(Relaxed),)*
@@ -111,9 +111,9 @@ counters! {
         forced_orders,
         /// Closed: connections of strangers, to make room for others or because they were silent.
         evicted,
-        /// Not sent: the queue of the peer was full, or there are too many peers.
+        /// Packets that were not sent: the queue of the peer was full, or there are too many peers.
         overflowed,
-        /// Not sent: the peer could not be reached, or another process answered there.
+        /// Packets that were not sent: the peer was not reached, or another process answered there.
         undelivered,
         /// Read by a thread that waited for it awake, see
         /// [`busy_poll`](crate::MemberBuilder::busy_poll).

@@ -54,7 +54,7 @@ mod linux {
     /// Processes watched at one time: a descriptor and a small task each.
     const MAX_WATCHED: usize = 1024;
 
-    /// Where this process runs; `None` where `/proc` does not tell.
+    /// Returns the host on which this process runs; `None` where `/proc` does not tell.
     pub(crate) fn here() -> Option<Host> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
@@ -67,7 +67,7 @@ mod linux {
     pub(super) fn hold(host: &Host) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(host.pid).ok()?)?;
         let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // Only after it is held: see above.
+        // The file is read only after the process is held: see above.
         let stat = fs::read_to_string(format!("/proc/{}/stat", host.pid)).ok()?;
         (start_time(&stat)? == host.started).then_some(held)
     }
@@ -85,7 +85,7 @@ mod linux {
     /// The neighbours that are watched in one incarnation.
     pub(crate) struct DeathWatch {
         mine: Option<Host>,
-        /// At most so many.
+        /// The most processes that are watched.
         most: usize,
         watched: Mutex<BTreeSet<ProcessId>>,
     }
@@ -207,7 +207,7 @@ mod tests {
             "it still lives"
         );
         child.kill().expect("it can be killed");
-        // Not even waited for by its parent yet.
+        // The parent has not waited for it yet.
         tokio::time::timeout(Duration::from_secs(10), end)
             .await
             .expect("in time")

@@ -84,7 +84,7 @@ pub(super) async fn carry_out(
         let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), busy)).await;
         return;
     };
-    // After the limit, or one more order would end an earlier one.
+    // The limit is checked first; otherwise one more order would end an earlier one.
     if is_lock {
         decoder.await_session();
         admission.keep();

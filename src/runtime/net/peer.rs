@@ -65,7 +65,7 @@ pub(super) struct ConnectionWriter {
     pub(super) redundant: CancellationToken,
     /// The handshake's dialler was this member.
     pub(super) dialled: bool,
-    /// Of two connections that crossed, both sides use this connection. So a caller knows where its
+    /// Both sides use this one of two connections that crossed. So a caller knows where its
     /// answer arrives.
     pub(super) is_preferred: bool,
     pub(super) opened: Instant,
@@ -98,7 +98,7 @@ pub(super) struct Peer {
 
 struct PeerQueue {
     budget: Arc<Budget>,
-    /// By the process that the frames are meant for; `None`: any process at the address.
+    /// The queues by the process that the frames are meant for; `None`: any process at the address.
     wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
     notices: QueueLoad,
     bulk: QueueLoad,
@@ -158,7 +158,7 @@ impl Budget {
         Budget { used: AtomicUsize::new(0), limit }
     }
 
-    /// Whether no more may wait.
+    /// Returns whether no more may wait.
     pub(super) fn is_spent(&self) -> bool {
         self.used.load(Relaxed) >= self.limit
     }
@@ -429,8 +429,9 @@ impl PeerQueue {
 }
 
 impl ConnectionWriter {
-    /// Whether it leads to the wanted process, or to any process at the address. An accepted
-    /// connection of a stranger does not: its process claims that address, and shows nothing.
+    /// Returns whether it leads to the wanted process, or to any process at the address. An
+    /// accepted connection of a stranger does not: its process claims that address, and shows
+    /// nothing.
     pub(super) fn leads_to(&self, want: Option<ProcessId>) -> bool {
         match want {
             Some(process) => process == self.process,
@@ -615,8 +616,8 @@ impl Peer {
         let stuck =
             dial.then(|| writer.links.iter().filter(known).map(|link| link.process).collect());
         let Some(link) = write else {
-            // Under the same lock as the look: a thread that queued a frame and found no write half
-            // was seen.
+            // The write half is put back under the lock of the look: a thread that queued a frame
+            // and found no write half was seen.
             queue.writer = Some(writer);
             return (stuck, None);
         };
@@ -652,7 +653,7 @@ impl Peer {
         Poll::Pending
     }
 
-    /// Whether nothing waits here.
+    /// Returns whether nothing waits here.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue();
         let has_links = !queue.offered.is_empty() || !queue.returned.is_empty();

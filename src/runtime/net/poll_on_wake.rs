@@ -54,7 +54,7 @@ impl<F: Future + Unpin> Future for PollOnWake<F> {
             let mut wakes = self.flag.wakes.lock().unwrap_or_else(PoisonError::into_inner);
             wakes.clone_from(context.waker());
         }
-        // After that: a ring from here on wakes this waker.
+        // The flag is read after the waker is stored: a ring from here on wakes this waker.
         if !self.flag.has_rung.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
@@ -119,7 +119,7 @@ mod tests {
         let mut rounds = 0;
         let busy = poll_fn(|context| {
             rounds += 1;
-            // At the end only time goes on.
+            // After these rounds only time advances.
             if rounds < 1000 {
                 context.waker().wake_by_ref();
             }

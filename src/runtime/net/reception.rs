@@ -37,16 +37,16 @@ pub(super) struct Reception {
     /// [`ConnectionReader`](super::connection_reader::ConnectionReader); zero: never.
     pub(super) busy_poll: Duration,
     pub(super) counters: AtomicCounters,
-    /// To the gossip task.
+    /// The way to the gossip task.
     gossip: mpsc::Sender<GossipInput>,
     /// The addresses of the view's processes.
     members: Mutex<Option<BTreeMap<ProcessId, SocketAddr>>>,
     /// The number of changes of the members. Readers ask again after each.
     members_changed: AtomicU64,
-    /// Of log lines that other processes cause.
+    /// The limit of log lines that other processes cause.
     warnings: RateLimit,
-    /// Of frames of processes outside the view: each is a turn of the engine, and may be answered
-    /// with the whole view.
+    /// The limit of frames of processes outside the view: each is a turn of the engine, and may be
+    /// answered with the whole view.
     strangers: RateLimit,
 }
 
@@ -79,29 +79,29 @@ impl Reception {
         self.members_changed.load(Relaxed)
     }
 
-    /// Whether a process is outside this member's view. Without a view no process is.
+    /// Returns whether a process is outside this member's view. Without a view no process is.
     pub(super) fn is_stranger(&self, process: ProcessId) -> bool {
         self.members().as_ref().is_some_and(|members| !members.contains_key(&process))
     }
 
-    /// Whether a process is in this member's view. Without a view none is.
+    /// Returns whether a process is in this member's view. Without a view none is.
     pub(super) fn is_member(&self, process: ProcessId) -> bool {
         self.members().as_ref().is_some_and(|members| members.contains_key(&process))
     }
 
-    /// Whether a process of the view has another address there.
+    /// Returns whether a process of the view has another address there.
     pub(super) fn is_elsewhere(&self, process: ProcessId, addr: SocketAddr) -> bool {
         let members = self.members();
         members.as_ref().and_then(|members| members.get(&process)).is_some_and(|own| *own != addr)
     }
 
-    /// Whether a process of the view has this address. Without a view each address counts: the
-    /// member dials only those that it was configured with, or that it seeks its cluster at.
+    /// Returns whether a process of the view has this address. Without a view each address counts:
+    /// the member dials only those that it was configured with, or that it seeks its cluster at.
     pub(super) fn may_be_member_at(&self, addr: SocketAddr) -> bool {
         self.members().as_ref().is_none_or(|members| members.values().any(|own| *own == addr))
     }
 
-    /// Whether a process of the view has an address of this host.
+    /// Returns whether a process of the view has an address of this host.
     pub(super) fn has_member_on(&self, ip: IpAddr) -> bool {
         let members = self.members();
         members.as_ref().is_some_and(|members| members.values().any(|own| own.ip() == ip))
@@ -117,7 +117,7 @@ impl Reception {
         self.warnings.pass()
     }
 
-    /// Whether one more frame of a process outside the view is taken.
+    /// Returns whether one more frame of a process outside the view is taken.
     pub(super) fn may_take_strange(&self) -> bool {
         self.strangers.pass().is_some()
     }

@@ -9,11 +9,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Between two looks while the member has no cluster.
+/// The time between two lookups while the member has no cluster.
 const WHILE_SEEKING: Duration = Duration::from_secs(5);
-/// And after that.
+/// The time between two lookups once it has a cluster.
 const LATER: Duration = Duration::from_secs(30);
-/// For one name; a name server that does not answer must not hold up the others.
+/// The limit for one name; a name server that does not answer must not hold up the others.
 const LOOKUP: Duration = Duration::from_secs(2);
 
 /// The present addresses of the seeds.

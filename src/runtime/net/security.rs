@@ -98,8 +98,8 @@ impl Security {
     /// other keys and returns their number.
     pub(super) fn set_keyring(&self, ring: Keyring) -> usize {
         self.ring.send_replace(ring.clone());
-        // After the ring is replaced: a session that is registered later is compared with the new
-        // one.
+        // The sessions are read after the ring is replaced: a session that is registered later is
+        // compared with the new one.
         let sessions = lock(&self.sessions);
         let removed = sessions.open.values().filter(|(key, _)| !ring.has(*key));
         removed.map(|(_, end)| end.cancel()).count()

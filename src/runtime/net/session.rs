@@ -198,8 +198,8 @@ impl SessionGuard {
         self.lineage
     }
 
-    /// For how long the lock is surely held, if nothing is heard from the member any more. Zero
-    /// when it is lost.
+    /// Returns how long the lock is surely held if nothing more is heard from the member. Zero when
+    /// it is lost.
     pub fn left(&self) -> Duration {
         // The end before the clock: a pause in between can only make the answer stricter.
         let until = Time::from_nanos(self.until.load(Ordering::Acquire));
@@ -254,7 +254,7 @@ impl SessionTask {
     async fn ask(&mut self) -> Result<(), QueryError> {
         let number = self.next;
         self.next += 1;
-        // Before the question leaves: the answer counts from then on.
+        // The clock is read before the question leaves: the answer counts from then on.
         self.asked.push((number, clock::now()));
         self.connection.send(SessionMessage::KeepAlive(number)).await
     }

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_LOCKS_TOLD: usize = 256;
 /// The interval in which silent strangers are closed.
 const SWEEP: Duration = Duration::from_secs(5);
-/// After an error of the listener, which is mostly "too many open files".
+/// The pause after an error of the listener, which is mostly "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl From<io::Error> for DialError {
@@ -535,7 +535,7 @@ async fn converse(
         opened: Instant::now(),
     };
     let Some(peer) = shared.adopt(incarnation, addr, link) else { return };
-    // Of a stranger it would be watched that it claims to be any process of this host.
+    // A stranger may claim to be any process of this host, so only members are watched.
     if shared.reception.is_member(info.process) {
         watch(shared, incarnation, &info);
     }

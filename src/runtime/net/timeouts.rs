@@ -8,11 +8,11 @@ pub(crate) struct ConnectionTimeouts {
     /// Written and not acknowledged for so long: the connection has ended. To be below the member
     /// lease.
     pub(crate) user_timeout: Duration,
-    /// To open a connection.
+    /// The limit to open a connection.
     pub(crate) connect: Duration,
-    /// To shake hands on it.
+    /// The limit to shake hands on it.
     pub(crate) handshake: Duration,
-    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way
+    /// The limit to finish a frame that has begun. The longest in use have some hundred KiB: a way
     /// that is too slow for this is too slow for the lease.
     pub(crate) frame: Duration,
 }

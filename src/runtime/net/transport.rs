@@ -81,10 +81,10 @@ pub enum BindError {
     /// The cluster's name does not fit.
     #[error("a cluster name must have 1 to {MAX_CLUSTER} bytes, not {0}")]
     ClusterName(usize),
-    /// Not `host:port`, or the host is not known.
+    /// The address is not `host:port`, or the host is not known.
     #[error("cannot {what} '{addr}': {source}")]
     Address {
-        /// As it was given.
+        /// The address as it was given.
         addr: String,
         /// "bind" or "advertise".
         what: &'static str,
@@ -247,8 +247,8 @@ impl Transport {
         self.set_seeking(true);
     }
 
-    /// Whether the member has no cluster yet: names of seeds are then resolved more often. At first
-    /// it has none.
+    /// Sets whether the member has no cluster yet: names of seeds are then resolved more often. At
+    /// first it has none.
     fn set_seeking(&self, seeking: bool) {
         self.shared.seeking.send_replace(seeking);
     }
@@ -264,7 +264,7 @@ impl Transport {
         Counters { evicted, ..self.shared.reception.counters.read() }
     }
 
-    /// Whether connections are authenticated.
+    /// Returns whether connections are authenticated.
     pub(crate) fn has_key(&self) -> bool {
         self.shared.security.is_some()
     }

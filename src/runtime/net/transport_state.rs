@@ -92,9 +92,9 @@ pub(super) struct TransportState {
     pub(super) sessions: Semaphore,
     drive: DrivePeer,
     budget: Arc<Budget>,
-    /// Of answers to processes that prove no key.
+    /// The limit of answers to processes that prove no key.
     answers: RateLimit,
-    /// Of answers to processes that prove a key.
+    /// The limit of answers to processes that prove a key.
     key_answers: RateLimit,
     questions: RateLimit,
     /// Room for dials of addresses that neither the view nor the seeds name.
@@ -216,17 +216,17 @@ impl TransportState {
         &self.budget
     }
 
-    /// Whether the view or the seeds name an address.
+    /// Returns whether the view or the seeds name an address.
     pub(super) fn is_known(&self, addr: SocketAddr) -> bool {
         self.reception.may_be_member_at(addr) || self.seeds.borrow().contains(&addr)
     }
 
-    /// Whether members of the view, or seeds, are on this host.
+    /// Returns whether members of the view, or seeds, are on this host.
     pub(super) fn is_known_host(&self, ip: IpAddr) -> bool {
         self.reception.has_member_on(ip) || self.seeds.borrow().iter().any(|seed| seed.ip() == ip)
     }
 
-    /// Whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
+    /// Returns whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
     /// [`ANSWERS_A_SECOND`].
     pub(super) fn may_answer(&self) -> bool {
         self.answers.pass().is_some()
@@ -237,8 +237,8 @@ impl TransportState {
         self.key_answers.pass().is_some()
     }
 
-    /// Whether one more question for the status may be answered: [`MOST_QUESTIONS`] in a row, then
-    /// [`QUESTIONS_A_SECOND`].
+    /// Returns whether one more question for the status may be answered: [`MOST_QUESTIONS`] in a
+    /// row, then [`QUESTIONS_A_SECOND`].
     pub(super) fn may_tell_status(&self) -> bool {
         self.questions.pass().is_some()
     }

@@ -115,7 +115,7 @@ pub(super) async fn gossip(
                 }
             }
         }
-        // Not only when nothing else happens: a timer must not starve.
+        // The timer is looked at in each round, so that it does not starve while datagrams arrive.
         if gossip
             .swim
             .as_ref()

@@ -563,7 +563,7 @@ fn a_body_cut_at_any_byte_is_an_error() {
                 bytes[..LENGTH].copy_from_slice(&((cut - LENGTH) as u32).to_be_bytes());
                 let result = decoder(opened, &bytes).next();
                 assert!(result.is_err(), "{frame:?} cut to {cut} bytes: {result:?}");
-                // And so if the checksum were right.
+                // The same holds if the checksum is right.
                 if cut + CHECKSUM < whole.len() {
                     let result = decoder(opened, &sealed(&whole[LENGTH..cut])).next();
                     assert!(result.is_err(), "a body of {frame:?} cut to {cut} bytes: {result:?}");
@@ -924,7 +924,7 @@ fn garbage_never_panics() {
             }
             body
         };
-        // With the checksum that belongs to it: without, nothing would be decoded.
+        // The stream gets the right checksum: with a wrong one nothing would be decoded.
         let bytes = sealed(&body);
         match decoder(round % 3 != 0, &bytes).next() {
             Ok(_) => taken += 1,

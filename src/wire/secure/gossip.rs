@@ -39,10 +39,10 @@ pub enum OpenedDatagram<'a> {
 /// The reason to drop a datagram. The window has not moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GossipError {
-    /// Not a sealed datagram of elderlock.
+    /// The bytes are no sealed datagram of elderlock.
     #[error("not a sealed datagram of elderlock")]
     Garbage,
-    /// Of another version.
+    /// The datagram has another protocol version.
     #[error("a sealed datagram of protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
     /// No key of the ring sealed it for this cluster, or it was changed.
@@ -74,8 +74,8 @@ pub struct SealedGossip {
     me: ProcessId,
     ring: Keyring,
     sealing: LessSafeKey,
-    /// Of the next datagram. It continues over changes of the ring, since an earlier key may come
-    /// back.
+    /// The number of the next datagram. It continues over changes of the ring, since an earlier key
+    /// may come back.
     number: u64,
     senders: BTreeMap<ProcessId, Sender>,
     heard: u64,

@@ -295,7 +295,7 @@ impl Keyring {
         &self.keys
     }
 
-    /// Whether a key of this name is in it, or is derived from one in it.
+    /// Returns whether a key of this name is in it, or is derived from one in it.
     pub fn has(&self, name: KeyName) -> bool {
         self.keys.iter().flat_map(ClusterKey::with_roles).any(|known| known.name() == name)
     }

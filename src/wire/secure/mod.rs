@@ -60,7 +60,7 @@ use zeroize::Zeroizing;
 /// Bytes of an authentication tag.
 const TAG: usize = 16;
 
-/// Of the first packet's tag and of every derived secret.
+/// The type of the first packet's tag and of every derived secret.
 type Secret = Zeroizing<[u8; 32]>;
 
 struct SecretLength;

@@ -56,8 +56,8 @@ pub struct SealedRelays {
     identity: Arc<StaticKey>,
     /// The static keys of the members of the view.
     members: BTreeMap<ProcessId, StaticPublicKey>,
-    /// By destination, with the number of the next packet. None is ever forgotten, or its numbers
-    /// would begin again.
+    /// The keys by destination, with the number of the next packet. None is ever forgotten, or its
+    /// numbers would begin again.
     destinations: BTreeMap<ProcessId, (LessSafeKey, u64)>,
     origins: BTreeMap<ProcessId, KnownOrigin>,
     opened: u64,

@@ -134,7 +134,7 @@ fn the_highest_common_version_is_chosen_and_a_lower_one_is_noticed() {
     let wide = |seed| Side { versions: Versions { lowest: 3, highest: 9 }, ..Side::new(seed) };
     let narrow = Side { versions: Versions { lowest: 5, highest: 7 }, ..Side::new(2) };
     assert_eq!(shake(&wide(1), &narrow).unwrap().0.version, 7);
-    // On the way the range is lowered: the tag, and behind it the transcript, cover it.
+    // The range is lowered on the way: the tag, and behind it the transcript, cover it.
     let (_, mut initiate) = wide(1).start();
     initiate[..2].copy_from_slice(&5_u16.to_be_bytes());
     assert_eq!(wide(2).answer(&initiate).map(|_| ()).unwrap_err(), SecureError::UnknownKey);

@@ -15,7 +15,7 @@ pub struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Whether a datagram of this number is neither too old nor noted.
+    /// Returns whether a datagram of this number is neither too old nor noted.
     pub fn is_fresh(&self, number: u64) -> bool {
         // The last number stays unused, so that `next` fits.
         if number >= self.next {

@@ -14,7 +14,7 @@ impl Elder {
         self
     }
 
-    /// Whether a lease that is over within a member lease is taken to be over.
+    /// Returns whether a lease that is over within a member lease is taken to be over.
     pub(super) fn plant_removal(&self, at: Time, now: Time, view: &View) -> bool {
         planted!(self.mutant, RemoveEarly) && at <= now + view.timing.member_lease
     }

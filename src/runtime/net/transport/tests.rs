@@ -258,7 +258,7 @@ async fn an_urgent_packet_leaves_at_once_with_all_that_were_queued_before() {
     b.letters
         .until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(()))
         .await;
-    // And a frame that no task waits for leaves a little later.
+    // A frame that no task waits for leaves a little later.
     assert_eq!(send(4, false), before + 3);
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
 }
@@ -384,7 +384,7 @@ async fn a_frame_that_begins_during_a_poll_has_to_end_as_well() {
     let (a, me, mut stream, packet, reader) = with_a_member_by_hand(limits).await;
     stream.write_all(&packet[..9]).await.unwrap();
     assert!(reader.busy_poll(), "something came");
-    // From here on it is the task's.
+    // From here on the task has the frame.
     stream.write_all(&packet[9..12]).await.unwrap();
     assert!(!reader.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
@@ -529,7 +529,7 @@ async fn a_restart_at_the_same_address_is_told_as_replaced() {
     // The new one is reached, and never saw the frames that were meant for the old one.
     a.send(&c, numbered(2));
     c.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
-    // Also while a connection with the new one is open.
+    // The answer is the same while a connection with the new process is open.
     let replaced = Input::Hint(Hint::Replaced(b.me.process));
     let before = a.letters.count(&replaced);
     a.send(&b, numbered(3));
@@ -612,7 +612,7 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
     );
     assert_eq!(b.transport.counters().other_version, 1);
 
-    // After the handshake as well.
+    // Nonsense after the handshake ends a connection as well.
     let mut nonsense = greeting.clone();
     nonsense.extend_from_slice(&[0, 0, 0, 6, 99, 99]);
     let sum = crc32fast::hash(&nonsense[greeting.len()..]);
@@ -625,7 +625,7 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
         (counters.garbage, counters.oversized) == (2, 2)
     })
     .await;
-    // And it still works.
+    // The transport still works.
     a.meet(&b).await;
 }
 
@@ -690,7 +690,7 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
     stream.write_all(&packet[9..]).await.unwrap();
     tokio::time::sleep(limits.frame * 2).await;
     assert_eq!(b.transport.counters().unfinished, 0);
-    // Nor with one that has come while this process was stopped.
+    // Nor is anything wrong with a packet that came while this process was stopped.
     begin(&mut stream).await;
     stream.write_all(&packet[9..]).await.unwrap();
     std::thread::sleep(limits.frame * 2);

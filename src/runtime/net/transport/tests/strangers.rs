@@ -47,7 +47,7 @@ async fn a_stranger_that_reads_nothing_holds_up_no_member_at_the_address_that_it
     let (a, b) = member().await;
     let claim = claim_address_of(&b, &a, ProcessId(1)).await;
     let service = ServiceName::new(&"x".repeat(250)).expect("a good name");
-    // Until neither the system nor the queue takes more for it.
+    // Frames are sent until neither the system nor the queue takes more for it.
     let (mut written, mut rounds) = (0, 0);
     while rounds < 20 {
         for seq in 0..1000 {
