@@ -27,7 +27,7 @@ impl SwimId {
         SwimId { generation: 0, process: 0, addr }
     }
 
-    /// Whether this stands for any process at its address.
+    /// Returns whether this stands for any process at its address.
     pub const fn is_placeholder(&self) -> bool {
         self.generation == 0 && self.process == 0
     }

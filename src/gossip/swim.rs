@@ -91,7 +91,8 @@ struct ReportedState {
 struct Announcing {
     last: Option<Time>,
     next: Option<Time>,
-    /// Where the next round goes on among more seeds, and more others, than one round takes.
+    /// The positions at which the next round goes on among more seeds, and more others, than one
+    /// round takes.
     seed: usize,
     other: usize,
 }
@@ -109,7 +110,7 @@ impl Renewing {
         self.last.is_some_and(|last| now.since(last) < span)
     }
 
-    /// Whether the next would come too soon after several others.
+    /// Returns whether the next would come too soon after several others.
     fn is_hasty(&self, now: Time) -> bool {
         self.streak >= 2 && self.is_within(now, RENEWAL_GAP)
     }
@@ -204,8 +205,8 @@ where
         }
     }
 
-    /// When to [`step`](Swim::step) with [`SwimInput::Timer`] at the latest. `None` before the
-    /// first step and after leaving.
+    /// Returns the time to [`step`](Swim::step) with [`SwimInput::Timer`] at the latest. `None`
+    /// before the first step and after leaving.
     pub fn deadline(&self) -> Option<Time> {
         if self.left {
             return None;
@@ -292,7 +293,7 @@ where
         }
     }
 
-    /// Whether a packet tells of no new member. Asked only when no more can be remembered.
+    /// Returns whether a packet tells of no new member. Asked only when no more can be remembered.
     fn knows_all(&mut self, src: &SwimId, mut updates: &[u8]) -> bool {
         let me = self.foca.identity().addr;
         let knows = |addr: &SocketAddr| *addr == me || self.told.contains_key(addr);
@@ -398,7 +399,7 @@ where
         }
     }
 
-    /// Whether foca means to send this packet.
+    /// Returns whether foca means to send this packet.
     ///
     /// When a suspicion ends, foca 2.0.0 (and every release before) tells the suspect that it is
     /// down, without asking whether it is. A suspect that has refuted the suspicion meanwhile is

@@ -419,8 +419,8 @@ fn heavy_loss_is_recovered_from() {
     }
 }
 
-/// In how many of 40 clusters a member is called down when one of five is cut off for `millis` and
-/// then healed.
+/// Returns in how many of 40 clusters a member is called down when one of five is cut off for
+/// `millis` and then healed.
 fn false_downs(millis: u64, config: Config) -> usize {
     let is_called_down = |seed: &u64| {
         let mut world = World::new(*seed);

@@ -44,7 +44,7 @@ impl Timers {
         self.due.insert(key, timer);
     }
 
-    /// When the first is due.
+    /// Returns the time at which the first is due.
     pub(super) fn next(&self) -> Option<Time> {
         self.due.first_key_value().map(|(&(at, _), _)| at)
     }

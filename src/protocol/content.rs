@@ -45,7 +45,7 @@ pub enum Edit {
     Set {
         /// The new value.
         value: Value,
-        /// Only if the object has this version.
+        /// The edit applies only if the object has this version.
         expect: Option<Token>,
     },
     /// A step of the number that the object's value begins with: 32 bits, little endian.
@@ -127,7 +127,7 @@ impl NumberEdit {
         }
     }
 
-    /// Whether a number that the edit leaves unchanged has the wanted form already.
+    /// Returns whether a number that the edit leaves unchanged has the wanted form already.
     fn may_stay(self) -> bool {
         !matches!(self, NumberEdit::Add(_) | NumberEdit::Reset(_))
     }

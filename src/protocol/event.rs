@@ -54,9 +54,9 @@ pub struct Config {
     /// The operator vouches that a process whose address refuses connections is dead. Two members
     /// have to find it so.
     pub trust_refused: bool,
-    /// Where connections are not authenticated: a number that no other process can guess. An answer
-    /// with it comes from the address that was asked. `None`: each process that reaches this one
-    /// has the cluster key, so its word on views needs no such proof.
+    /// A number, present where connections are not authenticated, that no other process can guess.
+    /// An answer with it comes from the address that was asked. `None`: each process that reaches
+    /// this one has the cluster key, so its word on views needs no such proof.
     pub nonce: Option<NonZeroU64>,
     /// How much the node keeps, and how much it sends at a time.
     pub limits: Limits,
@@ -96,7 +96,7 @@ impl Config {
         self.vote_secret = secret;
     }
 
-    /// Whether it stores its votes.
+    /// Returns whether it stores its votes.
     pub(crate) fn is_durable(&self) -> bool {
         self.vote_secret.is_some()
     }
@@ -305,9 +305,9 @@ impl Command {
 pub enum Wait {
     /// Do not queue; do not wait for recovery or an elder either.
     Try,
-    /// At most this long.
+    /// The request waits at most this long.
     AtMost(Duration),
-    /// Without a limit.
+    /// The request waits without a limit.
     Forever,
 }
 
@@ -420,7 +420,7 @@ pub enum Outcome {
     },
     /// The object was written.
     Written {
-        /// As this version.
+        /// The version that the write made.
         version: Token,
         /// The number that a step made; `None` for a set value.
         number: Option<i32>,
@@ -490,7 +490,7 @@ pub enum Outcome {
         /// The new end, by this member's clock.
         until: Time,
     },
-    /// Not held (any more).
+    /// The request holds nothing (any more).
     NotHeld,
 }
 
@@ -598,8 +598,8 @@ pub enum Event {
         /// The slot that this machine's clock shows.
         ours: Slot,
     },
-    /// Without a quorum for three member leases: this member grants and holds nothing, and will not
-    /// until enough of the others are back, or an operator forces it.
+    /// This member has had no quorum for three member leases. It grants and holds nothing until
+    /// enough of the others are back, or an operator forces it.
     Orphaned,
     /// An operator forced it to go on without a quorum. It must draw a new process id and start
     /// again, and will found a new lineage.
@@ -698,7 +698,7 @@ pub struct ServiceStatus {
     pub service: ServiceName,
     /// The grantor it knows.
     pub grantor: Option<ProcessId>,
-    /// That grantor's epoch.
+    /// The epoch of that grantor.
     pub epoch: Option<Epoch>,
     /// The state of the grantor, if it is this member.
     pub granting: Option<GrantorState>,

@@ -54,8 +54,8 @@ pub struct Limits {
     /// Positions in a block of tickets, for arriving requests and for requests that pass a
     /// suspension; at most 2^30.
     pub ticket_room: u32,
-    /// From this block on tickets have no room in blocks, so that numbers never run out: no request
-    /// passes a suspension that waits there. At most 2^31.
+    /// The block from which on tickets have no room in blocks, so that numbers never run out: no
+    /// request passes a suspension that waits there. At most 2^31.
     pub ticket_blocks: u32,
 }
 
@@ -79,7 +79,7 @@ pub struct LinkLimits {
 }
 
 impl Limits {
-    /// As programs have them.
+    /// The limits that programs have.
     pub const DEFAULT: Limits = Limits {
         part_bytes: 64 << 10,
         inventory_part: 512,

@@ -49,7 +49,7 @@ struct Link {
     resend_at: Option<Time>,
     /// How often they were sent again without an answer.
     tries: u32,
-    /// Since when only messages arrive that had arrived before.
+    /// The time since which only messages arrive that had arrived before.
     stuck_since: Option<Time>,
     /// When the kept messages were last sent again from the first on. This and the next two are
     /// each done at most once in a quarter of `retry`: otherwise repeated messages and repeated
@@ -158,10 +158,10 @@ impl Link {
 /// Trouble on the direct path to a process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Detour {
-    /// Until then packets go both ways.
+    /// The time until which packets go both ways.
     until: Time,
-    /// Until then there is trouble that this member has seen itself: the other side should answer
-    /// by detours too.
+    /// The time until which trouble lasts that this member has seen itself: the other side should
+    /// answer by detours too.
     seen_until: Time,
     /// Turns through the council.
     next_relay: u32,
@@ -180,8 +180,8 @@ struct Detour {
 }
 
 impl Detour {
-    /// Whether it goes on. A detour in use, while the direct path is silent, lasts for one more
-    /// member lease.
+    /// Returns whether it goes on. A detour in use, while the direct path is silent, lasts for one
+    /// more member lease.
     fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
         if self.until <= now
             && is_fresh(self.relay, now, timing)
@@ -235,8 +235,8 @@ impl Detour {
     }
 }
 
-/// Whether the last packet is so recent that the next one is not overdue: every member sends one
-/// within an eighth of a member lease.
+/// Returns whether the last packet is so recent that the next one is not overdue: every member
+/// sends one within an eighth of a member lease.
 fn is_fresh(heard: Option<(ProcessId, Time)>, now: Time, timing: &Timing) -> bool {
     heard.is_some_and(|(_, at)| now < at + timing.slow_beat() * 2)
 }
@@ -596,7 +596,7 @@ impl LinkSet {
         self.links.get(&to).map_or(0, |link| link.sent)
     }
 
-    /// Whether `to` has acknowledged that message.
+    /// Returns whether `to` has acknowledged that message.
     pub(crate) fn is_acknowledged(&self, to: ProcessId, number: u64) -> bool {
         self.links.get(&to).is_none_or(|link| link.sent - link.kept.len() as u64 >= number)
     }
@@ -611,13 +611,13 @@ impl LinkSet {
         sizes.detours += self.detours.values().filter(|detour| detour.until > now).count();
     }
 
-    /// When `on_timer` is due.
+    /// Returns the time at which `on_timer` is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.agenda.first().map(|(at, _)| *at)
     }
 }
 
-/// For one member lease packets to `to` also go through the council.
+/// Lets packets to `to` also go through the council for one member lease.
 fn open_detour(
     detours: &mut BTreeMap<ProcessId, Detour>,
     now: Time,
@@ -645,8 +645,8 @@ fn open_detour(
     }
 }
 
-/// Whether a quarter of `retry` has passed since the last time that this was true. Records the
-/// present time if so.
+/// Returns whether a quarter of `retry` has passed since the last time that this was true. Records
+/// the present time if so.
 fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
     let due = last.is_none_or(|last| last + timing.retry / 4 <= now);
     if due {

@@ -152,7 +152,7 @@ impl Locks {
         self.grantors.iter()
     }
 
-    /// Whether a grantor of an earlier epoch acts here.
+    /// Returns whether a grantor of an earlier epoch acts here.
     fn acts_below(&self, service: &ServiceName, epoch: Epoch) -> bool {
         self.grantors.get(service).is_some_and(|own| own.is_acting() && own.epoch() < epoch)
     }
@@ -283,7 +283,7 @@ impl Locks {
         }
     }
 
-    /// Whether a young turk need not wait any longer.
+    /// Returns whether a young turk need not wait any longer.
     pub(super) fn has_turk_due(&self, now: Time, retry: Duration) -> bool {
         self.registry
             .as_ref()
@@ -291,34 +291,35 @@ impl Locks {
             .is_some_and(|at| at <= now)
     }
 
-    /// When the elder's registry can go on: with a young turk, and with the dealing of tokens.
+    /// Returns the times at which the elder's registry can go on: with a young turk, and with the
+    /// dealing of tokens.
     pub(super) fn registry_due(&self, retry: Duration) -> [Option<Time>; 2] {
         self.registry
             .as_ref()
             .map_or([None; 2], |registry| [registry.deadline(retry), registry.opens_at()])
     }
 
-    /// Whether members wait for an answer of the elder's registry.
+    /// Returns whether members wait for an answer of the elder's registry.
     pub(super) fn has_parked(&self) -> bool {
         self.registry.as_ref().is_some_and(Registry::has_parked)
     }
 
-    /// Whether ranges waited for the limit of dealing, and need not any longer.
+    /// Returns whether ranges waited for the limit of dealing, and need not any longer.
     pub(super) fn is_open_again(&mut self, now: Time) -> bool {
         self.registry.as_mut().is_some_and(|registry| registry.is_open_again(now))
     }
 
-    /// Whether the view's tokens are used up: the elder then makes a new view.
+    /// Returns whether the view's tokens are used up: the elder then makes a new view.
     pub(super) fn is_exhausted(&self) -> bool {
         self.registry.as_ref().is_some_and(Registry::is_exhausted)
     }
 
-    /// Whether the view had too few slots.
+    /// Returns whether the view had too few slots.
     pub(super) fn wants_more_slots(&self) -> bool {
         self.registry.as_ref().is_some_and(Registry::wants_more_slots)
     }
 
-    /// Whether the lock client has something to do.
+    /// Returns whether the lock client has something to do.
     pub(super) fn is_client_due(&self, now: Time) -> bool {
         self.client.deadline().is_some_and(|at| at <= now)
     }
@@ -327,25 +328,26 @@ impl Locks {
         self.client.on_timer(cx);
     }
 
-    /// When the lock client, or a service that is given away, has something to do.
+    /// Returns the time at which the lock client, or a service that is given away, has something to
+    /// do.
     pub(super) fn deadline(&self) -> Time {
         let client = self.client.deadline().unwrap_or(Time::MAX);
         let others = [self.relinquishing.deadline(), self.unfinished_since()];
         others.into_iter().flatten().fold(client, Time::min)
     }
 
-    /// When a request, a queue position or the rest of a grantor's work is due: a short step makes
-    /// nothing else due here.
+    /// Returns the times at which a request, a queue position or the rest of a grantor's work is
+    /// due: a short step makes nothing else due here.
     pub(super) fn short_deadline(&self) -> [Option<Time>; 3] {
         [self.client.deadline(), self.positions_due(), self.unfinished_since()]
     }
 
-    /// Since when a grantor has more to do.
+    /// Returns the time since which a grantor has more to do.
     fn unfinished_since(&self) -> Option<Time> {
         (!self.unfinished.is_empty()).then_some(self.unfinished_at)
     }
 
-    /// Whether a grantor has more to do than an earlier step did.
+    /// Returns whether a grantor has more to do than an earlier step did.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
     }
@@ -367,7 +369,7 @@ impl Locks {
         }
     }
 
-    /// Whether no work is under way that every step continues.
+    /// Returns whether no work is under way that every step continues.
     pub(super) fn is_idle(&self) -> bool {
         self.relinquishing.is_empty()
             && self.pending_transfers.is_empty()

@@ -44,7 +44,7 @@ pub enum Packet {
         /// Send the rest again now: a message was missed.
         again: bool,
     },
-    /// From `from` to `to` through the receiver, for pairs that cannot reach each other.
+    /// A packet from `from` to `to` through the receiver, for pairs that cannot reach each other.
     Relay {
         /// The sender of the inner packet.
         from: Box<MemberInfo>,
@@ -100,12 +100,12 @@ impl TokenRange {
         (self.last.get() - self.first.get()).saturating_add(1)
     }
 
-    /// Whether the range has no token. No range is empty.
+    /// Returns whether the range has no token. No range is empty.
     pub fn is_empty(&self) -> bool {
         self.first > self.last
     }
 
-    /// Whether this is a valid range; checked on ranges that come from outside.
+    /// Returns whether this is a valid range; checked on ranges that come from outside.
     pub fn is_sound(&self) -> bool {
         self.first <= self.last && self.first.slot() >= Slot(1) && self.last.slot() <= Slot::MAX
     }
@@ -167,7 +167,7 @@ pub enum ObjectReply {
     Opened(Token),
     /// The object was written.
     Written {
-        /// As this version.
+        /// The version that the write made.
         version: Token,
         /// The number that a step made; `None` for a set value.
         number: Option<i32>,
@@ -232,13 +232,13 @@ pub enum RevocationAnswer {
 /// by the role that handles it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// To the elder, which maps each service to its grantor.
+    /// A message to the elder, which maps each service to its grantor.
     Registry(RegistryMessage),
-    /// From the elder to a member.
+    /// A message from the elder to a member.
     Member(MemberMessage),
-    /// To the grantor of a service, or to a member that is taken for it.
+    /// A message to the grantor of a service, or to a member that is taken for it.
     Grantor(GrantorMessage),
-    /// To the lock client of a member.
+    /// A message to the lock client of a member.
     Client(ClientMessage),
 }
 
@@ -563,7 +563,7 @@ pub enum ClientMessage {
         /// The fencing token. For a batch it is the token of the first lock; the others follow.
         token: Token,
     },
-    /// Not granted, and not queued either.
+    /// The request is neither granted nor queued.
     Refuse {
         /// The service.
         service: ServiceName,
@@ -732,7 +732,7 @@ impl Packet {
 }
 
 impl Message {
-    /// Whether it changes only requests and tables.
+    /// Returns whether it changes only requests and tables.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             self,

@@ -353,7 +353,7 @@ impl FromStr for ProtocolMutant {
 }
 
 impl ProtocolMutant {
-    /// Whether this break is planted.
+    /// Returns whether this break is planted.
     pub(crate) fn is_planted(self, planted: Option<ProtocolMutant>) -> bool {
         let (word, bit) = self.bit();
         if ASKED_FOR[word].load(Ordering::Relaxed) & bit == 0 {

@@ -63,7 +63,7 @@ impl Node {
         (cluster, StepParts { links, locks, mailbox, quiet, out })
     }
 
-    /// Whether the node is a member of its view: neither in discovery nor leaving.
+    /// Returns whether the node is a member of its view: neither in discovery nor leaving.
     pub fn belongs(&self) -> bool {
         self.cluster.is_member()
     }
@@ -157,9 +157,9 @@ impl Node {
         }
     }
 
-    /// Whether this can change only requests, links and one table, and nothing is due. Then no
-    /// other state need be checked before and after it. Nearly all messages about locks are of this
-    /// kind.
+    /// Returns whether this can change only requests, links and one table, and nothing is due. Then
+    /// no other state need be checked before and after it. Nearly all messages about locks are of
+    /// this kind.
     fn is_short(&mut self, now: Time, input: &Input) -> bool {
         let is_plain = match input {
             Input::Received { packet: Packet::Linked { message, .. }, .. } => message.is_plain(),
@@ -170,8 +170,8 @@ impl Node {
         is_plain && !self.cluster.has_suspicions() && now < self.end_of_quiet()
     }
 
-    /// After a short step: whether its preconditions still hold. It can only make a link, a request
-    /// or a queue position due.
+    /// Returns whether the preconditions of a short step still hold after it. It can only make a
+    /// link, a request or a queue position due.
     fn stays_quiet(&mut self, now: Time) -> bool {
         let QuietUntil(Some(quiet_until)) = self.quiet_until else { return false };
         let [client, places, unfinished] = self.locks.short_deadline();
@@ -229,12 +229,13 @@ impl Node {
         self.locks.absorb(self.cluster.process(), service, spent, held);
     }
 
-    /// Whether no work is under way that every step continues.
+    /// Returns whether no work is under way that every step continues.
     fn is_idle(&self) -> bool {
         self.locks.is_idle() && !self.cluster.is_unstored_successor()
     }
 
-    /// Until when [`try_fast`](Node::try_fast) may be tried, and other steps may be short.
+    /// Returns the time until which [`try_fast`](Node::try_fast) may be tried and other steps may
+    /// be short.
     fn end_of_quiet(&mut self) -> Time {
         if let QuietUntil(Some(quiet_until)) = self.quiet_until {
             return quiet_until;
@@ -246,7 +247,7 @@ impl Node {
         quiet_until
     }
 
-    /// When a caller without other inputs should step again. Never later than
+    /// Returns the time at which a caller without other inputs should step again. Never later than
     /// [`deadline`](Node::deadline), and cheaper to compute, but possibly too early.
     pub fn wake_by(&self) -> Option<Time> {
         match self.quiet_until {
@@ -257,7 +258,7 @@ impl Node {
         }
     }
 
-    /// When [`Input::Timer`] is due next; `None`: never.
+    /// Returns the time at which [`Input::Timer`] is due next; `None`: never.
     pub fn deadline(&self) -> Option<Time> {
         let (cluster, locks) = (&self.cluster, &self.locks);
         if cluster.is_gone() {
@@ -290,12 +291,12 @@ impl Node {
         self.cluster.lease_end()
     }
 
-    /// Whether the node is in a view and its lease runs: joined, and able to hold locks.
+    /// Returns whether the node is in a view and its lease runs: joined, and able to hold locks.
     pub fn is_ready(&self, now: Time) -> bool {
         self.cluster.is_ready(now)
     }
 
-    /// Whether the node is the elder of its view.
+    /// Returns whether the node is the elder of its view.
     pub fn is_elder(&self) -> bool {
         self.cluster.is_elder()
     }
@@ -369,7 +370,8 @@ impl Node {
         if self.is_ready(now) { self.locks.client().holds(request, now) } else { None }
     }
 
-    /// In discovery: its seeds and their answers, for the error of a join that took too long.
+    /// Returns its seeds and their answers while in discovery, for the error of a join that took
+    /// too long.
     pub fn seeking(&self) -> SeedReport {
         self.cluster.seeking()
     }
@@ -413,7 +415,7 @@ impl Node {
         status
     }
 
-    /// Whether it grants the locks of a service now.
+    /// Returns whether it grants the locks of a service now.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_acting(&self, service: &ServiceName) -> bool {
         self.locks.grantor(service).is_some_and(Grantor::is_acting)

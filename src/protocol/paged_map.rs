@@ -18,7 +18,7 @@ const PAGE: u64 = u64::BITS as u64;
 struct MapPage<T> {
     /// A bit for each number, the lowest for the first.
     present: u64,
-    /// In the order of their numbers.
+    /// The values in the order of their numbers.
     values: Vec<T>,
 }
 
@@ -140,7 +140,7 @@ impl<T> PagedMap<T> {
         all.skip_while(move |(request, _)| *request < first).inspect(|_| touch())
     }
 
-    /// From the last one back to the first.
+    /// Returns the entries from the last one back to the first.
     pub(crate) fn backwards(&self) -> impl Iterator<Item = (RequestId, &T)> {
         let pages = self.pages.iter().rev();
         let all =
@@ -225,7 +225,7 @@ mod tests {
             .rev()
             .for_each(|number| other.insert(RequestId(number * 100 + 7), number * 100 + 7));
         assert_eq!(one, other);
-        // Nor does it keep the memory of removed entries.
+        // It does not keep the memory of removed entries either.
         assert!(one.pages.values().all(|page| page.values.capacity() <= 4));
     }
 }

@@ -67,14 +67,14 @@ impl<'a> Deref for StepContext<'a> {
 }
 
 impl StepContext<'_> {
-    /// Whether this member is the elder and may name grantors. Seldom asked, and not free.
+    /// Returns whether this member is the elder and may name grantors. Seldom asked, and not free.
     pub(crate) fn may_name(&self) -> bool {
         self.authority.is_some_and(|elder| elder.has_authority(self.now, self.timing))
     }
 
-    /// Whether a grantor can have that token: the elders have dealt none above the slots of the
-    /// view. It may be below the grantor's epoch, because a grantor repeats the grants of a table
-    /// that it was handed.
+    /// Returns whether a grantor can have that token: the elders have dealt none above the slots of
+    /// the view. It may be below the grantor's epoch, because a grantor repeats the grants of a
+    /// table that it was handed.
     pub(crate) fn is_dealt(&self, token: Token) -> bool {
         self.view.is_some_and(|view| token < Token::new(view.end_slot(), 0))
             || planted!(self.mutant, TakeAnyToken)
@@ -92,19 +92,19 @@ impl StepContext<'_> {
         }
     }
 
-    /// Whether the grantors of a member are to be replaced before the view is without it. The
-    /// member is a ghost, or the elder, which is this member, has not heard it for a while.
+    /// Returns whether the grantors of a member are to be replaced before the view is without it.
+    /// The member is a ghost, or the elder, which is this member, has not heard it for a while.
     pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
         let is_silent = |elder: &Elder| elder.is_silent(process, self.now, self.timing);
         self.is_ghost(process) || self.authority.is_some_and(is_silent)
     }
 
-    /// Whether the view has that process as a ghost.
+    /// Returns whether the view has that process as a ghost.
     pub(crate) fn is_ghost(&self, process: ProcessId) -> bool {
         self.view.and_then(|view| view.member(process)).is_some_and(|member| member.ghost)
     }
 
-    /// Whether the view has that process.
+    /// Returns whether the view has that process.
     pub(crate) fn is_there(&self, process: ProcessId) -> bool {
         self.view.is_some_and(|view| view.contains(process))
     }

@@ -22,7 +22,7 @@ pub(crate) struct Mailbox {
     is_delivering: bool,
 }
 
-/// Until when nothing is due, and a command may be done at once; `None`: to be found out.
+/// The time until which nothing is due and a command may be done at once; `None`: to be found out.
 ///
 /// The instant is derived, and does not count as a node's state: two nodes that differ in nothing
 /// else are equal.

@@ -69,7 +69,7 @@ impl WallClock {
         self.showed.plus(Slot::count(now.since(self.began)))
     }
 
-    /// When it shows that slot.
+    /// Returns the time at which it shows that slot.
     pub(crate) fn time_of(&self, slot: Slot) -> Time {
         self.began + Slot::span(slot.0.saturating_sub(self.showed.0))
     }

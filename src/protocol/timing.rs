@@ -33,7 +33,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// For members on one network: leases of 5 s and 2 s. The default.
+    /// The timing for members on one network: leases of 5 s and 2 s. The default.
     pub const fn lan() -> Self {
         Timing {
             member_lease: Duration::from_secs(5),
@@ -46,7 +46,7 @@ impl Timing {
         }
     }
 
-    /// For members far apart: leases of 15 s and 5 s.
+    /// The timing for members far apart: leases of 15 s and 5 s.
     pub const fn wan() -> Self {
         Timing {
             member_lease: Duration::from_secs(15),
@@ -59,7 +59,7 @@ impl Timing {
         }
     }
 
-    /// For members in one rack or on one host: leases of 2.5 s and 1 s.
+    /// The timing for members in one rack or on one host: leases of 2.5 s and 1 s.
     pub const fn fast() -> Self {
         Timing {
             member_lease: Duration::from_millis(2_500),
@@ -85,8 +85,8 @@ impl Timing {
         self.member_lease / 8
     }
 
-    /// After so long without a beat the elder takes a member to be silent: it replaces the member's
-    /// grantors, and removes the member as soon as its lease is over.
+    /// The time without a beat after which the elder takes a member to be silent: it replaces the
+    /// member's grantors, and removes the member as soon as its lease is over.
     pub(crate) fn silence(&self) -> Duration {
         self.slow_beat() * 2
     }

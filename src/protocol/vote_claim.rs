@@ -36,7 +36,7 @@ impl VoteClaim {
         VoteClaim { voter, proof: secret.sign(&statement(voter, lineage, me)) }
     }
 
-    /// Whether `me` makes this claim, and has the secret of the voter with this key.
+    /// Returns whether `me` makes this claim, and has the secret of the voter with this key.
     pub fn is_proven(&self, key: &VoteKey, lineage: Lineage, me: &MemberInfo) -> bool {
         key.has_signed(&statement(self.voter, lineage, me), &self.proof)
     }

@@ -49,7 +49,7 @@ impl VoteKey {
         &self.0
     }
 
-    /// Whether the secret of this key has signed these bytes.
+    /// Returns whether the secret of this key has signed these bytes.
     pub(super) fn has_signed(&self, bytes: &[u8], proof: &VoteProof) -> bool {
         let VoteProof([r, s]) = proof;
         let signature = Signature::from_components(*r, *s);

@@ -129,11 +129,11 @@ impl LockName {
     }
 }
 
-/// As of the bytes.
+/// The order is that of the bytes.
 impl Ord for LockName {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
-            // Of two that are the same but for zeros behind the end the shorter one is the lower.
+            // Of two names that differ only in zeros behind the end, the shorter one is the lower.
             // No call of a function for bytes of any length: looking for a name in a table is
             // little else than this.
             (

@@ -39,7 +39,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether a process here can see that process end: another process on the same kernel.
+    /// Returns whether a process here can see that process end: another process on the same kernel.
     pub(crate) fn sees(&self, other: &Host) -> bool {
         self.boot == other.boot && self.namespace == other.namespace && self.pid != other.pid
     }
@@ -54,8 +54,8 @@ pub struct MemberInfo {
     pub addr: SocketAddr,
     /// Present where the platform can tell (Linux).
     pub host: Option<Host>,
-    /// By which a vote successor is known. `None`: the process stores no vote, and no process may
-    /// claim it.
+    /// The key by which a vote successor is known. `None`: the process stores no vote, and no
+    /// process may claim it.
     pub vote_key: Option<VoteKey>,
     /// Present where the cluster has a key. The process id is a hash of it, and packets that other
     /// members relay to the process are sealed with it.

@@ -239,7 +239,7 @@ impl Ticket {
         Ticket { epoch: Epoch(Token(!token.get())), number: pass }
     }
 
-    /// Whether it is a position before those of all epochs.
+    /// Returns whether it is a position before those of all epochs.
     pub(crate) fn is_in_front(self) -> bool {
         self.epoch.0.as_i64() < 0
     }

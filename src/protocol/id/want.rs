@@ -142,7 +142,7 @@ pub enum Want {
     Share(LockName),
     /// A number of permits of an object at once, all or nothing. The object's value is the limit.
     Permits(LockName, Permits),
-    /// To have an object open. No lock: it waits for no request, and no request waits for it.
+    /// An open object. It is no lock: it waits for no request, and no request waits for it.
     Open(OpenRequest),
 }
 
@@ -168,12 +168,12 @@ impl Want {
         }
     }
 
-    /// Whether the want is to have an object open, which is no hold.
+    /// Returns whether the want is to have an object open, which is no hold.
     pub fn opens(&self) -> bool {
         matches!(self, Want::Open(_))
     }
 
-    /// Whether a hold of `has` may be reduced to this want.
+    /// Returns whether a hold of `has` may be reduced to this want.
     pub(crate) fn is_less_than(&self, has: &Want) -> bool {
         match (has, self) {
             (Want::Lock(name), Want::Share(other)) => name == other,

@@ -53,7 +53,7 @@ impl LinkSet {
         }
     }
 
-    /// Whether a message was received before.
+    /// Returns whether a message was received before.
     pub(crate) fn has_received(&self, from: ProcessId, seq: u64) -> bool {
         self.links.get(&from).is_some_and(|link| seq <= link.received)
     }

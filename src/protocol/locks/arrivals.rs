@@ -13,7 +13,7 @@ use std::ops::Bound;
 /// An entry for each request, in the order of arrival.
 #[derive(Clone)]
 pub(crate) struct Arrivals<T> {
-    /// By the number of its arrival.
+    /// The entries by the number of their arrival.
     kept: BTreeMap<u64, T>,
     /// The numbers of arrival by request: one may have arrived twice.
     requests: BTreeSet<(ProcessId, RequestId, u64)>,
@@ -36,7 +36,7 @@ impl<T> Arrivals<T> {
         self.next += 1;
     }
 
-    /// In the order of arrival.
+    /// Returns the entries in the order of arrival.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.kept.values().inspect(|_| touch())
     }

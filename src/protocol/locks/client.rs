@@ -146,9 +146,9 @@ impl LockClient {
         self.pursue(&service, Some(request), cx);
     }
 
-    /// Whether the owner waits for the suspension of the service or has it. A second one would wait
-    /// for the end of the first. A hold with an ended lease does not count, even before that end is
-    /// noticed.
+    /// Returns whether the owner waits for the suspension of the service or has it. A second one
+    /// would wait for the end of the first. A hold with an ended lease does not count, even before
+    /// that end is noticed.
     fn suspends(&self, service: &ServiceName, owner: OwnerId, cx: &StepContext) -> bool {
         let first = self.states.get(service).and_then(|state| state.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
@@ -157,7 +157,7 @@ impl LockClient {
         })
     }
 
-    /// Whether an answer waits for services that were destroyed here.
+    /// Returns whether an answer waits for services that were destroyed here.
     pub(crate) fn has_endings(&self) -> bool {
         !self.endings.is_empty()
     }
@@ -375,14 +375,14 @@ impl LockClient {
         self.close_all(requests.clone(), requests, reason, cx);
     }
 
-    /// Whether the service was destroyed here, and is not in use again.
+    /// Returns whether the service was destroyed here, and is not in use again.
     pub(crate) fn is_destroyed(&self, service: &ServiceName) -> bool {
         self.states.get(service).is_some_and(|state| state.destroyed)
     }
 
-    /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds
-    /// and open objects of this member. Services `after` that service, all if there is none, in the
-    /// order of their names.
+    /// Returns, for [`Status`](crate::protocol::Status), the service, its grantor and epoch, waits,
+    /// holds and open objects of this member. Services `after` that service, all if there is none,
+    /// in the order of their names.
     pub(crate) fn status(
         &self,
         after: Bound<&ServiceName>,

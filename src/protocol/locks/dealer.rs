@@ -66,18 +66,19 @@ impl Dealer {
         self.end = first.plus(if self.is_whole { all } else { most });
     }
 
-    /// Whether all slots of the view are used up, and not only as many tokens as this elder deals
-    /// in one.
+    /// Returns whether all slots of the view are used up, and not only as many tokens as this elder
+    /// deals in one.
     pub(crate) fn wants_more_slots(&self) -> bool {
         self.is_whole && self.is_exhausted()
     }
 
-    /// Whether the view's tokens are used up: the elder then makes a new view.
+    /// Returns whether the view's tokens are used up: the elder then makes a new view.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.end.get() < self.next.get() + self.least()
     }
 
-    /// Whether a range may be dealt; else from when on, unless it takes a new view.
+    /// Returns `Ok` if a range may be dealt; else the time from which on, unless it takes a new
+    /// view.
     pub(crate) fn may_deal(&self, now: Time) -> Result<(), Option<Time>> {
         if self.is_exhausted() {
             return Err(None);
@@ -193,7 +194,7 @@ mod tests {
         let mut dealer = elder(1, &view);
         assert_eq!(dealer.may_deal(at(0)), Err(Some(at(1))));
         assert_eq!(dealer.deal(at(1), u64::MAX).last.slot(), view.first_slot);
-        // Nor do views that follow each other faster than time.
+        // Views that follow each other faster than time do not either.
         let far = (0..1000).fold(view.clone(), |view, _| later(&view));
         dealer.on_view(&far);
         assert_eq!(dealer.may_deal(at(1)), Err(Some(at(1001))));

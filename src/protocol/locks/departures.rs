@@ -40,7 +40,7 @@ impl Relinquishing {
         *self = Relinquishing::default();
     }
 
-    /// When a successor is proposed again.
+    /// Returns the time at which a successor is proposed again.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.agenda.first().map(|(at, _)| *at)
     }
@@ -61,7 +61,7 @@ pub(super) struct PendingTransfers {
     to: BTreeMap<ServiceName, ProcessId>,
     /// Transferred in this step: the number of the last chunk on its link is not known yet.
     fresh: Vec<ServiceName>,
-    /// By the number of the last chunk, or of a message after it.
+    /// The services by the number of the last chunk, or of a message after it.
     last: BTreeMap<ProcessId, BTreeSet<(u64, ServiceName)>>,
 }
 

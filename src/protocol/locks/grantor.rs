@@ -78,8 +78,8 @@ pub(crate) struct Grantor {
     tokens: TokenPool,
     table: Table,
     phase: Phase,
-    /// After a transfer: members that have something in the table, or had not answered a recovery
-    /// before it, and have not been heard yet.
+    /// Members that have not been heard since a transfer, and have something in the table or had
+    /// not answered a recovery before it.
     revalidating: BTreeMap<ProcessId, Revalidation>,
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
     /// table instead: their next report is that answer, and is older than the revalidation.
@@ -139,7 +139,7 @@ impl Grantor {
         grantor
     }
 
-    /// With the member of the latest grantor that this member had heard of before.
+    /// Adds the member of the latest grantor that this member had heard of before.
     pub(crate) fn after(self, last_known: Option<Option<ProcessId>>) -> Grantor {
         Grantor { last_known, ..self }
     }
@@ -173,7 +173,7 @@ impl Grantor {
         Some(Message::Client(ClientMessage::Queued { service, epoch, request, ticket }))
     }
 
-    /// Whether the request waits, at that place.
+    /// Returns whether the request waits, at that place.
     pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
         self.table.entry_status(key) == Some(EntryStatus::Waits(ticket))
     }
@@ -376,7 +376,7 @@ impl Grantor {
         is_quiet
     }
 
-    /// Whether it acts and has heard of every member.
+    /// Returns whether it acts and has heard of every member.
     fn is_at_rest(&self) -> bool {
         self.is_acting() && self.revalidating.is_empty() && self.rejected_successors.is_none()
     }
@@ -427,7 +427,7 @@ impl Grantor {
                 return self.tell_upgraded((from, request), token, cx);
             }
             (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
-            // Or the predecessor made it the lock, and the holder has not heard. It gets a
+            // The predecessor may have made it the lock, and the holder has not heard. It gets a
             // token of this epoch, so that the holder's report, which is older, does not make
             // it a share again.
             (Some(Want::Lock(_) | Want::Share(_)), ..) if cx.leased => match self.tokens.take(1) {
@@ -461,7 +461,7 @@ impl Grantor {
         );
     }
 
-    /// Whether the token was dealt in this epoch.
+    /// Returns whether the token was dealt in this epoch.
     fn is_own(&self, token: Token) -> bool {
         token > self.epoch.0
     }
@@ -531,16 +531,17 @@ impl Grantor {
         cx.send(to, ClientMessage::Value { service, epoch, name, content, answers });
     }
 
-    /// Whether nothing is left here of the requests that a member made before `request`, with which
-    /// it gave all of them up. Otherwise returns the process that can tell, unless this grantor can
-    /// later. The release of a request that was reported here may have gone to a younger grantor
-    /// that never came to act. The member then hears that this grantor has the request still.
+    /// Returns `Ok` if nothing is left here of the requests that a member made before `request`,
+    /// with which it gave all of them up. Otherwise returns the process that can tell, unless this
+    /// grantor can later. The release of a request that was reported here may have gone to a
+    /// younger grantor that never came to act. The member then hears that this grantor has the
+    /// request still.
     pub(crate) fn confirms_destruction(
         &self,
         from: ProcessId,
         request: RequestId,
     ) -> Result<(), Option<ProcessId>> {
-        // In their order.
+        // They end in their order.
         let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
         if !self.is_acting() {
             // The predecessor may act still.

@@ -52,8 +52,7 @@ pub(crate) struct Registry {
     /// Young turks that wait until they may be named: for each service the last that asked, and its
     /// last request.
     waiting_bids: BTreeMap<ServiceName, (ProcessId, RequestId)>,
-    /// For each young turk that was told of a later bid: the last of its requests that the later
-    /// bid ends.
+    /// The last request that a later bid ends, of each young turk that was told of the later bid.
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
     /// Grantors that want tokens and have not got them yet, with how many they want.
     hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
@@ -76,7 +75,7 @@ impl RegistryEntry {
         self.grantor.filter(|(_, epoch)| self.heard > Some(*epoch)).map(|(process, _)| process)
     }
 
-    /// Whether a grantor may still act in this epoch.
+    /// Returns whether a grantor may still act in this epoch.
     fn goes_on(&self, epoch: Option<(ProcessId, Epoch)>) -> bool {
         [self.grantor, self.source, self.acted].contains(&epoch)
     }
@@ -215,18 +214,18 @@ impl Registry {
         }
     }
 
-    /// Whether this view's tokens are used up: the elder then makes a new view.
+    /// Returns whether this view's tokens are used up: the elder then makes a new view.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.dealer.is_exhausted()
     }
 
-    /// Whether it had too few slots.
+    /// Returns whether it had too few slots.
     pub(crate) fn wants_more_slots(&self) -> bool {
         self.dealer.wants_more_slots()
     }
 
-    /// Whether a range may be dealt now. If that is only a matter of time, it is looked at again
-    /// then.
+    /// Returns whether a range may be dealt now. If that is only a matter of time, it is looked at
+    /// again then.
     fn may_deal(&mut self, now: Time) -> bool {
         let may = self.dealer.may_deal(now);
         if let Err(Some(at)) = may {
@@ -235,7 +234,7 @@ impl Registry {
         may.is_ok()
     }
 
-    /// Whether ranges waited for the limit of dealing, and need not any longer.
+    /// Returns whether ranges waited for the limit of dealing, and need not any longer.
     pub(crate) fn is_open_again(&mut self, now: Time) -> bool {
         self.barred_until.take_if(|at| *at <= now).is_some()
     }
@@ -258,8 +257,8 @@ impl Registry {
         self.answer_for(service, may_name, cx);
     }
 
-    /// Whether no member grants a service. Then nothing can be left of the requests that a member
-    /// has given up. Otherwise returns the grantor, if it is known.
+    /// Returns `Ok` if no member grants a service. Then nothing can be left of the requests that a
+    /// member has given up. Otherwise returns the grantor, if it is known.
     pub(crate) fn confirms_destruction(
         &self,
         service: &ServiceName,
@@ -274,9 +273,9 @@ impl Registry {
         }
     }
 
-    /// Whether a service exists: a member grants it, or its grantor was lost and a member may have
-    /// a hold yet. Changes nothing. Without a quorum another elder may have named a grantor, and
-    /// before all members have answered one of them may know the service.
+    /// Answers whether a service exists: a member grants it, or its grantor was lost and a member
+    /// may have a hold yet. Changes nothing. Without a quorum another elder may have named a
+    /// grantor, and before all members have answered one of them may know the service.
     fn find(&self, service: &ServiceName, has_quorum: bool) -> QueryReply {
         let is_used = self.entries.get(service).is_some_and(|entry| !entry.vacant);
         match has_quorum && (is_used || self.awaiting.is_empty()) {
@@ -460,12 +459,12 @@ impl Registry {
         }
     }
 
-    /// Whether a member waits for an answer.
+    /// Returns whether a member waits for an answer.
     pub(crate) fn has_parked(&self) -> bool {
         !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
     }
 
-    /// Whether every member has answered that is not taken to be lost.
+    /// Returns whether every member has answered that is not taken to be lost.
     fn has_heard_all(&self, cx: &StepContext) -> bool {
         self.awaiting.iter().all(|process| cx.is_lost(*process))
             || planted!(cx.mutant, CallUnheardFree)
@@ -599,7 +598,7 @@ impl Registry {
         }
     }
 
-    /// When the next young turk may be named.
+    /// Returns the time at which the next young turk may be named.
     pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
         let due = |service| {
             self.entries
@@ -610,7 +609,7 @@ impl Registry {
         self.waiting_bids.keys().filter_map(due).min()
     }
 
-    /// When ranges need not wait for the limit of dealing any longer.
+    /// Returns the time from which ranges need not wait for the limit of dealing.
     pub(crate) fn opens_at(&self) -> Option<Time> {
         self.barred_until
     }

@@ -103,7 +103,7 @@ impl Locks {
         Some(message)
     }
 
-    /// Whether the request still waits at that position.
+    /// Returns whether the request still waits at that position.
     fn counts(&self, position: &PendingPosition) -> bool {
         let grantor = self
             .grantors
@@ -114,7 +114,7 @@ impl Locks {
         })
     }
 
-    /// When the next position is to be reported.
+    /// Returns the time at which the next position is to be reported.
     pub(crate) fn positions_due(&self) -> Option<Time> {
         self.pending_positions.front().map(|position| position.at)
     }
@@ -337,13 +337,14 @@ impl Locks {
         }
     }
 
-    /// Whether this member still grants a service that it gives away, or its successor has not got
-    /// the whole table.
+    /// Returns whether this member still grants a service that it gives away, or its successor has
+    /// not got the whole table.
     pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
         self.relinquishing.contains(service) || self.pending_transfers.contains(service)
     }
 
-    /// Whether nothing is granted here any more, and all successors have got their whole tables.
+    /// Returns whether nothing is granted here any more, and all successors have got their whole
+    /// tables.
     pub(crate) fn has_handed_over(&self) -> bool {
         self.grantors.is_empty() && self.pending_transfers.is_empty()
     }

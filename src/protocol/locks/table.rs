@@ -75,7 +75,7 @@ pub(crate) type RequestKey = (ProcessId, RequestId);
 /// Holds and waits, with their members, as one grantor sends them to another.
 pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
-/// Where a request stands.
+/// The state of a request in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum EntryStatus {
     /// The request holds, with this token.
@@ -119,7 +119,7 @@ pub(crate) struct Table {
 struct TableLimits {
     /// How many positions of a block are for arriving requests, and how many for passing ones.
     room: u64,
-    /// From this block on there is no room in blocks any more.
+    /// The block from which on there is no room in blocks.
     blocks: u64,
     /// The most entries of a list that one answer has.
     listed: usize,
@@ -173,7 +173,7 @@ impl Table {
         Table { epoch, arrivals: 0, ..self }
     }
 
-    /// Where the request stands, if it is known.
+    /// Returns the state of the request, if it is known.
     pub(crate) fn entry_status(&self, key: RequestKey) -> Option<EntryStatus> {
         Some(match self.get(key)?.state {
             TableRequestState::Holds { token, .. } => EntryStatus::Holds(token),
@@ -181,7 +181,8 @@ impl Table {
         })
     }
 
-    /// Whether a request that is not in the table could be granted at once; otherwise the obstacle.
+    /// Returns `Ok` if a request that is not in the table could be granted at once; otherwise the
+    /// obstacle.
     pub(crate) fn is_free(
         &self,
         process: ProcessId,
@@ -241,13 +242,13 @@ impl Table {
         }
     }
 
-    /// Whether the service is suspended, or a suspension waits.
+    /// Returns whether the service is suspended, or a suspension waits.
     pub(crate) fn has_suspension(&self) -> bool {
         self.suspended.is_some() || !self.suspensions.is_empty()
     }
 
-    /// Whether no request has this name or waits for it, and no suspension is held or waits. The
-    /// name is then free for every member.
+    /// Returns whether no request has this name or waits for it, and no suspension is held or
+    /// waits. The name is then free for every member.
     pub(crate) fn is_clear(&self, name: &LockName) -> bool {
         self.is_unwanted(name) && !self.held.contains_key(name)
     }
@@ -262,8 +263,8 @@ impl Table {
         );
     }
 
-    /// Whether the end of a hold of this name concerns no other request: no request waits for the
-    /// name or for a suspension.
+    /// Returns whether the end of a hold of this name concerns no other request: no request waits
+    /// for the name or for a suspension.
     pub(crate) fn is_unwanted(&self, name: &LockName) -> bool {
         self.suspended.is_none() && self.suspensions.is_empty() && self.head(name).is_none()
     }
@@ -458,7 +459,7 @@ impl Table {
         holds + waits + opens + names + line + self.objects.len() + self.opening.len()
     }
 
-    /// Whether no request holds or waits.
+    /// Returns whether no request holds or waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

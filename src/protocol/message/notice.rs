@@ -19,14 +19,14 @@ pub struct Ballot {
 /// The affiliation of a process, as it answers a hello.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Affiliation {
-    /// In no view yet. `bound`: it has agreed to be founded with others.
+    /// The sender is in no view yet. `bound`: it has agreed to be founded with others.
     Discovery {
         /// The seed addresses it was configured with.
         seeds: BTreeSet<SocketAddr>,
         /// Whether it has already agreed to a founding.
         bound: bool,
     },
-    /// In a view.
+    /// The sender is in a view.
     Member {
         /// The lineage of that view.
         lineage: Lineage,
@@ -42,7 +42,7 @@ pub enum Affiliation {
         /// Whether the answering member knows that a quorum of that view's council has it.
         settled: bool,
     },
-    /// In no view, with the stored vote of a former process.
+    /// The sender is in no view, and has the stored vote of a former process.
     VoteSuccessor {
         /// The vote that it has.
         claim: VoteClaim,
@@ -206,7 +206,7 @@ pub enum Notice {
     Accept {
         /// The view to be decided.
         instance: ViewNumber,
-        /// Under this ballot.
+        /// The ballot of the message.
         ballot: Ballot,
         /// The change to the view before it.
         change: Change,

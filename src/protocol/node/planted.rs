@@ -8,7 +8,7 @@ use crate::protocol::step_context::Standing;
 use crate::protocol::time::Time;
 
 impl Node {
-    /// Until when steps may be short. Breaks are planted in full steps.
+    /// Returns the time until which steps may be short. Breaks are planted in full steps.
     pub(super) fn plant_quiet(&self, quiet_until: Time, is_quiet: bool) -> Time {
         match self.cluster.config().mutant {
             None => quiet_until,

@@ -299,7 +299,7 @@ fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_superseded
     }
 }
 
-/// And after a transfer: a member that claims a hold that the transferred table does not have.
+/// The same after a transfer: a member that claims a hold that the transferred table does not have.
 #[test]
 fn a_member_that_claims_a_lock_of_another_holder_is_superseded() {
     let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, cx| {
@@ -693,8 +693,8 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     assert_eq!((hears(former, 5), hears(next, 6)), (Some(false), Some(true)));
 }
 
-/// Of two guards of one hold that both ask for the lock, one that gives up must not undo the
-/// other's upgrade.
+/// If two guards of one hold both ask for the lock, the one that gives up must not undo the other's
+/// upgrade.
 #[test]
 fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let mut node = with_two_more();

@@ -49,7 +49,7 @@ pub(super) enum CallKind {
 }
 
 impl CallKind {
-    /// In which epoch a grantor was asked to do it, if that is for a grantor to do.
+    /// Returns the epoch in which a grantor was asked to do it, if that is for a grantor to do.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
@@ -105,8 +105,8 @@ impl ServiceState {
                 return;
             }
             if let CallKind::Confirm(over, _) = call.what {
-                // Before the question, on the same link: a grantor that answers the question has
-                // heard the release, or how much of the hold is left.
+                // The release goes before the question, on the same link: a grantor that answers
+                // the question has heard the release, or how much of the hold is left.
                 let service = service.clone();
                 let word = match requests.get(&over) {
                     Some(ClientRequest {
@@ -215,7 +215,7 @@ impl PendingCalls {
             .copied()
     }
 
-    /// Whether one of them is for a grantor to answer.
+    /// Returns whether one of them is for a grantor to answer.
     pub(super) fn want_grantor(&self) -> bool {
         let is_looking = |request: &RequestId| match self.all.get(request).map(|call| &call.what) {
             Some(CallKind::Revoke(revoking)) => revoking.looks(),
@@ -395,7 +395,7 @@ impl LockClient {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        // At once, by the same way as later ones.
+        // The first question goes out at once, by the same way as later ones.
         self.run_call((request, service), CallKind::Find, cx.now, cx.now + answer);
         self.agenda.remove(&(cx.now, request));
         self.repeat(request, cx);

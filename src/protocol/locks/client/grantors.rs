@@ -237,7 +237,7 @@ impl LockClient {
             return;
         };
         state.ask_for_locks(service, (grantor, epoch), only, cx);
-        // After the requests: they may be about one.
+        // Calls follow the requests, as they may be about one.
         state.ask_for_calls(service, (grantor, epoch), only, cx);
     }
 
@@ -262,7 +262,7 @@ impl LockClient {
         })
     }
 
-    /// Whether this member knows of the epoch. Its own epochs that are over count, too.
+    /// Returns whether this member knows of the epoch. Its own epochs that are over count, too.
     pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
         self.states.get(service).is_some_and(|state| state.newest.max(state.ended) >= Some(epoch))
     }
@@ -278,7 +278,7 @@ impl LockClient {
         state.ended = state.ended.max(Some(epoch));
     }
 
-    /// Whether it is this member that grants the service, in that epoch.
+    /// Returns whether it is this member that grants the service, in that epoch.
     pub(crate) fn is_home(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
         self.states.get(service).is_some_and(|state| state.grantor == Some(home))
     }

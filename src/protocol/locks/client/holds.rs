@@ -20,7 +20,8 @@ impl LockClient {
         Some((token, self.hold(call, token, now)))
     }
 
-    /// Whether this very member grants the service, in that epoch, and may have one more request.
+    /// Returns whether this very member grants the service, in that epoch, and may have one more
+    /// request.
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
         let is_home =
             |state: &ServiceState| state.grantor == Some(home) && state.newest == Some(home.1);
@@ -192,7 +193,7 @@ impl LockClient {
         cx.out.push(Output::Answer { request, outcome });
     }
 
-    /// When the lease of the request's hold ends.
+    /// Returns the time at which the lease of the request's hold ends.
     pub(super) fn lease_end(&self, request: RequestId) -> Time {
         self.leases.get(&request).copied().unwrap_or(Time::MAX)
     }
@@ -205,8 +206,8 @@ impl LockClient {
         }
     }
 
-    /// Whether a hold of the request may be believed at `now`, but for the member's own lease. An
-    /// open object is no hold.
+    /// Returns the token if a hold of the request may be believed at `now`, but for the member's
+    /// own lease. An open object is no hold.
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let entry = self.request(request)?;
         match entry.state {

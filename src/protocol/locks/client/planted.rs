@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::message::LockRequest;
 
-/// Whether the grantor is not told of the end of a request, which may be granted yet.
+/// Returns whether the grantor is not told of the end of a request, which may be granted yet.
 pub(super) fn is_kept(entry: &ClientRequest, cx: &StepContext) -> bool {
     planted!(cx.mutant, KeepUnwantedGrant)
         && !matches!(entry.state, ClientRequestState::Held { .. })
@@ -20,7 +20,7 @@ pub(super) fn reported(lock: LockRequest, cx: &StepContext) -> LockRequest {
     LockRequest { owner: if is_blank { OwnerId::default() } else { lock.owner }, ..lock }
 }
 
-/// Whether a report does not have a hold.
+/// Returns whether a report does not have a hold.
 pub(super) fn is_unreported(entry: &ClientRequest, cx: &StepContext) -> bool {
     match entry.state {
         ClientRequestState::Won(..) => planted!(cx.mutant, ReportNoWonHold),

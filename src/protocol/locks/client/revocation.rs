@@ -60,12 +60,12 @@ impl RevocationCall {
         }
     }
 
-    /// Whether a grantor has to list the holders.
+    /// Returns whether a grantor has to list the holders.
     pub(super) fn looks(&self) -> bool {
         matches!(self.stage, RevocationPhase::Looking(_))
     }
 
-    /// In which epoch a grantor was asked for the holders; `None`: they are known.
+    /// Returns the epoch in which a grantor was asked for the holders; `None`: they are known.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match &mut self.stage {
             RevocationPhase::Looking(asked) => Some(asked),

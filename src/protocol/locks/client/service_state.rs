@@ -31,7 +31,7 @@ pub(super) struct ServiceState {
     pub(super) ended: Option<Epoch>,
     /// The last of this member's requests to be the grantor for which it was named.
     pub(super) named_for: Option<RequestId>,
-    /// While this member grants: the last of them after which another member asked, and that
+    /// While this member grants: the last request after which another member asked, and that
     /// member. If the grantor here ends without giving its table away, that is the answer.
     pub(super) outbid: Option<(RequestId, ProcessId)>,
     /// The service was destroyed here, and no call has asked for anything of it since.
@@ -52,15 +52,15 @@ pub(super) struct ServiceState {
 }
 
 impl ServiceState {
-    /// Without a known grantor: whether something waits for it. An object's content is worth little
-    /// without a grantor.
+    /// Returns whether something waits for a grantor while none is known. An object's content is
+    /// worth little without a grantor.
     pub(super) fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
             || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
             || self.calls.want_grantor()
     }
 
-    /// With a known grantor: whether something waits for its answer.
+    /// Returns whether something waits for the answer of a known grantor.
     pub(super) fn awaits_grantor(&self) -> bool {
         !self.waits.is_empty() || self.wants_grantor()
     }

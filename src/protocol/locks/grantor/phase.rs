@@ -41,7 +41,7 @@ pub(super) enum PassedTable {
 /// The reports, requests and releases that a grantor has received before it acts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct HeardEarly {
-    /// By reports, in the order in which these arrived.
+    /// The waits by reports, in the order in which the reports arrived.
     pub(super) waits: Vec<(ProcessId, Vec<WaitReport>)>,
     pub(super) parked: Arrivals<ReceivedRequest>,
     /// Requests that ended meanwhile, so that a report or a parked request does not bring them
@@ -69,7 +69,7 @@ impl Phase {
         }
     }
 
-    /// As [`heard`](Phase::heard), to be changed.
+    /// Like [`heard`](Phase::heard), to be changed.
     pub(super) fn heard_mut(&mut self) -> Option<&mut HeardEarly> {
         match self {
             Phase::Recovering { heard, .. }
@@ -96,7 +96,7 @@ impl Phase {
         }
     }
 
-    /// Whether the whole table is here.
+    /// Returns whether the whole table is here.
     pub(super) fn has_table(&self) -> bool {
         matches!(self, Phase::Acting | Phase::PassingOn { table: PassedTable::Arrived, .. })
     }

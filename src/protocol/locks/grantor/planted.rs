@@ -88,7 +88,7 @@ impl Grantor {
         (entry, if is_passed { Ok(()) } else { free })
     }
 
-    /// Whether a request for a lock that is not free is granted all the same.
+    /// Returns whether a request for a lock that is not free is granted all the same.
     fn plant_grant(
         &mut self,
         entry: &LockRequest,
@@ -196,7 +196,7 @@ impl Grantor {
         }
     }
 
-    /// Whether only the writer of a value is told of it.
+    /// Returns whether only the writer of a value is told of it.
     pub(super) fn plant_silence(&self, cx: &StepContext) -> bool {
         self.is_acting() && planted!(cx.mutant, TellWriterOnly)
     }

@@ -38,7 +38,7 @@ impl TokenPool {
         self.ranges.iter().map(TokenRange::len).sum()
     }
 
-    /// Whether `count` tokens in a row are there.
+    /// Returns whether `count` tokens in a row are there.
     pub(super) fn has(&self, count: u32) -> bool {
         self.ranges.iter().any(|range| range.len() >= u64::from(count))
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Registry {
-    /// Whether the registry has no grantor of a service and drops hearsay of it.
+    /// Returns whether the registry has no grantor of a service and drops hearsay of it.
     pub(super) fn plant_hearsay(&mut self, service: &ServiceName, cx: &StepContext) -> bool {
         let drops = planted!(cx.mutant, IgnoreHearsay)
             && self.entries.get(service).is_none_or(|entry| entry.grantor.is_none());

@@ -38,7 +38,7 @@ pub(super) struct CountingBloomFilter {
     pages: Vec<Option<Box<FilterPage>>>,
 }
 
-/// Where a name is counted.
+/// The place at which a name is counted.
 #[derive(Clone, Copy)]
 pub(super) struct FilterSpot(u64);
 
@@ -52,7 +52,7 @@ impl FilterSpot {
         ((u128::from(self.0) * blocks as u128) >> u64::BITS) as usize
     }
 
-    /// At which bit of each row its counter begins: by the lowest bits of the hash.
+    /// Returns the bit of each row at which its counter begins: by the lowest bits of the hash.
     fn counters(self) -> [u32; 4] {
         [0, 3, 6, 9].map(|bit| (self.0 >> bit & 7) as u32 * 4)
     }
@@ -68,7 +68,7 @@ impl CountingBloomFilter {
         self.pages.len()
     }
 
-    /// Whether a name may have been put in. Without pages it knows nothing.
+    /// Returns whether a name may have been put in. Without pages it knows nothing.
     pub(super) fn may_have(&self, spot: FilterSpot) -> bool {
         let at = spot.block(self.pages.len() * BLOCKS);
         let Some(page) = self.pages.get(at / BLOCKS) else { return true };

@@ -34,7 +34,7 @@ impl Occupancy {
         }
     }
 
-    /// Whether a hold of this want may exist beside these, at any limit.
+    /// Returns whether a hold of this want may exist beside these, at any limit.
     pub(super) fn is_beside(&self, want: &Want) -> bool {
         matches!(
             (self, want),
@@ -108,7 +108,7 @@ impl Table {
         alike.find(|(_, part)| has(part)).map(|(process, _)| (*process, request))
     }
 
-    /// Whether a want of a name may be held beside the name's present holds.
+    /// Returns whether a want of a name may be held beside the name's present holds.
     pub(super) fn fits(&self, name: &LockName, want: &Want) -> bool {
         let used = self.held.get(name);
         let is_beside = used.is_none_or(|used| used.is_beside(want));

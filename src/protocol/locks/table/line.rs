@@ -157,8 +157,8 @@ impl Table {
         }
     }
 
-    /// Whether a suspension would wait for the first suspension that waits, and that suspension for
-    /// it.
+    /// Returns whether a suspension would wait for the first suspension that waits, and that
+    /// suspension for it.
     pub(super) fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         let Some(&(_, key)) = self.suspensions.first() else { return false };
         planted!(self.mutant, QueueDeadlock => return false);

@@ -66,7 +66,7 @@ impl<V> NameMap<V> {
         NameMap { tree: BTreeMap::new(), filters: None }
     }
 
-    /// Whether there is something at a name. Mostly there is not.
+    /// Returns whether there is something at a name. Mostly there is not.
     pub(super) fn contains_key(&self, name: &LockName) -> bool {
         self.filters.as_ref().is_none_or(|filters| filters.may_have(name))
             && self.tree.contains_key(name)
@@ -163,7 +163,7 @@ impl NextFilter {
     }
 }
 
-/// Whether a filter of this many pages suits this many names.
+/// Returns whether a filter of this many pages suits this many names.
 fn is_fit(pages: usize, names: usize) -> bool {
     let made_for = pages * PER_PAGE;
     (made_for / 2..=made_for * 2).contains(&names)

@@ -64,7 +64,7 @@ impl Table {
         self.objects.iter().map(|(name, object)| (name, &object.content))
     }
 
-    /// Whether the member has it open.
+    /// Returns whether the member has it open.
     pub(crate) fn is_open(&self, name: &LockName, process: ProcessId) -> bool {
         self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
     }

@@ -14,7 +14,7 @@ impl Table {
         self.mutant = mutant;
     }
 
-    /// Whether no request waits for the name.
+    /// Returns whether no request waits for the name.
     pub(crate) fn is_unqueued(&self, name: &LockName) -> bool {
         self.head(name).is_none()
     }
@@ -30,7 +30,7 @@ impl Table {
         self.get(key).map(|request| &request.entry)
     }
 
-    /// Whether the suspension has a holder.
+    /// Returns whether the suspension has a holder.
     pub(crate) fn is_suspended(&self) -> bool {
         self.suspended.is_some()
     }

@@ -8,7 +8,7 @@ impl Table {
         self.queues.get(name).and_then(|queue| queue.first().copied())
     }
 
-    /// Whether the first request in a queue fits; `None`: the queue is empty.
+    /// Returns whether the first request in a queue fits; `None`: the queue is empty.
     fn head_fits(&self, name: &LockName) -> Option<(QueueRank, bool)> {
         let rank = self.head(name)?;
         Some((rank, self.get(rank.1).is_some_and(|request| self.fits(name, &request.entry.want))))

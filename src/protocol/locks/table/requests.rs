@@ -40,7 +40,7 @@ impl TableRequest {
         matches!(self.state, TableRequestState::Holds { .. }) && !self.entry.want.opens()
     }
 
-    /// Whether it holds the lock of this name, by itself or in a batch.
+    /// Returns whether it holds the lock of this name, by itself or in a batch.
     pub(super) fn has_lock(&self, name: &LockName) -> bool {
         let is_lock = matches!(self.entry.want, Want::Lock(_) | Want::Batch(_));
         let holds = matches!(self.state, TableRequestState::Holds { .. });
@@ -112,7 +112,7 @@ impl Table {
         })
     }
 
-    /// Whether a process has something here.
+    /// Returns whether a process has something here.
     pub(crate) fn has_part_of(&self, process: ProcessId) -> bool {
         self.parts.contains_key(&process)
     }
@@ -208,7 +208,7 @@ impl Table {
         }
     }
 
-    /// Whether no other owner holds anything.
+    /// Returns whether no other owner holds anything.
     pub(super) fn is_alone(&self, process: ProcessId, owner: OwnerId) -> bool {
         self.holds == self.holds_of(process, owner)
     }

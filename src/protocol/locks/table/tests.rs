@@ -44,7 +44,7 @@ fn permits(text: &str, count: u32) -> Want {
     Want::Permits(name(text), Permits::new(count).expect("a good number"))
 }
 
-/// To have an object open that says how many permits there are.
+/// An open object that says how many permits there are.
 fn limit(text: &str, permits: u32) -> Want {
     Want::Open(OpenRequest::new(name(text), limited(permits)))
 }
@@ -388,7 +388,7 @@ fn info(text: Option<&str>, (process, request): RequestKey, number: u32) -> Hold
         name: text.map(name),
         process,
         request,
-        // As of `ask`.
+        // The owner that `ask` sets.
         owner: process.0 as u64,
         token: token(number),
         mode: text.map_or(Mode::Suspension, |_| Mode::Lock),

@@ -186,7 +186,7 @@ fn a_grantor_that_ends_before_it_names_the_holders_leaves_its_successor_to_be_as
         act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), BOB, next, cx)).outbox,
         [look(BOB, next)]
     );
-    // And a grantor that cannot answer yet is asked again, in a while.
+    // A grantor that cannot answer yet is asked again, in a while.
     assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
     let outbox = node.cx(due, &mut Vec::new(), |locks, cx| locks.client.on_timer(cx));

@@ -139,7 +139,7 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     put(&mut names, 2 * count);
     while let Some(moved) = names.moved() {
         let mut all = names.clone();
-        // Of the numbers each second one is a name.
+        // Each second number is a name.
         let mark = 2 * (moved as u64).saturating_sub(1);
         let numbers = [mark.saturating_sub(2), mark, mark + 2, mark + 16, mark + 18];
         numbers.iter().for_each(|number| take(&mut all, *number));
@@ -251,7 +251,8 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
             );
         }
     };
-    // In their order, so that those that come are always behind the mark, and against it.
+    // Names come in their order, so that those that come are always behind the mark, and against
+    // it.
     for number in 0..MANY {
         change(&mut names, &|names| assert!(put(names, number)));
     }
@@ -333,7 +334,7 @@ fn counters_at_their_end_stay_there_and_never_say_no() {
     (0..40).for_each(|_| filter.add(spot));
     (0..39).for_each(|_| filter.remove(spot));
     assert!(filter.may_have(spot), "one is left");
-    // And of others nothing is lost: each counter is by itself.
+    // Other names lose nothing: each counter is by itself.
     let mut filter = CountingBloomFilter::new(1);
     (0..400).for_each(|number| (0..20).for_each(|_| filter.add(FilterSpot::of(&name(number)))));
     (0..300).for_each(|number| (0..20).for_each(|_| filter.remove(FilterSpot::of(&name(number)))));

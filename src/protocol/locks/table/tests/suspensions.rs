@@ -356,7 +356,7 @@ fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
         refused
     };
     assert_eq!(refused(&table), Ok(()), "nothing else is held");
-    // Of another owner of the same member.
+    // The hold is of another owner of the same member.
     table.hold((ProcessId(ANN), RequestId(50_000)), spec(lock("y"), 0), token(60_000), NOW);
     assert_eq!(
         refused(&table),
@@ -366,7 +366,7 @@ fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
     let (key, small) = ((ProcessId(BOB), RequestId(1)), (ProcessId(BOB), RequestId(2)));
     table.hold(key, spec(lock("z"), BOB as u64), token(60_001), NOW);
     assert_eq!(refused(&table), Err(Refusal::Held(info(Some("z"), key, 60_001))));
-    // That of the first name, where it is among the first.
+    // The lock of the first name, which is among the first.
     table.hold(small, spec(lock("a"), BOB as u64), token(60_002), NOW);
     assert_eq!(refused(&table), Err(Refusal::Held(info(Some("a"), small, 60_002))));
 }
