@@ -67,7 +67,7 @@ impl ClockWatch {
                 self.readings.clear();
             }
         }
-        // From the nearest on, so that the newest is told.
+        // The windows begin at the nearest one, so that the newest jump is told.
         let mut windows =
             self.readings.iter().rev().map(|then| (rates(then, &now), then.took + now.took));
         finding.distrust = windows
@@ -89,7 +89,8 @@ impl ClockWatch {
 }
 
 impl Rates {
-    /// Whether they differ by more than that, apart from the time lost while they were read.
+    /// Returns whether they differ by more than that, apart from the time lost while they were
+    /// read.
     fn differ_by(&self, error_ppm: u32, noise: Duration) -> bool {
         let allowed =
             Duration::from_nanos((self.raw.as_nanos() * u128::from(error_ppm) / 1_000_000) as u64);
@@ -101,7 +102,7 @@ fn rates(then: &Reading, now: &Reading) -> Rates {
     Rates { boottime: now.boottime.since(then.boottime), raw: now.raw.since(then.raw) }
 }
 
-/// By how much the wall clock has moved beside BOOTTIME, if that is a jump.
+/// Returns how far the wall clock has moved beside BOOTTIME, if that is a jump.
 fn wall_jump(then: &Reading, now: &Reading) -> Option<i64> {
     let ran = now.boottime.since(then.boottime);
     let should = then.wall + ran;

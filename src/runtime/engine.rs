@@ -60,7 +60,7 @@ const PAGE: usize = 256;
 pub(crate) struct EngineOptions {
     pub(crate) config: Config,
     pub(crate) network: Arc<dyn Network>,
-    /// Where votes are kept, if the configuration says so.
+    /// The storage of votes, if the configuration says so.
     pub(crate) disk: Option<Box<dyn VoteStorage>>,
     pub(crate) clock: MemberClock,
 }
@@ -92,9 +92,10 @@ pub(crate) struct Engine {
     own_runtime: OnceLock<tokio::runtime::Handle>,
     /// Ends with the thread that writes votes, when the data directory is free.
     written: OnceLock<watch::Receiver<()>>,
-    /// In a copy of it no call waits for a lock that a thread of the parent may have had.
+    /// The guard against `fork`: in a copied process no call waits for a lock that a thread of the
+    /// parent may have had.
     home: ForkGuard,
-    /// Of all times of the core and of its holds.
+    /// The clock of all times of the core and of its holds.
     clock: MemberClock,
     /// The locks that it holds for programs that are no members.
     pub(crate) sessions: SessionCount,
@@ -106,7 +107,7 @@ pub(crate) struct Engine {
 /// How far the engine is, for callers that wait until it has joined or left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EnginePhase {
-    /// In a view, with a running lease, at least once in this incarnation.
+    /// The member was in a view, with a running lease, at least once in this incarnation.
     pub(crate) ready: bool,
     /// Set when the engine has left, for any reason.
     pub(crate) closed: Option<EngineClosed>,
@@ -160,7 +161,7 @@ impl Engine {
         })
     }
 
-    /// Where tasks of recipes run if the caller is in no runtime.
+    /// Keeps the runtime in which tasks of recipes run if the caller is in none.
     pub(crate) fn keep_runtime(&self, runtime: tokio::runtime::Handle) {
         let _ = self.own_runtime.set(runtime);
     }
@@ -219,8 +220,8 @@ impl Engine {
         self.turn(|state, _| state.disk_trouble.clone())
     }
 
-    /// Whether this process is a copy that was forked off the process that joined. A copy takes no
-    /// turn: a thread that it does not have may have had one when it was made.
+    /// Returns whether this process is a copy that was forked off the process that joined. A copy
+    /// takes no turn: a thread that it does not have may have had one when it was made.
     pub(crate) fn is_copy(&self) -> bool {
         self.home.is_left()
     }
@@ -263,12 +264,12 @@ impl Engine {
         status
     }
 
-    /// Whether it has left, or is about to.
+    /// Returns whether it has left, or is about to.
     pub(crate) fn is_over(&self) -> bool {
         self.home.is_left() || self.turn(|state, _| state.is_over())
     }
 
-    /// Whether it is the elder of its view.
+    /// Returns whether it is the elder of its view.
     pub(crate) fn is_elder(&self) -> bool {
         !self.is_copy()
             && self.turn(|state, _| {
@@ -278,7 +279,7 @@ impl Engine {
             })
     }
 
-    /// Until the member lease ends; `None`: it has no end.
+    /// Returns the time until the member lease ends; `None`: it has no end.
     #[cfg(feature = "http")]
     pub(crate) fn lease_left(&self) -> Option<Duration> {
         if self.is_copy() {
@@ -288,7 +289,7 @@ impl Engine {
         (end != Time::MAX).then(|| end.since(self.now()))
     }
 
-    /// While joining: the seeds and their answers.
+    /// Returns the seeds and their answers while the member joins.
     pub(crate) fn seeking(&self) -> SeedReport {
         if self.is_copy() {
             return SeedReport::default();
@@ -319,7 +320,7 @@ impl Engine {
         self.clock.now()
     }
 
-    /// Whether this member grants the locks of the service now.
+    /// Returns whether this member grants the locks of the service now.
     pub(crate) fn is_grantor(&self, service: &ServiceName) -> bool {
         !self.is_copy()
             && self.turn(|state, _| state.phase.closed.is_none() && state.node.is_acting(service))
@@ -412,7 +413,7 @@ impl Inbox for Engine {
     }
 }
 
-/// For mutexes whose holders cannot panic half-way: the protected value is whole even after a
+/// Locks a mutex whose holders cannot panic half-way: the protected value is whole even after a
 /// panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -19,7 +19,8 @@ impl ForkGuard {
         ForkGuard::default()
     }
 
-    /// Whether this process is a copy of the one in which it was made. Once it is, it stays so.
+    /// Returns whether this process is a copy of the one in which it was made. Once it is, it stays
+    /// so.
     #[inline]
     pub(crate) fn is_left(&self) -> bool {
         // The guard tells a fork once, and this guard is to tell it for ever.

@@ -162,7 +162,8 @@ impl HoldCell {
         until: Time,
         lease: &Arc<MemberLease>,
     ) -> Arc<HoldCell> {
-        // If there is none, or its last guard is just going, or a task watches it still: a new one.
+        // A new one is made if there is none, if its last guard is just going, or if a task still
+        // watches it.
         let spare = spare.and_then(|mut spare| {
             Arc::get_mut(&mut spare)?.renew(request, token, until, lease);
             Some(spare)
@@ -250,7 +251,7 @@ impl HoldCell {
         self.guards.load(Ordering::Acquire) as usize
     }
 
-    /// As [`enter`](Self::enter), of an owner that `reads` or wants the lock itself. Between this
+    /// Like [`enter`](Self::enter), of an owner that `reads` or wants the lock itself. Between this
     /// and [`leave_to_readers`](Self::leave_to_readers) no lock becomes a share.
     pub(crate) fn enter_again(&self, reads: bool) -> Result<bool, OnlyShared> {
         let mut extras = self.extras();
@@ -262,7 +263,7 @@ impl HoldCell {
         Ok(entered)
     }
 
-    /// As [`leave`](Self::leave), of a guard that only reads.
+    /// Like [`leave`](Self::leave), of a guard that only reads.
     pub(crate) fn leave_as_reader(&self) -> bool {
         let mut extras = self.extras();
         extras.readers -= 1;
@@ -374,7 +375,7 @@ impl HoldCell {
     /// such steps. So either the thread that makes a change sees it, or the look that follows sees
     /// the change.
     fn listeners(&self) -> &Notify {
-        // Before the flag: a thread that sees the flag finds this.
+        // This is stored before the flag: a thread that sees the flag finds it.
         let told = &self.cold().told;
         self.awaited.store(true, Ordering::SeqCst);
         told
@@ -390,7 +391,7 @@ impl HoldCell {
         LineageId(self.lease.lineage.load(Ordering::Acquire))
     }
 
-    /// Whether it is a share of a lock.
+    /// Returns whether it is a share of a lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Acquire)
     }
@@ -425,14 +426,14 @@ impl HoldCell {
         self.look_closer()
     }
 
-    /// For how long it is good from now on, if nothing happens; zero if it is lost.
+    /// Returns how long it is good from now on, if nothing happens; zero if it is lost.
     pub(crate) fn left(&self) -> Duration {
         let end = self.lease.end().as_nanos().min(self.until.load(Ordering::Acquire));
         let (fence, now) = self.fence_now();
         fence.map_or(Duration::ZERO, |_| Time::from_nanos(end).since(now))
     }
 
-    /// As [`fence_now`](Self::fence_now), by the member's clock, whichever it is.
+    /// Like [`fence_now`](Self::fence_now), by the member's clock, whichever it is.
     #[cold]
     fn look_closer(&self) -> (Result<Token, LostReason>, Time) {
         let member_until = self.lease.end().as_nanos();
@@ -477,7 +478,7 @@ impl HoldCell {
         let _ = self.lost.compare_exchange(0, code(reason), Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// When it was granted, if that is measured.
+    /// Returns the time of the grant, if that is measured.
     pub(crate) fn since(&self) -> Option<Time> {
         self.meter.since()
     }

@@ -53,7 +53,7 @@ const KEPT: usize = 7;
 /// Locks of one service.
 pub(crate) struct LocalGrants {
     pub(crate) service: ServiceName,
-    /// Under shuttle the same in each run.
+    /// The hasher; under shuttle it is the same in each run.
     hasher: Seeds,
     /// A bit for each shard that was used since the core has heard of it. Read by all and rarely
     /// written.
@@ -129,8 +129,7 @@ impl LocalGrants {
         let cell = cell(spare.pop(), token);
         free.insert(LocalHold { cell: cell.clone(), owner, since });
         let bit = 1_u64 << index;
-        // Under the shard's lock, and none of its bits is taken away while any thread looks at the
-        // core.
+        // The shard's lock is held, and no bit is taken away while any thread looks at the core.
         let is_first = self.used.load(Ordering::Relaxed) & bit == 0
             && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
         Some((cell, is_first))
@@ -171,7 +170,7 @@ impl LocalGrants {
 
     fn spot(&self, name: &LockName) -> (usize, HashedName) {
         let hash = self.hasher.hash_one(name);
-        // Not the bits by which the map places it.
+        // The map places it by other bits.
         ((hash >> 32) as usize % SHARDS, HashedName { hash, name: name.clone() })
     }
 
@@ -179,7 +178,7 @@ impl LocalGrants {
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is kept here of which the core has not heard.
+    /// Returns whether nothing is kept here of which the core has not heard.
     #[cfg(all(test, elderlock_shuttle))]
     pub(super) fn is_empty(&self) -> bool {
         (0..SHARDS).all(|index| self.shard(index).held.is_empty())

@@ -37,7 +37,7 @@ impl MemberClock {
         MemberClock(Some(Arc::new(RuntimeClock { runtime, origin, wall: clock::wall(), latest })))
     }
 
-    /// Whether this is the machine's clock.
+    /// Returns whether this is the machine's clock.
     pub(crate) fn is_machine(&self) -> bool {
         self.0.is_none()
     }

@@ -52,7 +52,7 @@ pub enum RuntimeMutant {
     ReadForWrite,
     /// An owner that only reads enters as a writer.
     WriteByShare,
-    /// Of an owner that writes and reads, the first guard that ends makes its lock a share.
+    /// The first guard that ends makes the lock a share, of an owner that writes and reads.
     ReadWithFirst,
     /// A holder of permits believes in one more than were granted.
     CountOneMore,
@@ -171,14 +171,14 @@ pub fn plant(mutant: Option<RuntimeMutant>) {
     PLANTED.set(mutant);
 }
 
-/// Whether a hold is lost with its member's lease, and not by itself.
+/// Returns whether a hold is lost with its member's lease, and not by itself.
 #[cfg(elderlock_mutants)]
 pub(crate) fn is_of_member(reason: crate::protocol::LostReason) -> bool {
     use crate::protocol::LostReason;
     matches!(reason, LostReason::Suspended | LostReason::Expelled | LostReason::Left)
 }
 
-/// Whether this break is planted.
+/// Returns whether this break is planted.
 #[cfg(elderlock_mutants)]
 pub(crate) fn is_planted(mutant: RuntimeMutant) -> bool {
     PLANTED.get() == Some(mutant)

@@ -8,8 +8,9 @@ use rand::rngs::SysError;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where the engine pushes packets. Must not block and must not call back into the engine. It is
-/// called under the engine's lock, so that packets leave in the order in which the core sent them.
+/// The place to which the engine pushes packets. It must not block and must not call back into the
+/// engine. It is called under the engine's lock, so that packets leave in the order in which the
+/// core sent them.
 pub(crate) trait Outbox: Send + Sync {
     /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It
     /// leaves at [`Network::flush`] at the latest.

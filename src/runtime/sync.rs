@@ -22,7 +22,7 @@ mod real {
     pub(crate) use std::sync::atomic::fence;
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
-    /// Whether a thread panicked while writing.
+    /// Returns whether a thread panicked while writing.
     pub(crate) fn is_poisoned<T>(lock: &RwLock<T>) -> bool {
         lock.is_poisoned()
     }
@@ -31,7 +31,7 @@ mod real {
     #[inline(always)]
     pub(crate) fn seam() {}
 
-    /// Whether a test has planted this break: never here.
+    /// Returns whether a test has planted this break: never here.
     pub(crate) const fn is_planted(_: super::ThreadMutant) -> bool {
         false
     }
@@ -69,7 +69,7 @@ mod real {
         PLANTED.set(planted);
     }
 
-    /// Whether a test has planted this break.
+    /// Returns whether a test has planted this break.
     pub(crate) fn is_planted(which: ThreadMutant) -> bool {
         PLANTED.get() == Some(which)
     }
@@ -77,8 +77,8 @@ mod real {
 
 pub(crate) use real::*;
 
-/// By number of a request. Its order is the same in every run: the order of wake-ups must not
-/// depend on the machine's chance.
+/// A map by the number of a request. Its order is the same in every run: the order of wake-ups must
+/// not depend on the machine's chance.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<SequenceHasher>>;
 
 /// Spreads numbers that are counted up. No outside party chooses them.
@@ -115,7 +115,7 @@ pub(crate) enum ThreadMutant {
     LossUntold,
     /// The timer task is not told of a nearer deadline.
     TimerSleepsOn,
-    /// Of two turns the turn that arrives later decides the phase.
+    /// The turn that arrives later decides the phase of two turns.
     PhaseGoesBack,
     /// The thread that announces events does not look again.
     EventStays,

@@ -11,8 +11,8 @@
 //! members and owners are never labels. Series of a service that was destroyed stay for as long as
 //! the recorder keeps them.
 //!
-//! Of **this member's own requests**, whichever member grants them; summed over all members these
-//! are the whole service. A batch is one request, and so is a suspension.
+//! These measure **this member's own requests**, whichever member grants them; summed over all
+//! members they are the whole service. A batch is one request, and so is a suspension.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -22,8 +22,8 @@
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
 //! | `elderlock_losses_total{service,reason}` | counter | holds that were lost; the reasons are the other outcomes of `elderlock_hold_seconds` |
 //!
-//! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a
-//! second, and cost nothing in between.
+//! These measure the **grantor**, at the member where it acts; elsewhere they are 0. Gauges are
+//! read every quarter of a second, and cost nothing in between.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -35,7 +35,8 @@
 //! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because the predecessor left or destroyed its service |
 //! | `elderlock_transfer_seconds{service}` | histogram, s | from asking for the table to beginning to grant |
 //!
-//! Of the **member**. Gauges, messages and refusals are read every quarter of a second, too.
+//! These measure the **member**. Gauges, messages and refusals are read every quarter of a second,
+//! too.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -214,7 +215,7 @@ fn refusal(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// For people: the names that a request wants.
+/// Writes the names that a request wants, for people.
 struct WantedNames<'a>(&'a Want);
 
 impl fmt::Display for WantedNames<'_> {

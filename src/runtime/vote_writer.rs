@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Where votes are kept. When `keep` returns, the vote is there for good.
+/// The storage of votes. When `keep` returns, the vote is stored for good.
 pub(crate) trait VoteStorage: Send + Sync {
     /// Replaces the vote.
     fn keep(&self, vote: &StoredVote) -> io::Result<()>;
@@ -83,8 +83,8 @@ impl Drop for VoteWriter {
         let (desk, changed) = &*self.desk;
         let mut desk = lock(desk);
         desk.is_closed = true;
-        // At once, so that another process may use the directory, unless something is to be written
-        // there still.
+        // The storage is dropped at once, so that another process may use the directory, unless
+        // something is to be written there still.
         let idle = if desk.next.is_none() { desk.storage.take() } else { None };
         drop(desk);
         drop(idle);

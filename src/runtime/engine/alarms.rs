@@ -26,7 +26,7 @@ struct AlarmTable {
 type AlarmKey = (Time, u64);
 
 impl Alarms {
-    /// When the next alarm is due.
+    /// Returns the time at which the next alarm is due.
     pub(super) fn due(&self) -> Time {
         lock(&self.0).wakers.first_key_value().map_or(Time::MAX, |((until, _), _)| *until)
     }
@@ -92,7 +92,7 @@ impl Sleep {
         let is_first = before.is_none()
             && kept.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
         drop(kept);
-        // After unlocking: a waker is user code.
+        // The waker is dropped after unlocking, because it is user code.
         drop(before);
         Some(is_first)
     }
@@ -121,7 +121,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         let kept = self.key.and_then(|key| lock(&self.engine.alarms.0).wakers.remove(&key));
-        // After unlocking: a waker is user code.
+        // The waker is dropped after unlocking, because it is user code.
         drop(kept);
     }
 }

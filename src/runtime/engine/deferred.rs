@@ -18,9 +18,9 @@ pub(super) struct DeferredQueue {
 /// A deferred piece of work.
 pub(super) enum DeferredCommand {
     Command(Command),
-    /// To release a local grant; the core knows of it by the time this is done.
+    /// Releases a local grant; the core knows of it by the time this is done.
     Release(Arc<HoldCell>),
-    /// To reduce a hold, which may be a local grant.
+    /// Reduces a hold, which may be a local grant.
     Reduce(Arc<HoldCell>, Want),
 }
 
@@ -46,9 +46,9 @@ impl DeferredQueue {
         lock(&self.commands).len()
     }
 
-    /// To be asked after unlocking the engine state, and before trying to lock it. The fence stands
-    /// between the two on both sides. Either a pushed entry is seen here, or the pushing thread
-    /// sees that the engine state is free.
+    /// Returns whether nothing is deferred. Must be asked after unlocking the engine state, and
+    /// before trying to lock it. The fence stands between the two on both sides. Either a pushed
+    /// entry is seen here, or the pushing thread sees that the engine state is free.
     pub(super) fn is_empty(&self) -> bool {
         fence(Ordering::SeqCst);
         self.count.load(Ordering::Acquire) == 0

@@ -146,8 +146,8 @@ impl Engine {
         self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
     }
 
-    /// Whether every reader may know that it has left. Keeps no lock on the phase: others are taken
-    /// after it.
+    /// Returns whether every reader may know that it has left. Keeps no lock on the phase: others
+    /// are taken after it.
     fn is_closed(&self) -> bool {
         self.phase.borrow().closed.is_some()
     }

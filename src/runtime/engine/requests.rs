@@ -205,14 +205,14 @@ impl Engine {
             })
     }
 
-    /// As [`narrow`](Self::narrow), for callers that need no answer. Never blocks; callable from
+    /// Like [`narrow`](Self::narrow), for callers that need no answer. Never blocks; callable from
     /// any context.
     pub(crate) fn narrow_unheard(&self, cell: &Arc<HoldCell>, want: Want) {
         self.narrow_later(cell, want);
         self.catch_up();
     }
 
-    /// As [`narrow_unheard`](Self::narrow_unheard), without a turn: [`catch_up`](Self::catch_up)
+    /// Like [`narrow_unheard`](Self::narrow_unheard), without a turn: [`catch_up`](Self::catch_up)
     /// must follow. Whatever is asked for in between comes after it.
     pub(crate) fn narrow_later(&self, cell: &Arc<HoldCell>, want: Want) {
         if !self.home.is_left() {

@@ -71,7 +71,8 @@ pub(super) struct EngineState {
     pub(super) is_muted: bool,
     /// The time at which the clock was last distrusted, by RAW.
     mute_since: Time,
-    /// If the first incarnation is abandoned, no hold or event is lost by that.
+    /// The member had joined before: if only the first incarnation is abandoned, no hold or event
+    /// is lost.
     joined_before: bool,
     pub(super) phase: EnginePhase,
     /// The status that was announced last.
@@ -168,7 +169,7 @@ impl EngineState {
         self.leaving || self.phase.closed.is_some()
     }
 
-    /// When the timer is due, if not later: [`Time::MAX`] for never.
+    /// Returns the time at which the timer is due, if not later: [`Time::MAX`] for never.
     pub(super) fn deadline(&self) -> Time {
         self.node.wake_by().unwrap_or(Time::MAX)
     }
@@ -594,7 +595,7 @@ impl EngineState {
         self.config.me.static_key = static_key;
         tracing::info!(%process, expelled, "starting again as a new process");
         self.lease = Arc::new(self.lease.next());
-        // Before the first packet of the new incarnation.
+        // The network learns the new process id before the first packet of the new incarnation.
         self.network.reborn(self.config.me.clone());
         self.node = Node::new(self.config.clone(), self.lease.now());
     }
@@ -657,7 +658,7 @@ impl EngineState {
         let since = distrust.map_or(self.mute_since, |_| reading.raw);
         self.mute_since = since;
         let is_over = reading.raw >= since + timing.surely(timing.member_lease)
-            // By its own clock, too, unless no other member could take over from it.
+            // Its own clock counts as well, unless no other member could take over from it.
             && (!self.node.is_ready(self.lease.now()) || self.node.lease_end() == Time::MAX);
         if self.is_muted && is_steady && is_over {
             tracing::info!("the clock is steady again");
@@ -674,7 +675,7 @@ impl EngineState {
             hold.mark_lost(reason);
             after.lost.push(hold.clone());
         }
-        // After the marks: a guard that sees no lease any more must find its reason.
+        // The lease ends after the marks: a guard that sees no lease any more must find its reason.
         self.lease.set_end(Time::ZERO);
         for slot in self.slots.values_mut() {
             if let PendingRequest::Waiting(waker) = slot {
@@ -704,7 +705,7 @@ impl EngineState {
         }
     }
 
-    /// At the end of each turn: takes the core's unasked output.
+    /// Takes the core's unasked output at the end of each turn.
     pub(super) fn finish_turn(&mut self, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;

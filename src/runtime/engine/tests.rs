@@ -239,7 +239,7 @@ impl Outbox for Listener {
 
 impl Network for Listener {}
 
-/// Whether it shows that the sender has voted for the view after `view`.
+/// Returns whether it shows that the sender has voted for the view after `view`.
 fn tells_of_vote(packet: &Packet, view: ViewNumber) -> bool {
     match packet {
         Packet::Notice(notice) => match &**notice {
@@ -298,8 +298,8 @@ async fn lone_elder_tells_of_no_vote_before_it_is_written() {
             ticked.changed().await.expect("the program goes on");
         }
         assert_eq!(lease.end(), Time::MAX, "a learner has no vote");
-        // With the beat it is no learner any more. The first one makes two, the second one three,
-        // of which one alone is no quorum.
+        // The beat ends the state of a learner. The first joiner makes two members, the second one
+        // three, of which one alone is no quorum.
         let is_last = process == 9;
         disk.hold(is_last);
         lock(&network.sent).clear();

@@ -59,8 +59,8 @@ impl Engine {
             // The core panicked in an earlier turn and cannot be believed any more.
             state.break_down(&mut after);
         }
-        // Then: a thread that has dropped a guard and asks for its lock again must not meet its own
-        // hold.
+        // Deferred commands come next: a thread that has dropped a guard and asks for its lock
+        // again must not meet its own hold.
         for command in self.deferred.take() {
             let command = match command {
                 DeferredCommand::Command(command) => Some(command),
@@ -164,7 +164,7 @@ impl Engine {
 
     pub(super) fn enter(&self) -> EngineAccess<'_> {
         let writer = lock(&self.writer_lock);
-        // Whether it is poisoned is asked in the turn.
+        // The turn asks whether it is poisoned.
         (self.state.write().unwrap_or_else(PoisonError::into_inner), writer)
     }
 

@@ -1,4 +1,4 @@
-//! With the feature `metrics`: the counters and timers, and the times at which gauges are read.
+//! The counters and timers, and the times at which gauges are read: with the feature `metrics`.
 
 use crate::protocol::{
     ClientMessage, GrantorMessage, LostReason, MemberMessage, Message, Node, Packet,
@@ -182,7 +182,7 @@ impl HoldMeter {
         HoldMeter { since: clock::now(), meter: OnceLock::new(), over: AtomicBool::new(false) }
     }
 
-    /// When it was granted.
+    /// Returns the time of the grant.
     pub(crate) fn since(&self) -> Option<Time> {
         Some(self.since)
     }
@@ -349,7 +349,7 @@ impl Sampler {
         }
     }
 
-    /// When the gauges are read next.
+    /// Returns the time at which the gauges are read next.
     pub(crate) fn due(&self) -> Time {
         self.due
     }

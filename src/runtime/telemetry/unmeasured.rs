@@ -1,4 +1,4 @@
-//! Without the feature `metrics`: nothing, at no cost.
+//! The empty form of the measurements, at no cost: without the feature `metrics`.
 
 use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
 use crate::runtime::net::counters::Counters;
