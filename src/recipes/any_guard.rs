@@ -48,9 +48,9 @@ pub trait Fenced {
     /// The lineage that dealt the token. See [`Guard::lineage`].
     fn lineage(&self) -> LineageId;
 
-    /// Whether other holders may have the same name at the same time: a share, or permits. Their
-    /// tokens order no writes: a resource that admits the highest would refuse holders that are
-    /// not stale.
+    /// Returns whether other holders may have the same name at the same time: a share, or permits.
+    /// Their tokens order no writes: a resource that admits the highest would refuse holders that
+    /// are not stale.
     fn is_shared(&self) -> bool;
 }
 
@@ -104,7 +104,7 @@ mod sealed {
     pub trait SealedGuard {}
 }
 
-/// For guards with inherent methods of these names.
+/// Implements `AnyGuard` for guards with inherent methods of these names.
 macro_rules! any_guard {
     ($($guard:ident . $release:ident),+) => {$(
         impl sealed::SealedGuard for $guard {}
@@ -136,7 +136,7 @@ any_guard!(
     Permit.release
 );
 
-/// For guards of one name, and how it is known whether others have it too.
+/// Implements the trait for guards of one name, with the way to know whether others have it too.
 macro_rules! fenced {
     ($($guard:ident: $shared:expr),+ $(,)?) => {$(
         impl Fenced for $guard {
@@ -168,7 +168,7 @@ fenced! {
     DoubleBarrierGuard: |_| true,
 }
 
-/// For a term, and for what lasts as long as one.
+/// Implements the trait for a term, and for types that last as long as one.
 macro_rules! fenced_by_term {
     ($of:ident) => {
         impl $crate::Fenced for $of {

@@ -103,7 +103,7 @@ struct CounterParts {
 const TAG: u8 = b'N';
 const LENGTH: usize = 14;
 
-/// From here to [`HIGHEST_BASE`], `base + low` fits 64 bits for each `low`.
+/// The lowest base: from it to [`HIGHEST_BASE`], `base + low` fits 64 bits for each `low`.
 const LOWEST_BASE: i64 = i64::MIN - i32::MIN as i64;
 const HIGHEST_BASE: i64 = i64::MAX - i32::MAX as i64;
 
@@ -415,7 +415,7 @@ impl AtomicCounter {
 
     /// The content as the grantor has it: an additional opening is answered with it.
     async fn fresh(&self) -> Result<Versioned, CounterError> {
-        // With this counter open it is there, so nothing begins anew.
+        // The number exists while this counter is open, so nothing begins anew.
         let known = self.value.get()?;
         Ok(self.service.open(self.value.name(), &known.value).await?.get()?)
     }
@@ -456,7 +456,7 @@ pub enum CounterError {
 }
 
 impl CounterError {
-    /// Whether the counter is no longer open.
+    /// Returns whether the counter is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CounterError::Lost(_))
     }

@@ -118,7 +118,7 @@ impl Barrier {
         self.count.close().await
     }
 
-    /// Whether the barrier is set, at an instant after the call. One round trip.
+    /// Returns whether the barrier is set, at an instant after the call. One round trip.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -129,8 +129,8 @@ impl Barrier {
         Ok(is_set(self.count.read().await?.count))
     }
 
-    /// Whether the grantor has died since the barrier was set or removed, so that a later change
-    /// may be lost: it may be set though it was removed, or the other way round. Setting or
+    /// Returns whether the grantor has died since the barrier was set or removed, so that a later
+    /// change may be lost: it may be set though it was removed, or the other way round. Setting or
     /// removing it anew ends that. The answer is what this member knows; it sends no message.
     ///
     /// # Errors
@@ -188,13 +188,13 @@ pub enum BarrierError {
 }
 
 impl BarrierError {
-    /// Whether the limit was reached.
+    /// Returns whether the limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, BarrierError::TimedOut)
     }
 
-    /// Whether the barrier or latch is no longer open, because the member was cut off, expelled or
-    /// has left, or the service was destroyed here.
+    /// Returns whether the barrier or latch is no longer open, because the member was cut off,
+    /// expelled or has left, or the service was destroyed here.
     pub fn is_lost(&self) -> bool {
         match self {
             BarrierError::Count(error) => error.is_lost(),

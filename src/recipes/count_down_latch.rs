@@ -177,8 +177,8 @@ impl CountDownLatch {
         Ok(self.count.get()?.count as u32)
     }
 
-    /// Whether the grantor has died since the count was last lowered, so that a later count-down
-    /// may be lost. The next one ends that. As this member knows it; sends no message.
+    /// Returns whether the grantor has died since the count was last lowered, so that a later
+    /// count-down may be lost. The next one ends that. As this member knows it; sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

@@ -81,9 +81,9 @@ impl DoubleBarrier {
         Ok(DoubleBarrier { members, phase })
     }
 
-    /// Whether the grantor has died since a round began or ended last: a later round may be lost
-    /// with all members that knew of it. The remaining members wait for as many as a round takes.
-    /// As this member knows it; sends nothing.
+    /// Returns whether the grantor has died since a round began or ended last: a later round may be
+    /// lost with all members that knew of it. The remaining members wait for as many as a round
+    /// takes. As this member knows it; sends nothing.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -129,8 +129,8 @@ impl DoubleBarrier {
     async fn come_in(&self) -> Result<DoubleBarrierGuard, BarrierError> {
         loop {
             let share = self.phase.service().share(self.phase.name()).await?;
-            // If the member was lost before, so is the phase. If it was suspended only a share is,
-            // and another one is good.
+            // The phase is lost if the member was. If it was only suspended, a share is lost, and
+            // another one is good.
             self.phase.get()?;
             let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
             match begun? {
@@ -152,8 +152,8 @@ impl DoubleBarrier {
     /// Waits until the share with the token `own` is in a round that has begun, and tells which.
     /// `None`: too many came at once to tell whether one goes on.
     async fn begin(&self, own: Token) -> Result<Option<(SharedCount, i32)>, BarrierError> {
-        // After the share was granted: from here on no round is left by all, for that needs all
-        // shares to be released.
+        // The phase is read after the grant of the share: from here on no round is left by all, for
+        // that needs all shares to be released.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;
         loop {
@@ -303,7 +303,7 @@ impl DoubleBarrierGuard {
     }
 }
 
-/// Whether a round goes on.
+/// Returns whether a round goes on.
 fn is_begun(phase: i32) -> bool {
     phase & 1 == 1
 }

@@ -67,13 +67,13 @@ pub struct LeaderLatch {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Where a latch stands.
+/// The state of a latch.
 ///
 /// Curator: `LeaderLatch.State`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LatchState {
-    /// Not started: it does not stand for the lead.
+    /// The latch is not started: it does not stand for the lead.
     Latent,
     /// The latch leads or queues.
     Started,
@@ -180,7 +180,7 @@ fn term(state: &watch::Sender<LatchCore>) -> Option<Term> {
 
 /// Closes a latch, if it is started; says where it stood.
 fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> LatchPhase {
-    // If the term is lost it is not given up.
+    // A lost term is not given up.
     let _ = term(state);
     let (mut before, mut deposed) = (LatchPhase::Latent, None);
     state.send_modify(|state| {
@@ -214,7 +214,7 @@ impl LatchTask {
         }
     }
 
-    /// From the beginning of a term to its end.
+    /// Leads from the beginning of a term to its end.
     async fn lead(&self, tenure: HeldTerm) {
         let term = tenure.term().clone();
         let mut tenure = Some(tenure);
@@ -225,7 +225,7 @@ impl LatchTask {
                 planted!(TellTwice => state.tell(LatchEvent::IsLeader(term.clone())));
             }
         });
-        // Not taken: closed meanwhile.
+        // The latch was closed meanwhile and does not take the lead.
         drop(tenure);
         term.ended().await;
         let mut deposed = None;
@@ -369,7 +369,7 @@ impl LeaderLatch {
         Ok(())
     }
 
-    /// Whether the latch leads at this instant: [`term`](LeaderLatch::term) is there.
+    /// Returns whether the latch leads at this instant: [`term`](LeaderLatch::term) is there.
     ///
     /// Curator: `LeaderLatch.hasLeadership`, which may say so for a moment after another one leads.
     pub fn has_leadership(&self) -> bool {
@@ -531,9 +531,9 @@ impl LeaderLatch {
         self.close_with(CloseMode::Silent).await
     }
 
-    /// As [`close`](LeaderLatch::close), and chooses the event that the readers of the latch hear.
-    /// With [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the
-    /// lead is released.
+    /// Like [`close`](LeaderLatch::close), and chooses the event that the readers of the latch
+    /// hear. With [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before
+    /// the lead is released.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
@@ -582,8 +582,8 @@ impl LeaderLatch {
     /// # Ok(()) }
     /// ```
     pub fn resign(&self, term: &Term) -> bool {
-        // If the term is lost it is not given up. Asked while the state is not borrowed: the answer
-        // may wake others.
+        // A lost term is not given up. It is asked while the state is not borrowed: the answer may
+        // wake others.
         if term.fence().is_err() {
             return false;
         }
@@ -766,7 +766,7 @@ pub enum AwaitLeadershipError {
 }
 
 impl AwaitLeadershipError {
-    /// Whether the limit was reached.
+    /// Returns whether the limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, AwaitLeadershipError::TimedOut)
     }

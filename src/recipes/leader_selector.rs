@@ -193,7 +193,7 @@ impl LeaderSelector {
         given_up
     }
 
-    /// Whether the selector leads at this instant.
+    /// Returns whether the selector leads at this instant.
     ///
     /// Curator: `LeaderSelector.hasLeadership`.
     pub fn has_leadership(&self) -> bool {

@@ -166,7 +166,7 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Whether the candidate leads.
+    /// Returns whether the candidate leads.
     pub fn is_leader(&self) -> bool {
         self.token.is_some()
     }
@@ -238,7 +238,7 @@ pub enum TermEnd {
 }
 
 impl TermEnd {
-    /// As the loss of a hold.
+    /// Returns the error as the loss of a hold.
     pub(super) fn lost(self) -> Lost {
         match self {
             TermEnd::Lost(lost) => lost,

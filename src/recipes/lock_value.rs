@@ -58,8 +58,8 @@ pub struct LockValue {
     value: SharedValue,
 }
 
-/// After the value: the token of the last holder, its lineage, and a letter that tells this from
-/// other objects.
+/// The length of the part after the value: the token of the last holder, its lineage, and a letter
+/// that tells this from other objects.
 const TRAILER: usize = 17;
 const TAG: u8 = b'V';
 
@@ -74,7 +74,7 @@ impl ValueFence {
     /// The fence of a value that no holder has read or written.
     const NONE: ValueFence = ValueFence { token: 0, lineage: 0 };
 
-    /// Whether a holder with this fence may write after the holder with `last`.
+    /// Returns whether a holder with this fence may write after the holder with `last`.
     fn admits_after(self, last: ValueFence) -> bool {
         self.token > last.token || self == last
     }
@@ -272,8 +272,8 @@ impl LockValue {
     /// The hold, if it may write.
     fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a HoldHandle, LockValueError> {
         let hold = guard.held();
-        // Of this member: another cluster in the same process may have the same names, and its
-        // tokens mean nothing here.
+        // The hold must be of this member: another cluster in the same process may have the same
+        // names, and its tokens mean nothing here.
         if self.service.has(hold) && hold.name() == self.name() {
             Ok(hold)
         } else {
@@ -401,7 +401,7 @@ impl From<LockError> for LockValueError {
 }
 
 impl LockValueError {
-    /// Whether the lock is no longer held.
+    /// Returns whether the lock is no longer held.
     pub fn is_lock_lost(&self) -> bool {
         matches!(self, LockValueError::LockLost(_) | LockValueError::Superseded)
     }

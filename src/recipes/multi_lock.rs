@@ -55,7 +55,7 @@ impl MultiLock {
         MultiLock::default()
     }
 
-    /// Also these locks of the service. A repeated name counts once; an invalid name is an error of
+    /// Adds these locks of the service. A repeated name counts once; an invalid name is an error of
     /// [`acquire`](MultiLock::acquire).
     pub fn with(
         mut self,
@@ -181,7 +181,7 @@ async fn take_all(
                         (service, lost) = all.first_lost() => {
                             return Err(MultiLockError::Lost { service, lost });
                         }
-                        // After a grant to a sibling only the rest is asked for: all would wait for
+                        // Only the rest is asked for after a grant to a sibling: all would wait for
                         // their own owner.
                         entered = &mut entering => break Err(entered),
                         granted = &mut asking => break match granted {
@@ -271,7 +271,7 @@ async fn third_of(lease: Option<Duration>, service: &LockService) {
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct MultiGuard {
-    /// In the order of the services' names.
+    /// The parts in the order of the services' names.
     parts: Vec<BatchPart>,
 }
 
@@ -412,7 +412,7 @@ impl MultiGuard {
     /// released. As [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and it
     /// gets no request unless they were asked for as [revocable](crate::LockBuilder::revocable).
     ///
-    /// Which of them is wanted is not told.
+    /// It does not tell which of the locks is wanted.
     pub fn revocation(&self) -> Revocation {
         Revocation::of_all(self.parts.iter().map(|part| part.guard.revocation()))
     }
@@ -542,12 +542,12 @@ impl MultiLockError {
         }
     }
 
-    /// Whether the wait limit was reached.
+    /// Returns whether the wait limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, MultiLockError::Lock { error, .. } if error.is_timeout())
     }
 
-    /// Whether a hold, or the member, was lost meanwhile.
+    /// Returns whether a hold, or the member, was lost meanwhile.
     pub fn is_lost(&self) -> bool {
         match self {
             MultiLockError::Lock { error, .. } => error.is_lost(),

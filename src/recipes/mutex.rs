@@ -69,8 +69,8 @@ impl Mutex {
         })
     }
 
-    /// Whether a guard that this value or a clone of it gave is held at this instant. Sends no
-    /// message.
+    /// Returns whether a guard that this value or a clone of it gave is held at this instant. Sends
+    /// no message.
     ///
     /// Curator: `isAcquiredInThisProcess`, which says yes until it is told to release, also after
     /// the session.

@@ -27,7 +27,7 @@ pub(super) struct PartitionHold {
     term: Term,
     /// The term itself; `None` after its end here.
     held: Mutex<Option<HeldTerm>>,
-    /// Since when the owner has known that it is to release it.
+    /// The time since which the owner has known that it is to release it.
     requested: OnceLock<Time>,
     told: CancellationToken,
     /// The claimant's task looks again.
@@ -55,12 +55,12 @@ impl PartitionHold {
         self.term.token()
     }
 
-    /// Whether it is held at this instant.
+    /// Returns whether it is held at this instant.
     pub(super) fn is_held(&self) -> bool {
         self.term.fence().is_ok()
     }
 
-    /// When the owner was told to release the partition.
+    /// Returns the time at which the owner was told to release the partition.
     pub(super) fn requested(&self) -> Option<Time> {
         self.requested.get().copied()
     }
@@ -122,8 +122,8 @@ impl PartitionGuard {
         self.hold.term.lineage()
     }
 
-    /// Whether this claimant is to release the partition, because it owns too many or is being
-    /// closed.
+    /// Returns whether this claimant is to release the partition, because it owns too many or is
+    /// being closed.
     pub fn is_release_requested(&self) -> bool {
         self.hold.told.is_cancelled()
     }

@@ -495,7 +495,7 @@ impl ClaimConfig {
         for (_, owner) in picture.owners.iter().filter(|(name, _)| self.names.contains(*name)) {
             *counts.entry(owner.metadata.as_bytes()).or_default() += 1;
         }
-        // Of itself it knows the present number.
+        // The present number of its own is known.
         counts.insert(&self.id, owned);
         let share = |(id, weight): (&Vec<u8>, &u32)| ClaimantShare {
             id: id.clone(),
@@ -546,7 +546,7 @@ impl ClaimTask {
         close(&self.state, PartitionsError::Closed);
     }
 
-    /// From the beginning of the claim until it is lost or closed.
+    /// Takes and releases partitions from the beginning of the claim until it is lost or closed.
     async fn share(&self, claimed: HeldTerm) {
         let claim = &self.claim;
         let over = claimed.term().clone();

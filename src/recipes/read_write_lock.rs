@@ -183,7 +183,7 @@ impl ReadWriteLock {
         Acquire::new(terms, async move |terms| enter(service, name, terms, reads).await.map(guard))
     }
 
-    /// Whether the owner has a guard at this instant that [reads](Self::read_for). Sends no
+    /// Returns whether the owner has a guard at this instant that [reads](Self::read_for). Sends no
     /// message.
     ///
     /// Curator: `readLock().isOwnedByCurrentThread`.
@@ -191,8 +191,8 @@ impl ReadWriteLock {
         self.guards_of(owner).1 > 0
     }
 
-    /// Whether the owner has a guard at this instant that [writes](Self::write_for). Sends no
-    /// message.
+    /// Returns whether the owner has a guard at this instant that [writes](Self::write_for). Sends
+    /// no message.
     ///
     /// Curator: `writeLock().isOwnedByCurrentThread`.
     pub fn is_written_by(&self, owner: Owner) -> bool {

@@ -93,16 +93,16 @@ impl ReentrantMutex {
         })
     }
 
-    /// Whether the lock is held at this instant by any owner of this member, by way of any value of
-    /// this type. Sends no message. It does not know the holds of other members, or plain locks:
-    /// see [`inspect`](LockService::inspect).
+    /// Returns whether the lock is held at this instant by any owner of this member, by way of any
+    /// value of this type. Sends no message. It does not know the holds of other members, or plain
+    /// locks: see [`inspect`](LockService::inspect).
     ///
     /// Curator: `isAcquiredInThisProcess`.
     pub fn is_held(&self) -> bool {
         self.name.as_ref().is_ok_and(|name| self.service.is_claimed(name))
     }
 
-    /// Whether the owner holds the lock at this instant.
+    /// Returns whether the owner holds the lock at this instant.
     ///
     /// Curator: `isOwnedByCurrentThread`.
     pub fn is_held_by(&self, owner: Owner) -> bool {

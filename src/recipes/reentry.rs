@@ -56,12 +56,12 @@ pub enum EnterError {
 }
 
 impl EnterError {
-    /// Whether the wait limit was reached.
+    /// Returns whether the wait limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, EnterError::Lock(error) if error.is_timeout())
     }
 
-    /// Whether a hold, or the member, was lost.
+    /// Returns whether a hold, or the member, was lost.
     pub fn is_lost(&self) -> bool {
         match self {
             EnterError::Lock(error) => error.is_lost(),

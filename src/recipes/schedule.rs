@@ -42,9 +42,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// - soon after it was written, if the leader's member was also the grantor of the service: its
 ///   death may undo the write. See [`SharedValue`](crate::SharedValue).
 ///
-/// So let each effect of the job show the [token](Tick::fence) and the [number](Tick::number) to
-/// the resource. Let the resource refuse lower tokens, and ticks that it has seen. Then a tick
-/// takes effect once. The example `scheduler` does so.
+/// Therefore let each effect of the job show the [token](Tick::fence) and the
+/// [number](Tick::number) to the resource. Let the resource refuse lower tokens, and ticks that it
+/// has seen. Then a tick takes effect once. The example `scheduler` does so.
 ///
 /// **A tick may be lost**:
 /// - by the policies [`Skip`](MissedTicks::Skip) and [`RunOnce`](MissedTicks::RunOnce);
@@ -120,7 +120,7 @@ impl Tick {
         self.number
     }
 
-    /// When the tick is due; by the wall clock, and earlier than now.
+    /// Returns the time at which the tick is due; by the wall clock, and earlier than now.
     pub fn due(&self) -> SystemTime {
         self.due
     }
@@ -352,7 +352,7 @@ impl Schedule {
         i64::try_from(periods).unwrap_or(i64::MAX)
     }
 
-    /// When a tick is due, after the Unix epoch.
+    /// Returns the time after the Unix epoch at which a tick is due.
     fn due(&self, tick: i64) -> Duration {
         let nanos = self.period.as_nanos().saturating_mul(tick.max(0) as u128);
         let seconds = u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX);
@@ -363,7 +363,7 @@ impl Schedule {
 /// The next tick after `last`. `begun`: the latest that was due when its leader began to wait;
 /// `now`: the latest that is due.
 fn next_tick(missed: MissedTicks, last: Option<i64>, begun: i64, now: i64) -> i64 {
-    // Without an earlier one nothing is missed.
+    // Nothing is missed without an earlier one.
     let Some(after) = last.map(|last| last.saturating_add(1)) else { return begun + 1 };
     match missed {
         MissedTicks::Skip => after.max(begun + 1),
@@ -391,14 +391,14 @@ mod tests {
         // The last finished tick, the latest due at the beginning of the wait and now, and the next
         // tick by each policy.
         for (last, begun, now, [skip, once, all]) in [
-            // In time.
+            // The leader is in time.
             (Some(7), 7, 7, [8, 8, 8]),
             (Some(7), 7, 8, [8, 8, 8]),
             // A new leader, in the middle of the tick after the last.
             (Some(7), 8, 8, [9, 8, 8]),
-            // After some that no leader ran.
+            // Some ticks before had no leader.
             (Some(7), 11, 11, [12, 11, 8]),
-            // While it waited, the clock was set forward.
+            // The clock was set forward while it waited.
             (Some(7), 7, 11, [8, 11, 8]),
             // A clock that is behind.
             (Some(7), 3, 4, [8, 8, 8]),

@@ -40,14 +40,14 @@ const ROUND: usize = 4;
 /// The kind of an object of four bytes and a tag, so that none is taken for another of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ObjectKind {
-    /// Without a tag: the grantor reads it as the limit of permits.
+    /// The form without a tag: the grantor reads it as the limit of permits.
     Count,
     Barrier,
-    /// With the number that its rounds are of.
+    /// The form with the size of its rounds.
     DoubleBarrier {
         members: u32,
     },
-    /// With the number of its round behind it.
+    /// The form with the number of its round behind it.
     Latch,
 }
 
@@ -296,7 +296,7 @@ impl SharedCount {
     /// knows all that was written before the call. It never knows less than that, also when the
     /// grantor dies.
     pub(super) async fn opened_anew(&self) -> Result<SharedCount, CountError> {
-        // With this count open it is there, so nothing begins anew.
+        // The number exists while this count is open, so nothing begins anew.
         let known = self.value.get()?;
         let value = self.service.open(&self.name, &known.value).await?;
         Ok(SharedCount {
@@ -375,13 +375,13 @@ impl ObjectKind {
         }
     }
 
-    /// Whether the bytes behind the number say so.
+    /// Returns whether the bytes behind the number say so.
     fn is_of(self, rest: &[u8]) -> bool {
         let round = if self == ObjectKind::Latch { ROUND } else { 0 };
         rest.strip_prefix(&self.tag()[..]).is_some_and(|more| more.len() == round)
     }
 
-    /// Whether the open object is of this kind.
+    /// Checks that the open object is of this kind.
     fn check(self, seen: &Versioned) -> Result<(), LockError> {
         match (self, &seen.value[..]) {
             _ if self.read(seen).is_ok() => Ok(()),
@@ -444,7 +444,7 @@ pub enum CountError {
 }
 
 impl CountError {
-    /// Whether the count is no longer open.
+    /// Returns whether the count is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CountError::Lost(_))
     }

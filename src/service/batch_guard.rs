@@ -136,7 +136,7 @@ pub enum FenceError {
 }
 
 impl FenceError {
-    /// Whether the locks are held no more.
+    /// Returns whether the locks are held no more.
     pub fn is_lost(&self) -> bool {
         matches!(self, FenceError::Lost(_))
     }

@@ -22,7 +22,7 @@ pub(super) struct PendingAnswer {
     request: RequestId,
     /// The command was answered when it was asked.
     answer: Option<Answer>,
-    /// After the thread had waited for it.
+    /// The thread had waited for the outcome.
     pub(super) busy_polled: bool,
 }
 
@@ -104,7 +104,7 @@ impl Future for CommandFuture {
     type Output = Result<Arc<HoldCell>, Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // As of a request.
+        // A command uses tokio's budget as a request does.
         let turn = std::task::ready!(poll_proceed(context));
         if let CommandState::Unasked(..) = self.0
             && let CommandState::Unasked(service, mut command) =

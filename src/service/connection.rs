@@ -57,7 +57,7 @@ pub enum ConnectionEvent {
 }
 
 impl ConnectionEvent {
-    /// Whether the member's lease runs after this.
+    /// Returns whether the member's lease runs after this.
     pub fn is_connected(&self) -> bool {
         use ConnectionEvent::{Connected, Missed, Reconnected};
         matches!(self, Connected | Reconnected | Missed { status: ConnectionStatus::Connected, .. })

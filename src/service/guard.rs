@@ -211,7 +211,7 @@ impl Guard {
         self.hold.depth()
     }
 
-    /// Whether this is a share of the lock: others may have one, too.
+    /// Returns whether this is a share of the lock: others may have one, too.
     pub fn is_shared(&self) -> bool {
         self.hold.is_shared()
     }

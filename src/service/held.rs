@@ -4,7 +4,7 @@
 //! The guards of recipes do not lend the `Guard` that they are made of. Its borrower could enter
 //! the hold by it and make a share of a hold that the others take for the lock.
 
-/// For types with a `fn hold(&self) -> &HoldHandle`.
+/// Adds the methods of a hold to types with a `fn hold(&self) -> &HoldHandle`.
 macro_rules! held {
     ($($guard:ident),+) => {$(
         impl $guard {

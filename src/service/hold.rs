@@ -80,7 +80,7 @@ impl HoldHandle {
         Ok(entered.then(|| HoldHandle::part(service, held, reads)))
     }
 
-    /// For how long it is good from now on, if nothing happens.
+    /// Returns how long it is good from now on, if nothing happens.
     pub(super) fn left(&self) -> Duration {
         self.cell.left()
     }
@@ -96,7 +96,7 @@ impl HoldHandle {
     }
 
     fn leave_to_readers(&self) {
-        // Of a batch no lock becomes a share.
+        // No lock of a batch becomes a share.
         let (Want::Lock(name) | Want::Share(name)) = &self.want else { return };
         let (engine, cell) = (&self.service.engine, &self.cell);
         if cell.leave_to_readers(|| engine.narrow_later(cell, Want::Share(name.clone()))) {
@@ -127,12 +127,13 @@ impl HoldHandle {
     fn end(&self) -> Result<Token, LostReason> {
         // Only the clock can tell whether that was in time.
         let (held, now) = self.cell.fence_now();
-        // Also if it is lost: the core may not have noticed a loss that the clock has shown to a
-        // guard.
+        // A lost hold is released as well: the core may not have noticed a loss that the clock has
+        // shown to a guard.
         if !planted!(KeepDroppedHold) {
             self.release_hold(now);
         }
-        // After it: the application's recorder must not be able to keep a lock.
+        // The span ends after the release: the application's recorder must not be able to keep a
+        // lock.
         self.cell.end(held.err());
         held
     }

@@ -53,7 +53,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! So does `elderlock node`. `deploy/grafana.json` is a dashboard of these metrics.
+//! `elderlock node` does the same. `deploy/grafana.json` is a dashboard of these metrics.
 
 mod access;
 mod listener;
@@ -242,7 +242,7 @@ fn describe(event: &MemberEvent) -> String {
 struct PageStatus {
     #[serde(flatten)]
     report: StatusReport,
-    /// In seconds; `None`: it has no end, because the member is alone.
+    /// The rest of the lease in seconds; `None`: it has no end, because the member is alone.
     lease_left: Option<f64>,
     /// The latest first.
     events: Vec<String>,
@@ -267,7 +267,7 @@ async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
 }
 
 async fn ready(State(shown): State<Arc<Shown>>) -> Response {
-    // Also suspended while it distrusts its clock, of which the status does not tell.
+    // A member that distrusts its clock counts as suspended too; the status does not tell of that.
     match (shown.member.is_over(), shown.member.connection_status()) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "over\n").into_response(),
         (_, ConnectionStatus::Connected) => (StatusCode::OK, "healthy\n").into_response(),

@@ -24,7 +24,7 @@ pub enum JoinError {
     /// An address cannot be understood. Nothing was done.
     #[error("{what} address {given:?}: {why}")]
     InvalidAddress {
-        /// Which: "bind", "advertise" or "seed".
+        /// The kind of address: "bind", "advertise" or "seed".
         what: &'static str,
         /// The address as the caller gave it.
         given: String,
@@ -76,7 +76,7 @@ pub enum JoinError {
         /// The role of the key.
         role: Role,
     },
-    /// Not called from within a tokio runtime. Nothing was done.
+    /// The call was not made within a tokio runtime. Nothing was done.
     #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
     /// [`blocking::join`](crate::blocking::join) could not start the member's thread. Nothing was
@@ -136,7 +136,7 @@ pub enum JoinError {
 }
 
 impl JoinError {
-    /// Whether the join limit was reached. Trying again may help.
+    /// Returns whether the join limit was reached. Trying again may help.
     pub fn is_timeout(&self) -> bool {
         matches!(self, JoinError::NoCluster { .. })
     }

@@ -92,12 +92,12 @@ impl LockError {
         }))
     }
 
-    /// Whether the wait limit was reached.
+    /// Returns whether the wait limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, LockError::TimedOut)
     }
 
-    /// Whether the member was lost to the cluster or has left.
+    /// Returns whether the member was lost to the cluster or has left.
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
@@ -165,7 +165,7 @@ impl TryLockError {
         }
     }
 
-    /// Whether the member was lost to the cluster or has left.
+    /// Returns whether the member was lost to the cluster or has left.
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
@@ -267,7 +267,7 @@ impl Unavailable {
         }
     }
 
-    /// Whether the member was lost to the cluster or has left.
+    /// Returns whether the member was lost to the cluster or has left.
     pub fn is_lost(self) -> bool {
         matches!(self, Unavailable::Expelled | Unavailable::Left)
     }
@@ -294,7 +294,7 @@ pub enum UpgradeError {
 }
 
 impl UpgradeError {
-    /// Whether the share is no longer held.
+    /// Returns whether the share is no longer held.
     pub fn is_lost(&self) -> bool {
         matches!(self, UpgradeError::Lost(_))
     }
@@ -323,10 +323,11 @@ pub enum ReleaseError {
     /// another holder.
     #[error("the lock was lost before it was released: {}", says(.0))]
     Lost(LostReason),
-    /// Only [`release_and_confirm`](crate::Guard::release_and_confirm) fails so: the lock is
-    /// released, and was held until then, but no grantor has confirmed that. Either a member lease
-    /// has passed, or the member left, was expelled or destroyed the service meanwhile. Others get
-    /// the lock when a grantor hears of it, at the latest when this member is out of the view.
+    /// Only [`release_and_confirm`](crate::Guard::release_and_confirm) fails with this error: the
+    /// lock is released, and was held until then, but no grantor has confirmed that. Either a
+    /// member lease has passed, or the member left, was expelled or destroyed the service
+    /// meanwhile. Others get the lock when a grantor hears of it, at the latest when this member is
+    /// out of the view.
     #[error(
         "the lock is released here, but no grantor confirmed it; \
          it is free when a grantor hears of it"
@@ -335,7 +336,7 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// Whether the lock had been lost before.
+    /// Returns whether the lock had been lost before.
     pub fn is_lost(&self) -> bool {
         matches!(self, ReleaseError::Lost(_))
     }
@@ -354,7 +355,7 @@ pub enum ExtendError {
 }
 
 impl ExtendError {
-    /// Whether the lock is no longer held.
+    /// Returns whether the lock is no longer held.
     pub fn is_lost(&self) -> bool {
         matches!(self, ExtendError::Lost(_))
     }

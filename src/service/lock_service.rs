@@ -41,8 +41,8 @@ pub struct LockService {
 
 impl Clone for LockService {
     fn clone(&self) -> Self {
-        // With a count of its own: threads that have a handle each write to the same memory for
-        // their tokens only.
+        // Each handle has a count of its own: threads with a handle each write to shared memory
+        // only for their tokens.
         LockService { inner: Arc::new(ServiceHandle::clone(&self.inner)) }
     }
 }
@@ -62,7 +62,7 @@ impl LockService {
         }
     }
 
-    /// Whether a member grants the service, without making one of them its grantor.
+    /// Returns whether a member grants the service, without making one of them its grantor.
     pub(super) async fn exists(&self) -> Result<bool, ServiceExistsError> {
         inspect::exists(&self.inner).await
     }
@@ -71,12 +71,12 @@ impl LockService {
         self.inner.destroyed.load(Ordering::Acquire)
     }
 
-    /// Whether both are handles of one service of one member.
+    /// Returns whether both are handles of one service of one member.
     pub(crate) fn is_same(&self, other: &LockService) -> bool {
         Arc::ptr_eq(&self.inner.owners, &other.inner.owners)
     }
 
-    /// Whether the hold is of this service at this member.
+    /// Returns whether the hold is of this service at this member.
     pub(crate) fn has(&self, hold: &HoldHandle) -> bool {
         Arc::ptr_eq(&self.inner.engine, &hold.service.engine)
             && self.inner.name == hold.service.name
@@ -93,7 +93,7 @@ impl LockService {
         self.inner.owners.depth(name, owner)
     }
 
-    /// Whether any owner holds the lock at this instant.
+    /// Returns whether any owner holds the lock at this instant.
     pub(crate) fn is_claimed(&self, name: &LockName) -> bool {
         self.inner.owners.is_held(name)
     }
@@ -219,8 +219,8 @@ impl LockService {
     /// request gets one of the locks before it, and it takes none before it gets all. So batches
     /// cannot wait for each other in a circle, and neither batches nor single locks starve.
     ///
-    /// That holds for the names of one batch. Two callers deadlock if each holds one lock and waits
-    /// for the other's.
+    /// This rule covers the names of one batch. Two callers deadlock if each holds one lock and
+    /// waits for the other's.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
@@ -481,8 +481,8 @@ impl LockService {
         BecomeBuilder::new(self.inner.clone())
     }
 
-    /// Whether this member grants the locks of the service. It may be outdated when it is read; see
-    /// [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
+    /// Returns whether this member grants the locks of the service. It may be outdated when it is
+    /// read; see [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
     /// [`LostGrantor`](crate::MemberEvent::LostGrantor). False while it still takes over, and after
     /// [`destroy`](LockService::destroy).
     ///
@@ -531,7 +531,7 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub async fn is_held(&self, name: impl AsRef<[u8]>) -> Result<bool, InspectError> {
-        // Not held over the await: it need not be fit for other threads.
+        // The argument is not held over the await: its type may not be fit for other threads.
         let at = Query::Lock(LockName::new(name.as_ref())?);
         Ok(self.inspect_at(at).await?.holder.is_some())
     }
@@ -563,7 +563,7 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, InspectError> {
-        // Not held over the await: it need not be fit for other threads.
+        // The argument is not held over the await: its type may not be fit for other threads.
         let at = Query::Lock(LockName::new(name.as_ref())?);
         self.inspect_at(at).await
     }

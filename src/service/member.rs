@@ -108,8 +108,8 @@ impl Member {
         {
             return Ok(service.clone());
         }
-        // Before the entry: it is a turn, and a caller that looks for another service must not wait
-        // for it.
+        // The handle is made before the entry is locked: it takes a turn, and a caller that looks
+        // for another service must not wait for it.
         let new = LockService::new(engine.clone(), name.clone());
         let _adding = self.handle.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let services = &self.handle.services;
@@ -127,9 +127,9 @@ impl Member {
         Ok(service.clone())
     }
 
-    /// Whether a lock service of that name exists anywhere in the cluster. A misspelt name makes a
-    /// new service silently; this asks first. Costs one round trip to the elder. No member becomes
-    /// the grantor, and no handle is kept.
+    /// Returns whether a lock service of that name exists anywhere in the cluster. A misspelt name
+    /// makes a new service silently; this asks first. Costs one round trip to the elder. No member
+    /// becomes the grantor, and no handle is kept.
     ///
     /// A service exists from the first request for one of its locks, shares, permits or objects, or
     /// for its suspension. [`lock_service`](Member::lock_service) alone makes none. It exists until
@@ -156,7 +156,7 @@ impl Member {
     /// # Ok(()) }
     /// ```
     pub async fn service_exists(&self, name: impl AsRef<str>) -> Result<bool, ServiceExistsError> {
-        // Not held over the await: it need not be fit for other threads.
+        // The argument is not held over the await: its type may not be fit for other threads.
         let name = ServiceName::new(name.as_ref())?;
         let engine = &self.handle.engine;
         if engine.is_over() {
@@ -268,8 +268,8 @@ impl Member {
         &self.handle.cluster
     }
 
-    /// Whether the member is the elder of its view. The answer may be outdated when it is read; see
-    /// [`events`](Member::events).
+    /// Returns whether the member is the elder of its view. The answer may be outdated when it is
+    /// read; see [`events`](Member::events).
     pub fn is_elder(&self) -> bool {
         self.handle.engine.is_elder()
     }
@@ -296,13 +296,13 @@ impl Member {
         if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
     }
 
-    /// Whether it has left or is leaving.
+    /// Returns whether it has left or is leaving.
     #[cfg(feature = "http")]
     pub(super) fn is_over(&self) -> bool {
         self.handle.engine.is_over()
     }
 
-    /// Until its member lease ends; `None`: it has no end.
+    /// Returns the time until its member lease ends; `None`: it has no end.
     #[cfg(feature = "http")]
     pub(super) fn lease_left(&self) -> Option<std::time::Duration> {
         self.handle.engine.lease_left()

@@ -100,9 +100,9 @@ impl MemberBuilder {
         }
     }
 
-    /// Where to listen, `host:port`, for TCP and UDP. Port 0 takes a free one (then no seed list
-    /// can name this member). Default: a free port of 127.0.0.1. Outside the loopback only with a
-    /// keyring, or with [`insecure`](MemberBuilder::insecure).
+    /// Sets the address to listen on, `host:port`, for TCP and UDP. Port 0 takes a free one (then
+    /// no seed list can name this member). Default: a free port of 127.0.0.1. Outside the loopback
+    /// only with a keyring, or with [`insecure`](MemberBuilder::insecure).
     pub fn bind(mut self, addr: impl Into<String>) -> Self {
         self.bind = addr.into();
         self
@@ -114,8 +114,8 @@ impl MemberBuilder {
         self
     }
 
-    /// Where to look for the cluster, `host:port` each; replaces earlier ones. Host names are
-    /// resolved again each time, and all their addresses are used.
+    /// Sets the addresses at which to look for the cluster, `host:port` each; replaces earlier
+    /// ones. Host names are resolved again each time, and all their addresses are used.
     ///
     /// Seeds that name each other found the cluster together, when all of them are there. A list
     /// that names only this member founds it alone. A member that is not among its seeds never
@@ -151,11 +151,11 @@ impl MemberBuilder {
     /// unless set. A founding takes all seeds that are known, and at least this many distinct
     /// processes. A member that joins a running cluster is not held up.
     ///
-    /// For seeds that are one host name, such as that of a headless service: a process that
-    /// resolves only itself for some seconds waits for the others and does not found alone. Give
-    /// all members the same number, **more than half of the replicas**, best all of them: then two
-    /// foundings always have a member in common, and a process takes part in one only. At most half
-    /// of the known seeds is logged as a warning.
+    /// This call is for seeds that are one host name, such as that of a headless service: a process
+    /// that resolves only itself for some seconds waits for the others and does not found alone.
+    /// Give all members the same number, **more than half of the replicas**, best all of them: then
+    /// two foundings always have a member in common, and a process takes part in one only. At most
+    /// half of the known seeds is logged as a warning.
     ///
     /// Zero, and more than 1 beside [`found`](MemberBuilder::found), are errors of
     /// [`join`](MemberBuilder::join). [`force`](MemberBuilder::force) founds without regard to it.
@@ -220,9 +220,9 @@ impl MemberBuilder {
         self
     }
 
-    /// Where this member keeps its vote on the next view, so that it outlives the process. A
-    /// directory of its own for each member, on a file system with working locks; it is made if it
-    /// is not there.
+    /// Sets the directory in which this member keeps its vote on the next view, so that the vote
+    /// outlives the process. Each member needs a directory of its own, on a file system with
+    /// working locks; it is made if it is not there.
     ///
     /// With directories a restart of all members goes on where the cluster ended. The members find
     /// together again, tokens rise, and no lock is granted before the leases of the former
@@ -279,7 +279,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Whether programs that are no members may hold locks through this member: by
+    /// Sets whether programs that are no members may hold locks through this member: by
     /// [`hold_through`](crate::hold_through), or by `elderlock lock`. `false` by default. Such a
     /// program may live on when this process is killed. So others grant what this process held, and
     /// replace it as a grantor, only when its member lease has ended. Without sessions they do both

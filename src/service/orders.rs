@@ -311,7 +311,7 @@ impl Revoking<'_> {
     }
 }
 
-/// Whether asking again may be answered.
+/// Returns whether asking again may be answered.
 fn is_passing(error: &InspectError) -> bool {
     matches!(error, InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy))
 }

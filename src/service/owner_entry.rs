@@ -66,7 +66,7 @@ impl OwnerEntry {
         OwnerEntry::tell(hold);
     }
 
-    /// As [`give`](Self::give), of one lock, or of a share to a caller that only `reads`. Returns
+    /// Like [`give`](Self::give), of one lock, or of a share to a caller that only `reads`. Returns
     /// the caller's guard.
     pub(crate) fn give_one(self, hold: HoldHandle, reads: bool) -> HoldHandle {
         if reads {
@@ -83,7 +83,8 @@ impl OwnerEntry {
         let _ = hold.read_on();
         let own = OwnedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: 0 };
         loop {
-            // With no lock taken, as the end of a guard and a loss that is found wake tasks.
+            // No lock is taken here, because the end of a guard and a loss that is found wake
+            // tasks.
             let last = self.slot.held().clone();
             if let Ok(Some(entered)) = self.enter(true) {
                 return entered;

@@ -57,7 +57,7 @@ impl Owners {
         slot.map_or((0, 0), |slot| slot.depth())
     }
 
-    /// Whether any owner holds the lock, and not only a share of it, at this instant.
+    /// Returns whether any owner holds the lock, and not only a share of it, at this instant.
     pub(super) fn is_held(&self, name: &LockName) -> bool {
         let (first, last) = ((name.clone(), 0), (name.clone(), u64::MAX));
         let slots: Vec<_> =

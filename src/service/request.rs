@@ -79,7 +79,7 @@ pub(super) struct RequestParts {
 }
 
 impl RequestParts {
-    /// Whether the request has no option except its owner.
+    /// Returns whether the request has no option except its owner.
     fn is_plain(&self) -> bool {
         let LockRequest { revocable, metadata, .. } = &self.lock;
         self.lease.is_none() && !revocable && *metadata == Metadata::default()
@@ -157,8 +157,8 @@ impl RequestFuture {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HoldHandle, Box<Outcome>>> {
-        // As tokio's own: a task that takes free locks without end now and then lets others have
-        // the thread.
+        // Uses tokio's budget: a task that takes free locks without end lets others have the thread
+        // now and then.
         let turn = std::task::ready!(poll_proceed(context));
         let is_first = self.service.is_some();
         let mut busy_polled = false;

@@ -91,7 +91,7 @@ impl Revocation {
         Some(request)
     }
 
-    /// Whether any member has asked for the lock back since it was granted.
+    /// Returns whether any member has asked for the lock back since it was granted.
     pub fn is_requested(&self) -> bool {
         self.holds.iter().any(|(cell, _)| cell.wanted(0).is_some())
     }

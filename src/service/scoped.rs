@@ -97,7 +97,7 @@ pub enum WithError {
 }
 
 impl WithError {
-    /// Whether the lock was lost while the work ran.
+    /// Returns whether the lock was lost while the work ran.
     pub fn is_lost(&self) -> bool {
         matches!(self, WithError::Lost(_))
     }

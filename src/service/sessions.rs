@@ -72,7 +72,7 @@ async fn released(messages: &mut mpsc::Receiver<SessionMessage>) {
 struct ServedSession {
     guard: Guard,
     timing: Timing,
-    /// Until then the program may believe in the lock, whichever clock it has.
+    /// The time until which the program may believe in the lock, whichever clock it has.
     told_until: Instant,
     /// Questions are answered: the connection lives, and the member does not leave.
     is_kept: bool,

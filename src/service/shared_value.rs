@@ -343,7 +343,7 @@ pub enum SetError {
 }
 
 impl SetError {
-    /// Whether the object is open here no more.
+    /// Returns whether the object is open here no more.
     pub fn is_lost(&self) -> bool {
         matches!(self, SetError::Lost(_))
     }

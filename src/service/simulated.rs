@@ -42,8 +42,8 @@ pub fn lose(guard: &Guard, reason: LostReason) {
     hold.cell.tell();
 }
 
-/// While it lives, this thread has simulated time and simulated chance. To be made in a tokio
-/// runtime of this thread whose clock is paused.
+/// This thread has simulated time and simulated chance while the value lives. It must be made in a
+/// tokio runtime of this thread whose clock is paused.
 #[derive(Debug)]
 pub struct Simulation(());
 
@@ -79,7 +79,7 @@ pub struct SimulatedPacket {
     pub from: MemberInfo,
     /// The address of the receiver.
     pub to: SocketAddr,
-    /// For this process only, if it is given.
+    /// The process for which alone it is, if it is given.
     pub process: Option<ProcessId>,
     /// The packet itself.
     pub packet: Packet,

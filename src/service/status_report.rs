@@ -89,7 +89,7 @@ pub struct ServiceReport {
     pub service: String,
     /// The process id of its grantor, as far as it is known.
     pub grantor: Option<String>,
-    /// That grantor's epoch.
+    /// The epoch of that grantor.
     pub epoch: Option<String>,
     /// The state of the grantor, if it is this member: `receiving`, `passing on`, `recovering` or
     /// `acting`.
@@ -143,7 +143,7 @@ pub struct HolderReport {
     pub revocable: bool,
     /// Its metadata, as text.
     pub metadata: String,
-    /// For how long it has held.
+    /// The time for which it has held.
     pub held_for: f64,
 }
 

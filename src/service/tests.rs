@@ -60,7 +60,7 @@ pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(HANG, wait).await.expect("it never came");
 }
 
-/// Whether the member is in a view of so many, none of them a ghost, with a running lease.
+/// Returns whether the member is in a view of so many, none of them a ghost, with a running lease.
 pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
     status.leased

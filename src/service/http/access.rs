@@ -14,7 +14,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Whether a request to this `host`, with or without a port, is answered.
+    /// Returns whether a request to this `host`, with or without a port, is answered.
     pub(super) fn allows_host(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => {
@@ -26,7 +26,7 @@ impl Access {
         name.parse::<IpAddr>().is_ok() || name == "localhost" || self.hosts.contains(&name)
     }
 
-    /// Whether the content of `Authorization` has the token.
+    /// Returns whether the content of `Authorization` has the token.
     pub(super) fn allows_token(&self, given: Option<&str>) -> bool {
         let Some(token) = &self.token else { return true };
         let Some((scheme, rest)) = given.and_then(|given| given.split_once(' ')) else {

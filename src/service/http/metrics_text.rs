@@ -5,8 +5,8 @@ use crate::runtime::engine::ConnectionStatus;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Of each metric: the lines of its help, its type, and its samples. The text of an exporter comes
-/// first, and no metric twice: of those that both have, the exporter's stays.
+/// Writes the lines of each metric: its help, its type, and its samples. The text of an exporter
+/// comes first, and no metric comes twice: if both have one, the exporter's stays.
 pub(super) fn write(member: &Member, exported: &str) -> String {
     let mut out = MetricsText::after(exported);
     let status = member.status();

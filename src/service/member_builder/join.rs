@@ -133,7 +133,8 @@ impl MemberBuilder {
         };
         engine.close(EngineClosed::Unheard);
         let mut phase = engine.phase();
-        // So that the port is free when the error is seen. The sender lives as long as the engine.
+        // Waits until the transport has stopped, so that the port is free when the error is seen.
+        // The sender lives as long as the engine.
         let _ = phase.wait_for(|phase| phase.stopped).await;
         Err(error)
     }

@@ -267,7 +267,7 @@ async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     done
 }
 
-// On one thread, where nothing goes on within a poll.
+// This test has one thread, so nothing goes on within a poll.
 #[tokio::test]
 async fn a_leave_dropped_at_any_poll_goes_on_or_has_never_begun() {
     for of_grantor in [false, true] {
@@ -323,7 +323,7 @@ async fn a_request_for_revocation_is_not_lost_with_the_future_that_waits_for_it(
     let mut again = guard.revocation();
     assert_eq!(again.requested().await.unwrap().metadata.as_bytes(), b"till 4");
 
-    // Nor does the end of the hold leave any task waiting.
+    // The end of the hold leaves no task waiting.
     let waiting = tokio::spawn(async move { again.requested().await });
     guard.release().await.unwrap();
     assert_eq!(waiting.await.unwrap(), None);
@@ -411,7 +411,7 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_released_at_
     };
     poll_a_wait_then_drop(protected, only_it).await;
 
-    // At most once for each of the futures that were dropped, and once for the last one.
+    // The value changes at most once for each of the dropped futures, and once for the last one.
     let (mut expected, mut most) = (pool.get().unwrap().version, 0);
     poll_k_then_drop(
         async || {
@@ -526,7 +526,8 @@ async fn asking_to_grant_can_be_dropped_at_any_poll_without_effect() {
     let held = pair.here.lock("a").await.unwrap();
     let waiting = tokio::spawn(pair.there.lock("a").into_future());
     come(|| queued(&pair.grantor) == 1).await;
-    // Not until it completes: the elder lets each grantor serve for a while before the next one.
+    // The loop ends before it completes: the elder lets each grantor serve for a while before the
+    // next one.
     for k in 0..10 {
         let asks = if pair.here.is_grantor() { &pair.there } else { &pair.here };
         let mut becoming = asks.become_grantor().into_future();

@@ -147,7 +147,7 @@ async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() 
     let mut made = 0;
     poll_k_then_drop(
         async || {
-            // Not before the fourth one: those before it have to wait.
+            // The fourth one is made last: those before it have to wait.
             made += 1;
             if made > 3 {
                 began.notify_one();

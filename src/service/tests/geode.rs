@@ -35,7 +35,7 @@ async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth
     // call.
     assert_eq!(outer.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
 
-    // Also with a guard of the old hold still around.
+    // A guard of the old hold is still around.
     let again = stock.lock("a").wait(Duration::ZERO).await.unwrap();
     assert_eq!(again.depth(), 1);
     assert!(again.token() > before);

@@ -139,8 +139,8 @@ async fn a_join_dropped_at_any_poll_frees_its_port() {
 #[tokio::test]
 async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_lease() {
     let timing = crate::Timing::fast();
-    // Until the lease has surely run out everywhere, until the elder that waits for it has decided,
-    // and the delays of a busy machine.
+    // The time until the lease has surely run out everywhere and the elder that waits for it has
+    // decided, with the delays of a busy machine.
     let limit = timing.surely(timing.member_lease) + timing.elder_lease + Duration::from_secs(10);
     let (seed, addr) = (free_addr(), free_addr());
     let elder = at(&seed).seeds([&seed]).join().await.unwrap();
@@ -186,7 +186,7 @@ async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_leas
     }
 }
 
-/// But for how long locks have been held, which goes on.
+/// Removes the time for which locks have been held, because it goes on.
 fn timeless(mut status: crate::Status) -> crate::Status {
     let locks = status.services.iter_mut().flat_map(|service| &mut service.locks);
     locks

@@ -286,7 +286,8 @@ async fn shares_and_permits_survive_the_loss_of_their_grantor() {
     services[1].lock("a").wait(HANG).await.unwrap().release().await.unwrap();
 }
 
-/// Not lost with the lease, as a hold is: no other member gets anything of this member's by it.
+/// An opening is not lost with the lease, as a hold is: no other member gets anything of this
+/// member's by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_stays_open_through_a_suspension_and_is_lost_with_the_member() {
     let (lan, members, services) = three(Timing::fast()).await;

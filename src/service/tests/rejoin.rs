@@ -96,7 +96,7 @@ impl Lan {
         }
     }
 
-    /// With leases that end within a test, and not because a machine has other things to do.
+    /// Starts a member with leases that end within a test, and not because the machine is busy.
     pub(crate) fn start(self: &Arc<Self>, number: u16) -> Member {
         self.start_with(number, Timing::fast())
     }
@@ -138,7 +138,7 @@ impl Lan {
         come(|| self.places.load(Ordering::SeqCst) >= count).await;
     }
 
-    /// From now on such messages are lost.
+    /// Loses such messages from now on.
     pub(crate) fn lose(&self, what: IsLost) {
         self.lost.store(0, Ordering::SeqCst);
         *self.loses.lock().unwrap() = Some(what);

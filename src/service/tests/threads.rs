@@ -30,7 +30,7 @@ const ORDERS: usize = 15_000;
 /// is found by luck.
 const ORDERS_TO_FIND: usize = 2_000;
 
-/// Where the orders come from; `SHUTTLE_RANDOM_SEED` sets another.
+/// The seed of the orders; `SHUTTLE_RANDOM_SEED` sets another.
 const SEED: u64 = 20_260_101;
 
 /// Far more than the timer task needs for a turn, when it is given every second step.
@@ -253,7 +253,7 @@ fn wait_with_another_waker_than_at_first() {
             if let Poll::Ready(guard) = poll_once(wait.as_mut()) {
                 return drop(guard.expect("it is granted"));
             }
-            // On to another thread, as a task moves.
+            // The wait goes on at another thread, as a task moves.
             thread::spawn(move || drop(block_on(wait).expect("it is granted")))
                 .join()
                 .expect("it has ended");
@@ -412,7 +412,7 @@ fn upgrade_while_siblings_come_and_go() {
     alone.end();
 }
 
-/// As when a limit to join runs out in the moment in which the member becomes ready.
+/// A limit to join runs out in the moment in which the member becomes ready.
 fn close_while_becoming_ready() {
     let engine = engine();
     let (starts, closes, waits) = (engine.clone(), engine.clone(), engine.clone());
@@ -481,7 +481,7 @@ stories! {
     a_member_that_is_closed_stays_closed: close_while_becoming_ready;
 }
 
-/// Or the schedule that a failure prints would tell another story.
+/// Otherwise the schedule that a failure prints would tell another story.
 #[test]
 fn a_schedule_is_told_twice_alike() {
     for story in [share_one_lock, leave_while_others_hold_and_wait, hold_until_the_lease_ends] {
