@@ -123,7 +123,7 @@ impl ChaosRun {
             .map(|site| (rng.below(plan.span / 2), site))
             .collect();
         let mut resolving = plan.resolutions.as_slice();
-        // Before the first process starts.
+        // Resolving is set before the first process starts.
         self.resolve(&mut resolving);
         self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
@@ -548,8 +548,8 @@ impl ChaosRun {
     }
 }
 
-/// When a client drops its future or guard: at once, while the call is under way, when it is
-/// answered, or soon after that.
+/// Returns the step at which a client drops its future or guard: at once, while the call is under
+/// way, when it is answered, or soon after that.
 fn draw_drop(rng: &mut Rng, call: usize) -> Step {
     let soon = |rng: &mut Rng| Duration::from_nanos(rng.between(MS / 100, 5 * MS));
     match rng.below(4) {

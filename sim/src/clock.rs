@@ -9,7 +9,7 @@ pub struct Clock {
     pub offset: u64,
     /// How much it runs fast, in parts per million; negative: slow. More than -1,000,000.
     pub ppm: i32,
-    /// Since when it has had this rate, in true time.
+    /// The true time since which it has had this rate.
     pub since: u64,
 }
 
@@ -29,7 +29,7 @@ impl Clock {
         u64::try_from((run * 1_000_000).div_ceil(self.rate())).ok().map(|run| self.since + run)
     }
 
-    /// From true time `now` on it has another rate. The reading does not jump.
+    /// Gives it another rate from true time `now` on. The reading does not jump.
     pub fn turn(&mut self, now: u64, ppm: i32) {
         *self = Clock { offset: self.local(now).as_nanos(), ppm, since: now };
     }

@@ -46,7 +46,7 @@ pub enum Target {
     Writer,
 }
 
-/// Which faults of a plan a run takes, by their numbers, as the command line tells them.
+/// The faults of a plan that a run takes, by their numbers, as the command line tells them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultNumbers(pub Vec<usize>);
 
@@ -96,7 +96,7 @@ pub enum FaultKind {
     /// Each member reaches only its neighbours in a ring, whose order is drawn from the number:
     /// each two have a common neighbour.
     Ring(u64),
-    /// As many ways as possible are cut, in an order that is drawn from the number. Between each
+    /// Cuts as many ways as possible, in an order that is drawn from the number. Between each
     /// two members that are cut, one member still relays in that direction.
     OneWayRing(u64),
     /// A process is killed, and another is started there at the end.
@@ -138,7 +138,7 @@ pub enum FaultKind {
     /// A council member receives nothing for an elder lease. When it is back, the elder is cut off
     /// with some others.
     Overthrow(Overthrow),
-    /// As soon as a view is installed the elder is cut off with some others.
+    /// Cuts the elder off with some others as soon as a view is installed.
     SplitView(CutOffGroup),
     /// A member is cut off until it is about to be removed, and is heard again before the removal
     /// is decided. It learns of the removal late.
@@ -214,7 +214,7 @@ pub enum FaultKind {
 pub struct CutOffGroup {
     /// The members whose bits are set.
     pub sites: u32,
-    /// Also one holder.
+    /// Whether one holder is cut off as well.
     pub holder: bool,
 }
 
@@ -232,7 +232,7 @@ pub struct DelayedRemoval {
 /// The late packets, and a fault of the sender meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LatePackets {
-    /// Which packets, one of [`KINDS`](kind::KINDS).
+    /// The kind of packets, one of [`KINDS`](kind::KINDS).
     pub kind: &'static str,
     /// The sender; `None`: all.
     pub from: Option<Target>,
@@ -365,18 +365,18 @@ const PATIENCE: u64 = 10 * SECOND;
 const LONE_PATIENCE: u64 = SECOND;
 
 impl Fault {
-    /// Until when it may still begin, if it cannot at first.
+    /// Returns the time until which it may still begin, if it cannot at first.
     pub fn may_begin_until(&self) -> u64 {
         let patience = if self.is_lone() { LONE_PATIENCE } else { self.lasts.max(PATIENCE) };
         self.at + patience
     }
 
-    /// Until when it may go on.
+    /// Returns the time until which it may go on.
     pub fn may_last_until(&self) -> u64 {
         self.may_begin_until() + self.lasts
     }
 
-    /// Whether no other fault may go on at the same time.
+    /// Returns whether no other fault may go on at the same time.
     fn is_lone(&self) -> bool {
         matches!(
             self.what,
@@ -387,7 +387,7 @@ impl Fault {
         )
     }
 
-    /// Whether its target exists only for moments.
+    /// Returns whether its target exists only for moments.
     pub fn is_lurking(&self) -> bool {
         matches!(self.what, FaultKind::SplitView(_))
             || matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 
 /// The cluster's name in datagrams.
 const CLUSTER: &str = "sim";
-/// As in the runtime.
+/// The same as in the runtime.
 const SIZE_HINT: u32 = 10;
 /// Datagrams that the system keeps for a stopped process.
 const MAX_WAITING: usize = 128;
@@ -29,11 +29,11 @@ const MAX_WAITING: usize = 128;
 /// A message between gossip machines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum GossipMessage {
-    /// By UDP.
+    /// A datagram, by UDP.
     Datagram(Vec<u8>),
-    /// By TCP: a request for the whole state, from this process at that site.
+    /// A request for the whole state by TCP, from this process at that site.
     Wanted { at: usize, process: ProcessId },
-    /// By TCP: the sender's whole state, for this process.
+    /// The sender's whole state by TCP, for this process.
     State { to: ProcessId, state: Vec<u8> },
 }
 

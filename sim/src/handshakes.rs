@@ -29,9 +29,9 @@ use std::sync::Arc;
 
 /// Steps of a run.
 const STEPS: u64 = 300;
-/// Of a million packets, so many are delivered as they are, and where they belong.
+/// The number of packets in a million that are delivered as they are, and where they belong.
 const HONEST_PPM: u32 = 550_000;
-/// Where a datagram has its number.
+/// The bytes in which a datagram has its number.
 const NUMBER: std::ops::Range<usize> = 39..47;
 
 /// A broken invariant.
@@ -106,7 +106,7 @@ impl Endpoint {
         HandshakeSetup { cluster, versions: *versions, identity, entropy }
     }
 
-    /// Whether a handshake that `dialler` begins here comes to an end.
+    /// Returns whether a handshake that `dialler` begins here comes to an end.
     fn fits(&self, dialler: &Endpoint) -> bool {
         self.cluster == dialler.cluster
             && self.has(&dialler.key)
@@ -133,7 +133,7 @@ struct SessionEnd {
     session: Session,
     sent: Vec<Vec<u8>>,
     records: Vec<Vec<u8>>,
-    /// Of the other end's frames, so many were opened.
+    /// The number of the other end's frames that were opened.
     opened: usize,
     /// It has refused a record, so its connection is closed.
     is_over: bool,

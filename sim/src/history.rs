@@ -13,22 +13,22 @@ pub type Key = (ServiceName, Option<LockName>);
 /// The requests of clients.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ClientRequest {
-    /// To hold something, or to open an object.
+    /// Hold something, or open an object.
     Hold(Want),
-    /// To change the value of the object that the call has open. With a version: only if the object
+    /// Change the value of the object that the call has open; with a version, only if the object
     /// still has that version.
     Put(Ask, Value, Option<Token>),
-    /// To add to the number in the object that the call has open.
+    /// Add to the number in the object that the call has open.
     Add(Ask, i32),
-    /// That the share that the call has becomes the lock.
+    /// Make the share that the call has the lock.
     Upgrade(Ask),
-    /// That its member becomes the grantor.
+    /// Make its member the grantor.
     Become,
-    /// That all of its member's part in the service ends.
+    /// End all of its member's part in the service.
     Destroy,
-    /// To query the grantor.
+    /// Query the grantor.
     Query(Query),
-    /// To request a revocation, or to force it.
+    /// Request a revocation, or force it.
     Revoke(RevokeCommand),
 }
 
@@ -56,7 +56,7 @@ impl HoldMode {
         }
     }
 
-    /// Whether the two may stand beside each other.
+    /// Returns whether the two may stand beside each other.
     pub fn suffers(self, other: HoldMode) -> bool {
         matches!(
             (self, other),
@@ -158,33 +158,33 @@ impl Call {
         key.map_or_else(|| self.service.as_str().to_string(), lock_name)
     }
 
-    /// Whether both are about one lock, or about the suspension.
+    /// Returns whether both are about one lock, or about the suspension.
     pub fn shares(&self, other: &Call) -> bool {
         self.keys.iter().any(|key| other.keys.contains(key))
     }
 
-    /// Whether it wants the suspension of the service.
+    /// Returns whether it wants the suspension of the service.
     pub fn suspends(&self) -> bool {
         self.deed == ClientRequest::Hold(Want::Suspension)
     }
 
-    /// Whether both cannot hold at once, as they are now.
+    /// Returns whether both cannot hold at once, as they are now.
     pub fn clashes(&self, other: &Call) -> bool {
         !self.mode.suffers(other.mode) && self.shares(other)
     }
 
-    /// Whether it has a lock that may become a share: one, and not a service.
+    /// Returns whether it has a lock that may become a share: one, and not a service.
     pub fn may_be_shared(&self) -> bool {
         self.mode == HoldMode::Alone
             && matches!(self.deed, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
     }
 
-    /// Whether it has an object open, or wants to.
+    /// Returns whether it has an object open, or wants to.
     pub fn opens(&self) -> bool {
         matches!(self.deed, ClientRequest::Hold(Want::Open(_)))
     }
 
-    /// Whether a grantor may know it by this want: in its present, former or next mode.
+    /// Returns whether a grantor may know it by this want: in its present, former or next mode.
     pub fn may_be_known_as(&self, want: &Want) -> bool {
         let ClientRequest::Hold(asked) = &self.deed else { return false };
         let may_be = |mode| {
@@ -218,17 +218,17 @@ impl Call {
         self.fence
     }
 
-    /// Whether the client still waits for an answer.
+    /// Returns whether the client still waits for an answer.
     pub fn is_open(&self) -> bool {
         self.outcome.is_none() && !self.released && !self.gone
     }
 
-    /// Whether it was granted, and its end was neither told to the client nor caused by it.
+    /// Returns whether it was granted, and its end was neither told to the client nor caused by it.
     pub fn is_claim(&self) -> bool {
         self.is_granted() && self.lost.is_none() && !self.released && !self.gone
     }
 
-    /// Whether it was granted, or opened.
+    /// Returns whether it was granted, or opened.
     pub fn is_granted(&self) -> bool {
         matches!(self.outcome, Some(Outcome::Granted { .. } | Outcome::Opened { .. }))
     }
@@ -242,7 +242,7 @@ pub fn nth(first: Token, index: usize) -> Token {
 /// All requests of all clients.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// In the order of asking.
+    /// The calls in the order of asking.
     pub calls: Vec<Call>,
     by_request: BTreeMap<(ProcessId, RequestId), Ask>,
     open: BTreeSet<Ask>,
@@ -314,7 +314,7 @@ impl History {
         self.calls.iter().filter_map(|call| call.object.clone()).collect()
     }
 
-    /// Whether the same process has asked for something of the same service after `call`.
+    /// Returns whether the same process has asked for something of the same service after `call`.
     pub fn was_used_since(&self, call: &Call) -> bool {
         let of_it = |later: &Call| (later.process, &later.service) == (call.process, &call.service);
         self.calls.iter().rev().any(|later| of_it(later) && later.request > call.request)

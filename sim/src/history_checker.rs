@@ -50,7 +50,7 @@ pub const NAMES: [&str; 25] = [
 /// A violation in a record.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RecordViolation {
-    /// When, in true nanoseconds.
+    /// The time, in true nanoseconds.
     pub at: u64,
     /// The invariant.
     pub invariant: &'static str,
@@ -85,14 +85,14 @@ struct Terms {
     error_ppm: u64,
     answer: u64,
     council: usize,
-    /// Of members and of elders.
+    /// The leases of members and of elders.
     leases: (u64, u64),
     /// Calls of one member may change their order.
     crowded: bool,
 }
 
 impl Terms {
-    /// By when a span of any clock within the bound is over.
+    /// Returns the time by which a span of any clock within the bound is over.
     fn surely(&self, span: u64) -> u64 {
         let stretched =
             u128::from(span) * 1_000_000 / u128::from(1_000_000 - self.error_ppm.min(900_000));

@@ -64,9 +64,9 @@ impl World {
         self.undigested().untraced()
     }
 
-    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins. From
-    /// here on it is checked, and neither counted as rare nor written down: a model checker makes
-    /// far too many Worlds.
+    /// Like [`lenient`](Self::lenient), for a World that has been run to where a search begins.
+    /// From here on it is checked, and neither counted as rare nor written down: a model checker
+    /// makes far too many Worlds.
     pub(crate) fn only_checked(mut self) -> World {
         let observers = self.observers_mut();
         observers.rare = None;

@@ -1,4 +1,4 @@
-//! Where the planted breaks of the core are found that chaos does not find for sure.
+//! The checks that find the planted breaks of the core that chaos does not find for sure.
 
 use elderlock::protocol::mutant::ProtocolMutant;
 
@@ -24,8 +24,8 @@ pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
     }
 }
 
-/// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is hunted
-/// only if it is named.
+/// Returns whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is
+/// hunted only if it is named.
 pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
     matches!(
         mutant,

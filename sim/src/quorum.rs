@@ -69,8 +69,8 @@ impl World {
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 
-    /// Whether the processes at these sites are a quorum of the view's council, in person or by
-    /// the votes on their disks.
+    /// Returns whether the processes at these sites are a quorum of the view's council, in person
+    /// or by the votes on their disks.
     pub(crate) fn is_quorum_with_disks(
         &self,
         view: &View,
@@ -81,7 +81,8 @@ impl World {
         view.is_quorum(&votes)
     }
 
-    /// Whether these processes may end: their votes are on disk, or the others can do without them.
+    /// Returns whether these processes may end: their votes are on disk, or the others can do
+    /// without them.
     pub(crate) fn can_spare(&self, sites: &[usize], how: ShutdownPlan, reckless: bool) -> bool {
         let has_disk =
             |site: &usize| self.peers[*site].disk.vote.is_some() || !self.is_alive(*site);
@@ -91,8 +92,8 @@ impl World {
         self.can_do_without(sites, reckless)
     }
 
-    /// Whether the votes of the others are a quorum of everything at stake, also after these and
-    /// all leaving processes have gone.
+    /// Returns whether the votes of the others are a quorum of everything at stake, also after
+    /// these and all leaving processes have gone.
     fn can_part_with(&self, sites: &[usize]) -> bool {
         let goes = |site: &usize| {
             sites.contains(site) || (self.is_alive(*site) && self.peers[*site].will_leave())
@@ -108,9 +109,9 @@ impl World {
         })
     }
 
-    /// Whether the site may lose its disk. The votes of the others must suffice for every view from
-    /// which a process may still have to decide. One of the others must be a seed that remembers a
-    /// view.
+    /// Returns whether the site may lose its disk. The votes of the others must suffice for every
+    /// view from which a process may still have to decide. One of the others must be a seed that
+    /// remembers a view.
     pub(crate) fn can_lose_disk(&self, site: usize) -> bool {
         let others: Vec<usize> = self.sites().filter(|other| *other != site).collect();
         let known = self.sites().filter_map(|site| self.view(site));
@@ -125,9 +126,9 @@ impl World {
             && self.can_part_with(&[site])
     }
 
-    /// Whether these processes may end for good: a quorum of everything at stake lives on (unless
-    /// the plan is reckless), and so does a seed that remembers the cluster. Seeds that all start
-    /// anew at once found a new cluster, if no votes are kept on disk.
+    /// Returns whether these processes may end for good: a quorum of everything at stake lives on
+    /// (unless the plan is reckless), and so does a seed that remembers the cluster. Seeds that all
+    /// start anew at once found a new cluster, if no votes are kept on disk.
     pub(crate) fn can_do_without(&self, sites: &[usize], reckless: bool) -> bool {
         let Some(newest) = self.newest() else { return true };
         let rest: Vec<usize> =
@@ -144,24 +145,24 @@ impl World {
             && (reckless || self.at_stake().all(|view| self.is_quorum(view, rest.iter().copied())))
     }
 
-    /// Whether the process at `site` may be killed at the moment at which it decides this view,
-    /// before it can tell any other: the rest must be a quorum of that view, too.
+    /// Returns whether the process at `site` may be killed at the moment at which it decides this
+    /// view, before it can tell any other: the rest must be a quorum of that view, too.
     pub(crate) fn can_die_deciding(&self, site: usize, next: &View) -> bool {
         let others = self.sites().filter(|other| *other != site && self.has_leased(*other));
         self.can_spare(&[site], ShutdownPlan::Dead, false)
             && (self.common.durable || self.is_quorum(next, others.collect::<Vec<_>>()))
     }
 
-    /// Whether a process that has had a lease runs there. A process without any lease gives itself
-    /// up when none comes in time, and its vote with it.
+    /// Returns whether a process that has had a lease runs there. A process without any lease gives
+    /// itself up when none comes in time, and its vote with it.
     fn has_leased(&self, site: usize) -> bool {
         let peer = &self.peers[site];
         peer.is_alive() && !peer.will_leave() && peer.lease_end() > Time::ZERO
     }
 
-    /// Whether these can go on without the others: they are a quorum of everything at stake and of
-    /// every view that one of them has. One of them must also be a seed that remembers the cluster,
-    /// so that restarted processes among them find it.
+    /// Returns whether these can go on without the others: they are a quorum of everything at stake
+    /// and of every view that one of them has. One of them must also be a seed that remembers the
+    /// cluster, so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
         let alive = |site: &usize| self.is_alive(*site) && !self.peers[*site].will_leave();
         let living: Vec<usize> = core.iter().copied().filter(alive).collect();
@@ -174,10 +175,10 @@ impl World {
             && self.can_do_without(&others, false)
     }
 
-    /// Whether the demanded sites have lost the quorum, in person and by the votes on their disks.
-    /// There are three cases. They are no quorum of the newest view's council. They have views, and
-    /// are no quorum of any of them. Or they are no quorum of a later view that one of their disks
-    /// has as accepted or decided. Then no process can decide anything, and none may.
+    /// Returns whether the demanded sites have lost the quorum, in person and by the votes on their
+    /// disks. There are three cases. They are no quorum of the newest view's council. They have
+    /// views, and are no quorum of any of them. Or they are no quorum of a later view that one of
+    /// their disks has as accepted or decided. Then no process can decide anything, and none may.
     pub fn quorum_is_lost(&self) -> bool {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());

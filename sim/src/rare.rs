@@ -773,7 +773,7 @@ impl RareStateCounter {
 /// Above every epoch.
 const LAST_EPOCH: Epoch = Epoch(Token::new(Slot::MAX, 0));
 
-/// Whether the client still waits, or has given up waiting just now.
+/// Returns whether the client still waits, or has given up waiting just now.
 fn is_unanswered(world: &World, process: ProcessId, request: RequestId) -> bool {
     world.history.find(process, request).is_some_and(|ask| world.call(ask).outcome.is_none())
 }

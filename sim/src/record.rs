@@ -59,24 +59,24 @@ pub enum RecordedRequest {
     Share,
     /// Permits of an object.
     Permits,
-    /// To have an object open.
+    /// Have an object open.
     Open,
-    /// To change the value of an object.
+    /// Change the value of an object.
     Put,
-    /// That a share becomes the lock.
+    /// Make a share the lock.
     Upgrade,
-    /// To become the grantor.
+    /// Become the grantor.
     Become,
-    /// That the member's part in the service ends.
+    /// End the member's part in the service.
     Destroy,
-    /// To query the grantor.
+    /// Query the grantor.
     See,
-    /// To request a revocation, or to force it.
+    /// Request a revocation, or force it.
     Revoke,
 }
 
 impl RecordedRequest {
-    /// Whether it is something to hold.
+    /// Returns whether it is something to hold.
     pub fn is_hold(self) -> bool {
         matches!(
             self,
@@ -87,7 +87,7 @@ impl RecordedRequest {
         )
     }
 
-    /// Whether two holds of these kinds may stand beside each other.
+    /// Returns whether two holds of these kinds may stand beside each other.
     pub fn suffers(self, other: RecordedRequest) -> bool {
         self == other && matches!(self, RecordedRequest::Share | RecordedRequest::Permits)
     }
@@ -105,7 +105,7 @@ pub enum Entry {
         sites: usize,
         /// Whether clocks keep their bound, so that invariants that need it may be demanded.
         bounded: bool,
-        /// That bound: how far clocks may run off, in parts per million.
+        /// The bound within which clocks may run off, in parts per million.
         error_ppm: u32,
         /// How long a try may take, in nanoseconds.
         answer: u64,
@@ -261,9 +261,9 @@ pub enum Entry {
         /// The number of each member's process at its site, in the order of `members`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lives: Vec<u64>,
-        /// Which of them are ghosts: site and life.
+        /// The ones that are ghosts: site and life.
         ghosts: Vec<(usize, u64)>,
-        /// Which of them have no vote yet: site and life.
+        /// The ones that have no vote yet: site and life.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         learners: Vec<(usize, u64)>,
         /// The lineage: site and life of the process that founded it.
@@ -315,7 +315,7 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "is_none")]
         strange: usize,
     },
-    /// From now on no packet arrives over the ways in `cut`, and packets arrive again over those in
+    /// No packet arrives over the ways in `cut` from now on, and packets arrive again over those in
     /// `mended`: from, to.
     Ways {
         /// The ways that are cut.
@@ -325,7 +325,7 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mended: Vec<(usize, usize)>,
     },
-    /// From now on packets may have been under way for this long, in nanoseconds. Rounded up, so
+    /// Packets may have been under way for this long from now on, in nanoseconds. Rounded up, so
     /// that it is written seldom.
     Slow {
         /// The time under way, in nanoseconds.
@@ -401,12 +401,12 @@ impl Entry {
 /// The lines of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {
-    /// In the order in which they happened.
+    /// The lines in the order in which they happened.
     pub lines: Vec<Line>,
 }
 
 impl Record {
-    /// As JSON lines.
+    /// Returns the record as JSON lines.
     pub fn to_json_lines(&self) -> String {
         let line = |line: &Line| {
             serde_json::to_string(line).expect("a line has nothing that JSON cannot say")
@@ -414,7 +414,7 @@ impl Record {
         self.lines.iter().map(|one| line(one) + "\n").collect()
     }
 
-    /// From JSON lines. The error names the line.
+    /// Reads a record from JSON lines. The error names the line.
     pub fn from_json_lines(text: &str) -> Result<Record, String> {
         let line = |(number, text)| {
             serde_json::from_str(text).map_err(|wrong| format!("line {}: {wrong}", number + 1))

@@ -18,7 +18,7 @@ use crate::network::SECOND;
 use std::fmt::Write as _;
 
 impl Log {
-    /// As a script, without the outcome. Each second with steps has a block.
+    /// Returns the log as a script, without the outcome. Each second with steps has a block.
     pub fn to_script(&self) -> String {
         let mut text = scene::write_scene(&self.scene) + "---\n";
         let mut second = None;

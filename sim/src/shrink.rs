@@ -18,7 +18,7 @@ const MAX_LOGS: usize = 1_000;
 /// The number of lucks of the network with which a part of a log is tried.
 const LUCKS: u64 = 4;
 
-/// Whether this run broke as that run did.
+/// Returns whether this run broke as that run did.
 fn is_same(found: Option<&Violation>, as_this: &Violation) -> bool {
     found.is_some_and(|found| found.invariant == as_this.invariant && found.lock == as_this.lock)
 }
@@ -35,7 +35,7 @@ pub fn shrink(plan: &ChaosPlan, found: &Violation, prepare: impl Fn(World) -> Wo
 /// Leaves out the steps of a log that the break does not need: first clients' calls with all their
 /// steps, then single steps. The log as it is if it does not break so.
 ///
-/// Without a call there are fewer packets, and those after it have another luck; a break that
+/// A log without a call has fewer packets, and those after it have another luck; a break that
 /// depends on a race would be missed. So the remainder is tried with some other lucks as well, and
 /// the log keeps the luck with which it breaks.
 pub fn shrink_log(log: &Log, found: &Violation, prepare: impl Fn(World) -> World) -> Log {

@@ -151,7 +151,8 @@ impl Site {
         }
     }
 
-    /// Whether the process has been told to leave, also if it is stopped and does not know yet.
+    /// Returns whether the process has been told to leave, also if it is stopped and does not know
+    /// yet.
     pub fn will_leave(&self) -> bool {
         self.leaving || self.inbox.contains(&Input::Command(Command::Leave))
     }
@@ -219,12 +220,12 @@ impl Site {
         self.node.as_deref().map(Node::process)
     }
 
-    /// Whether a process is here, running or stopped.
+    /// Returns whether a process is here, running or stopped.
     pub fn is_alive(&self) -> bool {
         self.run != ProcessState::Down
     }
 
-    /// Whether `process` is the process that is here now.
+    /// Returns whether `process` is the process that is here now.
     pub fn is(&self, process: ProcessId) -> bool {
         self.is_alive() && self.process() == Some(process)
     }
@@ -234,7 +235,7 @@ impl Site {
         self.node.as_deref().map_or(Time::ZERO, Node::lease_end)
     }
 
-    /// When the first of its timers is due.
+    /// Returns the time at which the first of its timers is due.
     pub fn next(&self) -> Option<u64> {
         match (self.due, self.gossip_due) {
             (Some(due), Some(gossip)) => Some(due.min(gossip)),

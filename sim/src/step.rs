@@ -104,7 +104,7 @@ pub enum Step {
     Reset(usize, usize),
     /// The same, and only packets under way from the first to the second are lost.
     ResetHalf(usize, usize),
-    /// As a cut, and the first site is told that no process listens at the second.
+    /// A cut, where the first site is told that no process listens at the second.
     Reject(usize, usize),
     /// Takes back one rejection.
     Accept(usize, usize),
@@ -150,7 +150,7 @@ pub enum Step {
     /// nothing is demanded of them.
     RestorePart(Vec<usize>),
 
-    /// For the record: the following steps are a fault of a plan.
+    /// The following steps are a fault of a plan; this is for the record only.
     Fault {
         /// Its number in the plan.
         fault: usize,
@@ -159,7 +159,7 @@ pub enum Step {
         /// The sites that it hits.
         sites: Vec<usize>,
     },
-    /// For the record: that fault ends with the following steps.
+    /// That fault ends with the following steps; this is for the record only.
     Mended {
         /// Its number in the plan.
         fault: usize,
@@ -191,37 +191,37 @@ pub enum ClientWant {
     Permits(String, u32),
     /// An object, which gets this value if no other client has it open.
     Open(String, String),
-    /// That the object that a call has open has this value.
+    /// Give the object that a call has open this value.
     Put(usize, String),
     /// The same, if the value is still the value that the client sees now.
     PutIf(usize, String),
-    /// That this much is added to the number in the object that a call has open.
+    /// Add this much to the number in the object that a call has open.
     Add(usize, i32),
-    /// That the share that a call has becomes the lock.
+    /// Make the share that a call has the lock.
     Upgrade(usize),
-    /// That its member becomes the grantor.
+    /// Make its member the grantor.
     Become,
-    /// That all of its member's part in the service ends.
+    /// End all of its member's part in the service.
     Destroy,
-    /// To know the holders and the waiters of the lock.
+    /// Query the holders and the waiters of the lock.
     SeeLock(String),
-    /// To know the holder of the service's suspension.
+    /// Query the holder of the service's suspension.
     SeeSuspension,
-    /// To know its position in the queue.
+    /// Query its position in the queue.
     SeePosition(usize),
-    /// To know all holds.
+    /// Query all holds.
     SeeHeld,
-    /// To know all waiters of the lock, in any number.
+    /// Query all waiters of the lock, in any number.
     SeeWaiting(String),
-    /// That the holder of the lock is told of a requested revocation.
+    /// Request a revocation: the holder of the lock is told.
     AskBack(String),
-    /// That a hold is revoked by force: the first hold in the answer to a query or a revocation
+    /// Revoke a hold by force: the first hold in the answer to a query or a revocation
     /// request of this call.
     TakeBack(usize),
 }
 
 impl ClientWant {
-    /// Whether it is something to hold.
+    /// Returns whether it is something to hold.
     pub fn is_hold(&self) -> bool {
         matches!(
             self,
@@ -328,12 +328,12 @@ impl Step {
         }
     }
 
-    /// Whether it lasts until everything works again.
+    /// Returns whether it lasts until everything works again.
     pub fn takes_time(&self) -> bool {
         matches!(self, Step::Restore | Step::RestorePart(_))
     }
 
-    /// Whether it is for the record only.
+    /// Returns whether it is for the record only.
     pub fn is_remark(&self) -> bool {
         matches!(self, Step::Fault { .. } | Step::Mended { .. })
     }
@@ -357,16 +357,16 @@ pub enum OutsideHint {
 /// The packets of a rule; a field that is `None` matches any.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PacketFilter {
-    /// Where they come from.
+    /// The site that they come from.
     pub from: Option<usize>,
-    /// Where they go to.
+    /// The site that they go to.
     pub to: Option<usize>,
     /// Their name, one of [`KINDS`](crate::kind::KINDS).
     pub kind: Option<&'static str>,
 }
 
 impl PacketFilter {
-    /// Whether this packet is one of them.
+    /// Returns whether this packet is one of them.
     pub fn contain(&self, flight: &PacketDescription<'_>) -> bool {
         self.from.is_none_or(|from| from == flight.from)
             && self.to.is_none_or(|to| to == flight.to)

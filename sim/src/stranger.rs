@@ -77,7 +77,7 @@ impl World {
                     let proof = VoteProof::new([*key.as_bytes(); 2]);
                     (VoteClaim { proof, ..own }, stranger.clone())
                 }
-                // As if the vote successor spoke through the stranger.
+                // The notice looks as if the vote successor spoke through the stranger.
                 (2, _, Some((claim, theirs))) => (claim.clone(), theirs.clone()),
                 (3, _, Some((claim, _))) => (claim.clone(), stranger.clone()),
                 _ => (own, stranger.clone()),
@@ -200,7 +200,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         }
         8 => {
             let belonging = belonging(younger, ViewNumber(younger.founded.0));
-            // As if it were a member, which no connection of its own shows.
+            // It speaks as if it were a member, which no connection of its own shows.
             let process = if luck.draw(25, 2) == 0 { me.process } else { dead };
             let me = MemberInfo { process, ..me };
             Notice::Hello { me, asked: member.addr, belonging, nonce }
@@ -256,7 +256,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             Notice::Found { attempt: luck.draw(21, 8) as u32, view }
         }
         22 => Notice::FoundOk { attempt: luck.draw(22, 8) as u32 },
-        // As if a member spoke through the stranger.
+        // The notice looks as if a member spoke through the stranger.
         _ => {
             return Packet::Relay {
                 from: Box::new(member.clone()),

@@ -57,13 +57,13 @@ impl Times {
 /// The measured times.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
-    /// From a client's asking to its lock, for every call that was granted.
+    /// The times from a client's asking to its lock, for every call that was granted.
     pub waits: Times,
-    /// From the end of a grantor's process, or from the first later request for a free lock of its
-    /// service, to the service's next grant. Not counted if no such request came before there was a
-    /// grantor again.
+    /// The times from the end of a grantor's process, or from the first later request for a free
+    /// lock of its service, to the service's next grant. Not counted if no such request came before
+    /// there was a grantor again.
     pub grantor_failovers: Times,
-    /// From the end of the elder's process to the next elder.
+    /// The times from the end of the elder's process to the next elder.
     pub elder_failovers: Times,
 }
 
@@ -78,7 +78,7 @@ struct Service<'a> {
     held: BTreeMap<usize, Part<'a>>,
     /// The grantor has ended, and nothing was granted since.
     is_orphaned: bool,
-    /// Since when a request for something free waits.
+    /// The time since which a request for something free waits.
     wanted: Option<u64>,
 }
 
@@ -169,7 +169,7 @@ impl Timed {
                         service.look(line.at);
                     }
                 }
-                // Of several grantors, the grantor of the highest epoch counts.
+                // The grantor of the highest epoch counts, if there are several.
                 Entry::Grantor { service, epoch, recovering: false } => {
                     let service = services.entry(service).or_default();
                     if let Some(site) = line.site
@@ -284,7 +284,7 @@ mod tests {
             gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]),
             30
         );
-        // When there is a grantor again.
+        // The time at which there is a grantor again.
         let next =
             line(300, 1, Entry::Grantor { service: "s".into(), epoch: 2, recovering: false });
         assert_eq!(

@@ -324,7 +324,7 @@ impl World {
         let token = call.token().filter(|_| believed);
         if peer.is(call.process) {
             let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
-            // In the middle of a step, a change of mode may not be told yet.
+            // A change of mode may not be told yet in the middle of a step.
             assert!(
                 call.released || call.turns.is_some() || token == cores,
                 "the guard says {token:?}, the core {cores:?}: {call:?}"
@@ -363,12 +363,12 @@ impl World {
         all
     }
 
-    /// Whether it was granted (and perhaps lost since).
+    /// Returns whether it was granted (and perhaps lost since).
     pub fn is_granted(&self, ask: Ask) -> bool {
         self.call(ask).is_granted()
     }
 
-    /// Whether it has an answer.
+    /// Returns whether it has an answer.
     pub fn is_answered(&self, ask: Ask) -> bool {
         self.outcome(ask).is_some()
     }
@@ -800,27 +800,27 @@ impl World {
         0..self.peers.len()
     }
 
-    /// Whether a process runs there and is not stopped.
+    /// Returns whether a process runs there and is not stopped.
     pub fn is_up(&self, site: usize) -> bool {
         self.peers[site].run == ProcessState::Up
     }
 
-    /// Whether a process is there and is stopped.
+    /// Returns whether a process is there and is stopped.
     pub fn is_paused(&self, site: usize) -> bool {
         self.peers[site].run == ProcessState::Paused
     }
 
-    /// Whether the process at `site` has left, and whether its goodbye was heard.
+    /// Returns whether the process at `site` has left, and whether its goodbye was heard.
     pub fn was_heard(&self, site: usize) -> Option<bool> {
         self.peers[site].heard
     }
 
-    /// Whether a process is there, running or stopped.
+    /// Returns whether a process is there, running or stopped.
     pub fn is_alive(&self, site: usize) -> bool {
         self.peers[site].is_alive()
     }
 
-    /// Whether the member is in a view and its lease runs.
+    /// Returns whether the member is in a view and its lease runs.
     pub fn is_ready(&self, site: usize) -> bool {
         let peer = &self.peers[site];
         peer.is_alive()
@@ -842,32 +842,33 @@ impl World {
         views.max_by_key(|(ready, view)| (*ready, view.number)).map(|(_, view)| view)
     }
 
-    /// Where the members of the latest view run, oldest first. Members whose processes have ended
-    /// are left out.
+    /// Returns the sites of the members of the latest view, oldest first. Members whose processes
+    /// have ended are left out.
     pub fn in_view(&self) -> Vec<usize> {
         let Some(view) = self.latest_view() else { return Vec::new() };
         view.members.iter().filter_map(|member| self.site_of(member.info.process)).collect()
     }
 
-    /// Where the elder of the latest view runs.
+    /// Returns the site of the elder of the latest view.
     #[track_caller]
     pub fn elder(&self) -> usize {
         self.find_elder().expect("there is an elder")
     }
 
-    /// Where the elder of the latest view runs, if it does.
+    /// Returns the site of the elder of the latest view, if it runs.
     pub fn find_elder(&self) -> Option<usize> {
         let elder = self.latest_view()?.elder().process;
         self.site_of(elder).filter(|site| self.peers[*site].is(elder))
     }
 
-    /// Where the grantor of the service runs.
+    /// Returns the site of the grantor of the service.
     #[track_caller]
     pub fn grantor(&self, service: &str) -> usize {
         self.find_grantor(service).expect("there is a grantor")
     }
 
-    /// Where the grantor of the service runs: the acting one of the highest epoch whose lease runs.
+    /// Returns the site of the grantor of the service: the acting one of the highest epoch whose
+    /// lease runs.
     pub fn find_grantor(&self, service: &str) -> Option<usize> {
         let acting = |site: &usize| {
             let status = self.status(*site)?;
@@ -887,7 +888,7 @@ impl World {
             .map(|node| node.status(peer.clock.local(self.now)))
     }
 
-    /// Whether no member knows of a hold or a waiter.
+    /// Returns whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
         self.demanded().filter_map(|site| self.status(site)).all(|status| {
             status.services.iter().all(|of| {
@@ -908,7 +909,7 @@ impl World {
             .map(|node| node.sizes(peer.clock.local(self.now)))
     }
 
-    /// Whether no member keeps more than a newly joined member without requests.
+    /// Returns whether no member keeps more than a newly joined member without requests.
     pub fn is_at_rest(&self) -> bool {
         let others = self.demanded().count().saturating_sub(1);
         self.demanded().filter_map(|site| self.sizes(site)).all(|sizes| {
@@ -919,7 +920,7 @@ impl World {
         })
     }
 
-    /// Whether the processes at these sites are a quorum of the view's council.
+    /// Returns whether the processes at these sites are a quorum of the view's council.
     pub fn is_quorum(&self, view: &View, sites: impl IntoIterator<Item = usize>) -> bool {
         let processes: Vec<ProcessId> =
             sites.into_iter().map(|site| &self.peers[site]).filter_map(Site::process).collect();

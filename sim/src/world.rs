@@ -83,7 +83,7 @@ pub struct World {
     pub(crate) one_lineage: bool,
     tracing: bool,
     trace: VecDeque<String>,
-    /// Until this time, the next process that decides a view dies before it can tell any other.
+    /// The time until which the next process that decides a view dies before it can tell any other.
     pub(crate) doomed_until: u64,
     /// The site that proposed a view last.
     pub(crate) proposer: Option<usize>,
@@ -213,8 +213,8 @@ impl World {
         self.sites().filter(|site| self.core.as_ref().is_none_or(|core| core.contains(site)))
     }
 
-    /// Whether all running processes (of the healed part) are in one view of exactly them, and
-    /// their leases run.
+    /// Returns whether all running processes (of the healed part) are in one view of exactly them,
+    /// and their leases run.
     pub fn is_settled(&self) -> bool {
         let running: Vec<&Site> = self
             .demanded()
@@ -244,7 +244,7 @@ impl World {
         self.sites.get(&addr).copied()
     }
 
-    /// Where the process runs or ran last.
+    /// Returns the site at which the process runs or ran last.
     pub fn site_of(&self, process: ProcessId) -> Option<usize> {
         self.peers.iter().position(|peer| peer.process() == Some(process))
     }

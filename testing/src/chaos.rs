@@ -173,9 +173,9 @@ where
         self
     }
 
-    /// Where the report of a failure is written. Default: the folder `elderlock-testing` in cargo's
-    /// target directory. A file has the names of the test program and the test, and the seed.
-    /// `ELDERLOCK_TESTING_REPORTS` overrides it.
+    /// Sets where the report of a failure is written. Default: the folder `elderlock-testing` in
+    /// cargo's target directory. A file has the names of the test program and the test, and the
+    /// seed. `ELDERLOCK_TESTING_REPORTS` overrides it.
     ///
     /// ```
     /// use elderlock_testing::chaos;
@@ -319,7 +319,7 @@ struct SeedRun {
 
 struct SeedFailure {
     why: String,
-    /// Where it panicked.
+    /// The place of the panic.
     place: Option<String>,
 }
 
@@ -397,7 +397,7 @@ impl ChaosFailure {
         &self.faults
     }
 
-    /// Where it panicked.
+    /// Returns the place of the panic.
     pub(crate) fn place(&self) -> Option<&str> {
         self.place.as_deref()
     }
@@ -409,8 +409,8 @@ impl ChaosFailure {
         format!("{SEED}={} {FAULTS}={numbers} cargo test", self.seed)
     }
 
-    /// Whether the same seed goes the same way each time. If not, the program has a chance of its
-    /// own, see [`chaos`].
+    /// Returns whether the same seed goes the same way each time. If not, the program has a chance
+    /// of its own, see [`chaos`].
     pub fn repeats(&self) -> bool {
         self.repeats
     }

@@ -321,7 +321,7 @@ impl Cluster {
         running.unwrap_or_else(|| panic!("member {member} does not run: restart it first"))
     }
 
-    /// Whether the member's process runs. A stopped process does.
+    /// Returns whether the member's process runs. A stopped process does.
     pub fn is_running(&self, member: usize) -> bool {
         self.check(member);
         self.0.sites.is_up(member)

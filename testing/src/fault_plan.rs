@@ -40,7 +40,7 @@ pub(crate) struct FaultPlan {
     pub(crate) span: Duration,
     /// Whether the other members are told of the end of a process, as by a witness on its host.
     pub(crate) vouched: bool,
-    /// In the order of their beginnings.
+    /// The faults in the order of their beginnings.
     pub(crate) faults: Vec<PlannedFault>,
 }
 
@@ -60,7 +60,7 @@ impl FaultPlan {
         FaultPlan { span, vouched, faults }
     }
 
-    /// Without the faults whose numbers are not among these.
+    /// Returns the plan without the faults whose numbers are not among these.
     pub(crate) fn only(&self, numbers: &[usize]) -> FaultPlan {
         let mut plan = self.clone();
         plan.faults.retain(|fault| numbers.contains(&fault.number));

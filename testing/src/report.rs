@@ -28,10 +28,10 @@ const AROUND: u64 = 1_500_000_000;
 /// A story of more lines is folded.
 const FOLDED: usize = 150;
 
-/// Where reports are written.
+/// The place to which reports are written.
 #[derive(Clone, Debug)]
 pub(crate) enum ReportFolder {
-    /// In cargo's target directory.
+    /// Reports are in cargo's target directory.
     Default,
     At(PathBuf),
     Nowhere,

@@ -34,13 +34,13 @@ pub(crate) struct RunPlan {
 
 /// How a run ended.
 pub(crate) enum Ending<T> {
-    /// With the test's output.
+    /// The test returned its output.
     Returned(T),
-    /// Without it, and why.
+    /// The test returned an error, with this text.
     Failed(String),
     /// Faults have cost the cluster its quorum for good, so the test cannot end.
     WithoutQuorum,
-    /// By a panic: its message and its payload.
+    /// The test panicked: the message and the payload.
     Panicked(String, Box<dyn Any + Send>),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Run<T> {
     pub(crate) ending: Ending<T>,
     pub(crate) story: String,
     pub(crate) digest: u64,
-    /// If it was to be recorded.
+    /// The record, if the run was to be recorded.
     pub(crate) record: Option<RecordedRun>,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct RunRecord {
 }
 
 impl RunRecord {
-    /// Of a run of so many members.
+    /// Returns an empty record of a run of so many members.
     pub(crate) fn new(members: usize) -> RunRecord {
         let lanes = (0..members).map(|_| DrawnSite::default()).collect();
         RunRecord { run: DrawnRun { lanes, ..DrawnRun::default() }, ..RunRecord::default() }

@@ -41,7 +41,7 @@ impl Story {
         }
     }
 
-    /// From now on there is a record of a run of so many members.
+    /// Begins a record of a run of so many members.
     pub(crate) fn begin_record(&self, members: usize) {
         self.record.replace(Some(RunRecord::new(members)));
     }

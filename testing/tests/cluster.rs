@@ -97,7 +97,8 @@ fn a_hold_is_lost_for_each_reason() {
         LostReason::Forked,
     ] {
         cluster(3).seed(4).run(move |cluster| async move {
-            // At the grantor's own member, where the core knows nothing of it, and at another.
+            // One guard is at the grantor's own member, where the core knows nothing of it, and one
+            // at another.
             for member in [0, 2] {
                 let guard = lock(&cluster, member).await;
                 let waiting = stock(&cluster, 1).await;

@@ -51,7 +51,7 @@ struct MutationSite {
 struct MutationPlanter<'a> {
     file: &'static str,
     found: &'a mut Vec<MutationSite>,
-    /// By site, the number of the break that is planted there.
+    /// The number of the break that is planted at each site.
     chosen: &'a [Option<usize>],
 }
 
@@ -64,7 +64,7 @@ impl MutationPlanter<'_> {
     }
 }
 
-/// Whether code of such attributes is no part of what ships.
+/// Returns whether code of such attributes is no part of what ships.
 fn is_left_out(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("cfg"))
 }
@@ -82,7 +82,7 @@ fn neighbour(op: &BinOp) -> Option<BinOp> {
     })
 }
 
-/// Whether a statement may be left out: its only purpose is its effect.
+/// Returns whether a statement may be left out: its only purpose is its effect.
 fn may_be_left_out(expr: &Expr) -> bool {
     match expr {
         Expr::MethodCall(_) | Expr::Call(_) | Expr::Assign(_) => true,
@@ -97,7 +97,7 @@ fn may_be_left_out(expr: &Expr) -> bool {
     }
 }
 
-/// In one line, and not too long.
+/// Returns the tokens in one line, and not too long.
 fn words(tokens: &impl ToTokens) -> String {
     let text: String =
         tokens.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -185,7 +185,7 @@ fn plant(core: &Path, chosen: &[Option<usize>]) -> io::Result<(Vec<MutationSite>
     Ok((found, texts))
 }
 
-/// By site, the number of the break that is planted there.
+/// Returns the number of the break that is planted at each site.
 fn choose(sites: usize) -> Vec<Option<usize>> {
     let mut state = SEED;
     let mut order: Vec<usize> = (0..sites).collect();

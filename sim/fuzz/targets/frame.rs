@@ -39,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether such a frame may come at this stage.
+/// Returns whether such a frame may come at this stage.
 fn belongs(frame: &Frame, how: u8) -> bool {
     match frame {
         Frame::Hello(_) | Frame::Welcome(_) | Frame::Question(_) | Frame::Order(_) => how & 3 == 0,
@@ -51,7 +51,7 @@ fn belongs(frame: &Frame, how: u8) -> bool {
     }
 }
 
-/// Of each whole frame.
+/// Corrects the checksum of each whole frame.
 fn put_checksums_right(mut stream: &mut [u8]) {
     while let Some(length) = frame_length(stream) {
         let Some((frame, rest)) = stream.split_at_mut_checked(length) else { return };

@@ -19,7 +19,7 @@ use elderlock::protocol::{Limits, Timing};
 const MIN_KINDS: usize = 4;
 /// How many plans have a seed list that fills up, in parts per million.
 const SLOW_SEEDS: u32 = 60_000;
-/// By then it has all founders.
+/// The time by which such a list has all founders.
 const RESOLVED: u64 = 6 * SECOND;
 /// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
 /// and depend on their outcome.
@@ -32,23 +32,23 @@ pub struct ClientMix {
     batches: u32,
     /// The suspension of the service.
     suspensions: u32,
-    /// Which of the services that is.
+    /// The service that is suspended.
     suspended: usize,
-    /// To become the grantor.
+    /// The calls to become the grantor.
     turks: u32,
-    /// To end their member's part in the service.
+    /// The calls to end their member's part in the service.
     ends: u32,
-    /// To know something.
+    /// The queries.
     looks: u32,
-    /// To have a hold back.
+    /// The requests to have a hold back.
     revocations: u32,
     /// A share of a lock.
     shares: u32,
     /// Permits of an object.
     permits: u32,
-    /// To have an object open.
+    /// The openings of objects.
     opens: u32,
-    /// To change the value of one that is open.
+    /// The changes of the value of an open object.
     puts: u32,
     /// The number of owners at each member; zero: always the whole member.
     owners: u64,
@@ -90,7 +90,7 @@ impl ClientMix {
         ClientMix { shares, permits, opens, puts, ..self }
     }
 
-    /// Whether any client uses shares or objects.
+    /// Returns whether any client uses shares or objects.
     pub(super) fn shares(&self) -> bool {
         self.shares > 0 || self.opens > 0
     }
@@ -224,7 +224,7 @@ pub struct ChaosPlan {
     pub trust_refused: bool,
     /// The cluster has no key.
     pub keyless: bool,
-    /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
+    /// Only a part that can go on by itself is healed at the end; the rest stays broken for good.
     pub partial: bool,
     /// The member that receives nothing from then on and is heard, if one is chosen.
     pub deaf: Option<DeafMember>,
@@ -418,7 +418,7 @@ impl ChaosPlan {
         }
     }
 
-    /// Whether it has neither small bounds nor the rarer faults.
+    /// Returns whether it has neither small bounds nor the rarer faults.
     pub(super) fn is_plain(&self) -> bool {
         self.seed < PLAIN
     }

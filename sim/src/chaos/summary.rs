@@ -31,7 +31,7 @@ pub struct Summary {
     pub premises: BTreeMap<&'static str, u64>,
     /// The same for the history checker's invariants.
     pub offline: BTreeMap<&'static str, u64>,
-    /// In how many runs each rare state was reached.
+    /// The number of runs that reached each rare state.
     pub rare: BTreeMap<&'static str, u64>,
     /// How long things took.
     pub timed: Timed,

@@ -211,9 +211,9 @@ impl Scope {
         for step in &enabled {
             if let Step::Deliver(number) = *step {
                 let parcel = under_way[number];
-                // In order, only the first packet of each pair; otherwise one of equal packets. A
-                // packet is lost or doubled when it might have arrived: before, it makes no
-                // difference.
+                // The first packet of each pair, if they arrive in order; otherwise one of equal
+                // packets. A packet is lost or doubled when it might have arrived: before, it makes
+                // no difference.
                 let what = if self.in_order() {
                     (parcel.from as u64, parcel.to as u64)
                 } else {

@@ -22,11 +22,11 @@ const TWICE_EVERY: u64 = 16;
 /// The highest share, in a thousand runs, that may lose a quorum without reckless faults. A higher
 /// share shows a defect that loses quorums.
 const FORCED_PER_MILLE: u64 = 10;
-/// From this number of seeds on, a batch must reach every rare state.
+/// The number of seeds from which on a batch must reach every rare state.
 const RARE_SEEDS: u64 = 5_000;
-/// From this number of seeds on, a batch must show every premise.
+/// The number of seeds from which on a batch must show every premise.
 const TELLING_SEEDS: u64 = 1_000;
-/// In such a batch, at least this percentage of the runs must count.
+/// The least percentage of the runs of such a batch that must count.
 const COUNTING_PERCENT: u64 = 95;
 
 /// The options of `chaos`.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// From this number of seeds on, all acts must have occurred.
+/// The number of seeds from which on all acts must have occurred.
 const TELLING_SEEDS: u64 = 200;
 /// Seeds spent on one planted break at most.
 #[cfg(elderlock_mutants)]

@@ -82,9 +82,9 @@ mod driver {
 
     /// One seed in this many is run twice, and must go the same way.
     const TWICE_EVERY: u64 = 16;
-    /// From this number of seeds on, all acts of the workers must have occurred.
+    /// The number of seeds from which on all acts of the workers must have occurred.
     const TELLING_SEEDS: u64 = 200;
-    /// In such a batch, at most this percentage of the runs may lose their quorum.
+    /// The highest percentage of the runs of such a batch that may lose their quorum.
     const LOST_PERCENT: u64 = 5;
     /// Seeds spent on one planted break at most.
     const HUNT: u64 = 600;

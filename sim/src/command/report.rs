@@ -140,7 +140,7 @@ pub(crate) fn of_seed(
         },
     };
     let run = run_seed(&small, |world| prepare(world).with_messages());
-    // Of a broken run, only the steps that the violation needs are drawn.
+    // Only the steps that the violation needs are drawn of a broken run.
     let log = run.world.broken().map(|found| shrink_log(&run.log, found, &prepare));
     let (steps, script) = match &log {
         Some(log) => (Some((log.steps.len(), run.log.steps.len())), log.to_script()),

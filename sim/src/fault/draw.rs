@@ -190,7 +190,7 @@ impl Fault {
                     _ => (None, Some(other)),
                 };
                 if rng.chance(80_000) {
-                    // In this time a lease ends and is not surely over: a member is suspended, and
+                    // A lease ends in this time and is not surely over: a member is suspended, and
                     // still in the view.
                     lasts = member_lease * rng.between(100, 107) / 100;
                     let (kind, blow) = ("Pulse", Some(ConcurrentFault::GrantorLeaves));
@@ -240,7 +240,7 @@ impl Fault {
                 FaultKind::Duel { first: site }
             }
             SLOW_DISK => {
-                // From the delay of a busy disk to more than a lease.
+                // The delay is between that of a busy disk and more than a lease.
                 let takes = match rng.below(3) {
                     0 => rng.between(MS, 50 * MS),
                     1 => rng.between(50 * MS, SECOND),

@@ -57,7 +57,7 @@ struct HoldInterval {
     until: u64,
 }
 
-/// From the grant on.
+/// The state of a lock from the grant on.
 #[derive(Clone, Debug)]
 struct Hold {
     token: u64,
@@ -71,13 +71,13 @@ struct Hold {
 }
 
 impl LockCall<'_> {
-    /// When its end is known to all.
+    /// Returns the time at which its end is known to all.
     fn told(&self) -> u64 {
         [self.released, self.lost, self.unknown].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Until when its guard gives the token: the earliest of the told end, the end of the lock's
-    /// lease and the end of the member's lease.
+    /// Returns the time until which its guard gives the token: the earliest of the told end, the
+    /// end of the lock's lease and the end of the member's lease.
     fn believed_until(&self) -> u64 {
         self.hold.as_ref().map_or(0, |hold| hold.until.min(hold.cap).min(self.told()))
     }
@@ -680,9 +680,9 @@ impl<'a> Sweep<'a, '_> {
         }
     }
 
-    /// Whether `earlier` was granted in time, and its member heard of it only after the later call
-    /// at `at`. Also true if it was given up before its grantor's answer was due: then this is
-    /// unknown.
+    /// Returns whether `earlier` was granted in time, and its member heard of it only after the
+    /// later call at `at`. Also true if it was given up before its grantor's answer was due: then
+    /// this is unknown.
     fn was_told_late(&self, earlier: usize, at: u64) -> bool {
         let call = &self.calls[&earlier];
         match call.stays().first() {
@@ -757,10 +757,10 @@ impl<'a> Sweep<'a, '_> {
     }
 }
 
-/// Of two holds that exclude each other, the hold with the higher token begins when the other is
-/// over.
+/// Finds holds that exclude each other and overlap: the hold with the higher token must begin when
+/// the other is over.
 fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], findings: &mut Findings) {
-    // For each mode, the hold with the longest belief is the one to compare with.
+    // The hold with the longest belief is compared with, for each mode.
     let mut last: BTreeMap<RecordedRequest, (HoldInterval, &LockCall<'_>)> = BTreeMap::new();
     for (stay, call) in holds {
         let from = stay.from;
@@ -831,8 +831,8 @@ fn find_excess(
     }
 }
 
-/// Whether a later epoch of the service had begun when a hold was told. Then the order of telling
-/// follows the links, or the later grantor's answers, and not the order of granting.
+/// Returns whether a later epoch of the service had begun when a hold was told. Then the order of
+/// telling follows the links, or the later grantor's answers, and not the order of granting.
 fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &HoldInterval) -> bool {
     epochs.range(hold.token..).any(|(_, (of, told))| *of == service && *told <= hold.from)
 }

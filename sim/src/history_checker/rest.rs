@@ -107,8 +107,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     }
 }
 
-/// Whether the members at `sites` are in one view of exactly these members, all living, with leases
-/// that run. In addition no learner waits for a vote that the council has room for.
+/// Returns whether the members at `sites` are in one view of exactly these members, all living,
+/// with leases that run. In addition no learner waits for a vote that the council has room for.
 fn is_settled(
     stage: &SiteIndex,
     views: &BTreeMap<usize, &Entry>,

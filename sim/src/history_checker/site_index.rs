@@ -11,7 +11,7 @@ pub(super) struct SiteHistory {
     pub(super) paused: bool,
     /// The member lease runs, as far as its process has said.
     leased: bool,
-    /// While it is stopped: when that lease ends.
+    /// The end of that lease while it is stopped.
     lease_end: u64,
     /// The process has been told to leave.
     pub(super) leaving: bool,
@@ -20,12 +20,13 @@ pub(super) struct SiteHistory {
 }
 
 impl SiteHistory {
-    /// Whether its member lease runs at `at`.
+    /// Returns whether its member lease runs at `at`.
     pub(super) fn is_leased(&self, at: u64) -> bool {
         self.alive && self.leased && (!self.paused || at < self.lease_end)
     }
 
-    /// When a belief ends without a told end: the process is stopped, and its clock goes on.
+    /// Returns the time at which a belief ends without a told end: the process is stopped, and its
+    /// clock goes on.
     pub(super) fn belief_end(&self) -> u64 {
         if self.paused { self.lease_end } else { u64::MAX }
     }

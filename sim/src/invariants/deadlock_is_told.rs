@@ -39,7 +39,8 @@ pub struct DeadlockIsTold {
 /// An owner: that of a request, at its process.
 type Holder = (ProcessId, OwnerId);
 
-/// Whether the suspension of one owner waits for a hold of the other. Owner 0 is the whole member.
+/// Returns whether the suspension of one owner waits for a hold of the other. Owner 0 is the whole
+/// member.
 fn waits_for(one: Holder, other: Holder) -> bool {
     one.0 != other.0 || (one.1 != other.1 && ![one.1, other.1].contains(&OwnerId::default()))
 }
@@ -60,7 +61,7 @@ impl DeadlockIsTold {
         let is_new =
             |key: &(ProcessId, RequestId)| ask(*key).is_some_and(|ask| !self.placed.contains(&ask));
         let new: Vec<_> = line.iter().filter(|(_, key, _)| is_new(key)).collect();
-        // With two at once the order of their arrival is unknown.
+        // The order of arrival is unknown for two at once.
         let [(_, key, wait)] = new[..] else {
             self.placed.extend(new.iter().filter_map(|(_, key, _)| ask(*key)));
             return Ok(());
@@ -137,7 +138,7 @@ impl DeadlockIsTold {
     }
 }
 
-/// Whether a suspension waits for such a hold.
+/// Returns whether a suspension waits for such a hold.
 fn is_obstacle(hold: &HoldReport) -> bool {
     !hold.lock.want.opens() && hold.lock.want != Want::Suspension
 }

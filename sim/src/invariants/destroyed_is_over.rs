@@ -5,7 +5,7 @@
 //! clock bound: a grantor whose clock is too slow goes on while a view is without it. A member that
 //! has asked for something of the service since may have been named again.
 //!
-//! After the healing every member destroys every service, and hears that it is destroyed.
+//! Every member destroys every service after the healing, and hears that it is destroyed.
 
 use super::{Count, Invariant, Latest, Verdict};
 use crate::liveness::Demand;

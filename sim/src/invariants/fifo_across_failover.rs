@@ -181,8 +181,8 @@ impl FifoAcrossFailover {
 
 /// Holds of a request's owner.
 impl FifoAcrossFailover {
-    /// Whether the owner of a call may have had a hold of the service when it asked, as far as its
-    /// grantor knew. A grant may have been under way.
+    /// Returns whether the owner of a call may have had a hold of the service when it asked, as far
+    /// as its grantor knew. A grant may have been under way.
     fn may_pass(&self, world: &World, ask: Ask) -> bool {
         let call = world.call(ask);
         let lease = world.common.timing.member_lease.as_nanos() as u64;

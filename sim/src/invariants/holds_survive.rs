@@ -67,8 +67,8 @@ impl HoldsSurvive {
         }
     }
 
-    /// After a new view at `site`: its own holds must be in its lock client, and the holds of
-    /// others in the tables of its grantors.
+    /// Checks after a new view at `site`: its own holds must be in its lock client, and the holds
+    /// of others in the tables of its grantors.
     fn check_view(&mut self, world: &World, site: usize) -> Verdict {
         let peer = &world.peers[site];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive()) else { return Ok(()) };

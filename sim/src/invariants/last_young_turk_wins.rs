@@ -148,7 +148,7 @@ impl LastYoungTurkWins {
         *latest = (*latest).max(epoch);
     }
 
-    /// Whether the message is sent for the first time.
+    /// Returns whether the message is sent for the first time.
     fn is_news(&mut self, from: ProcessId, to: ProcessId, seq: u64) -> bool {
         let last = self.said.entry((from, to)).or_default();
         let is_news = *last < seq;

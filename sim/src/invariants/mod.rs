@@ -265,7 +265,7 @@ fn last_state(world: &World, site: usize, role: GrantorRole<'_>) -> Option<Optio
     load.filter(|load| load.epoch == role.1).map(|load| load.way.map(|(state, _)| state))
 }
 
-/// Whether a grantor acts, and was in that state before.
+/// Returns whether a grantor acts, and was in that state before.
 pub(crate) fn acts_after(
     state: GrantorState,
     world: &World,

@@ -48,7 +48,7 @@ pub struct RecoveredTableIsTheUnion {
 }
 
 impl RecoveredTableIsTheUnion {
-    /// When the client's part in a call was over.
+    /// Returns the time at which the client's part in a call was over.
     fn over_at(&self, ask: Ask, call: &Call) -> u64 {
         let released = call.released.then_some(call.released_at);
         let answered = (call.outcome.is_some() && !call.is_granted()).then_some(call.answered);

@@ -54,7 +54,7 @@ impl SessionsEndFirst {
         held.collect()
     }
 
-    /// Whether the service was ended on demand after the session had asked for its lock.
+    /// Returns whether the service was ended on demand after the session had asked for its lock.
     fn is_destroyed(world: &World, session: &Session) -> bool {
         let later = &world.history().calls[session.ask.0..];
         later

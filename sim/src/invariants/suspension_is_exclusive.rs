@@ -15,8 +15,8 @@ pub struct SuspensionIsExclusive {
     shared: Option<Key>,
 }
 
-/// Whether a hold may stand beside a suspension: it is of the same owner, or the suspension is of
-/// the whole member.
+/// Returns whether a hold may stand beside a suspension: it is of the same owner, or the suspension
+/// is of the whole member.
 fn may_stand_beside(suspension: &Call, hold: &Call) -> bool {
     suspension.process == hold.process
         && (suspension.owner == hold.owner || suspension.owner == OwnerId::default())

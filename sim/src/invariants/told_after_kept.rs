@@ -130,7 +130,7 @@ impl Invariant for ToldAfterKept {
                 if self.installed.insert(key, view.clone()).is_some() {
                     return Ok(());
                 }
-                // At the first installation, a quorum of the view before has chosen it, each with
+                // A quorum of the view before has chosen it at the first installation, each with
                 // its vote on a disk.
                 let before = self.installed.range(..key).next_back();
                 let Some((_, before)) = before.filter(|((lineage, number), _)| {

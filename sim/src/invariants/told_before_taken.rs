@@ -16,7 +16,7 @@ pub struct ToldBeforeTaken {
 }
 
 impl ToldBeforeTaken {
-    /// Whether the holder with this token knows of the requested revocation.
+    /// Returns whether the holder with this token knows of the requested revocation.
     fn knows(&self, world: &World, holder: &HolderInfo) -> bool {
         self.told.iter().any(|(ask, tokens)| {
             let call = world.call(*ask);

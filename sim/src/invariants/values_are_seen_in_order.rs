@@ -12,7 +12,7 @@
 //!
 //! Once all is healed, all clients with the object open see the same.
 //!
-//! That the value is the last one is demanded inside the clock bound. All else is demanded always.
+//! The value must be the last one only inside the clock bound. All else must always hold.
 
 use super::{Count, Invariant, Verdict, last_state};
 use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
@@ -69,7 +69,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     false
 }
 
-/// Whether no client writes the value twice: it is not a limit.
+/// Returns whether no client writes the value twice: it is not a limit.
 fn is_unique(value: &Value) -> bool {
     value.as_bytes().len() > 4
 }
@@ -178,8 +178,8 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// Whether a grantor had to ask the members for the value of this version, in an epoch up to
-    /// `upto`.
+    /// Returns whether a grantor had to ask the members for the value of this version, in an epoch
+    /// up to `upto`.
     fn was_asked_for(&self, service: &ServiceName, version: Token, upto: Option<Epoch>) -> bool {
         let of_it = self.asked.iter().filter(|(of, epoch)| of == service && epoch.0 > version);
         of_it.clone().any(|(_, epoch)| upto.is_none_or(|upto| *epoch <= upto))

@@ -17,8 +17,8 @@ use std::hash::{Hash, Hasher};
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct WayRoundKeepsLeases {
-    /// Since when nothing is wrong but cuts that relays bridge, and how often paths had changed by
-    /// then.
+    /// The time since which nothing is wrong but cuts that relays bridge, and how often paths had
+    /// changed by then.
     since: Option<(u64, u64)>,
     /// The members then.
     members: BTreeSet<ProcessId>,
@@ -79,14 +79,14 @@ impl WayRoundKeepsLeases {
         Ok(())
     }
 
-    /// Whether that has lasted for this many member leases.
+    /// Returns whether that has lasted for this many member leases.
     fn has_lasted(&self, world: &World, leases: u64) -> bool {
         let lease = world.common.timing.member_lease.as_nanos() as u64;
         let long = stretched(world, leases * lease).as_nanos() as u64;
         self.since.is_some_and(|(at, _)| at + long <= world.now)
     }
 
-    /// Whether a relay is in use, or `None` if anything is wrong that relays cannot bridge.
+    /// Returns whether a relay is in use, or `None` if anything is wrong that relays cannot bridge.
     fn is_fine(&self, world: &World) -> Option<bool> {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };

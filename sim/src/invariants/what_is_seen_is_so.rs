@@ -185,7 +185,7 @@ impl WhatIsSeenIsSo {
             .count();
         let is = (first.len() + others) as u64;
         self.premises += 1;
-        // Where little is counted, a position in several queues may leave requests out.
+        // A position in several queues may leave requests out where little is counted.
         let most = u64::from(world.common.limits.counted);
         let is_cut = most <= (2 * (waits.len() + kept.holds.len())) as u64;
         let least = if own.lock.want.names().len() == 1 { is.min(most) } else { 0 };

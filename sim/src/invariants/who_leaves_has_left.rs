@@ -40,7 +40,8 @@ impl Invariant for WhoLeavesHasLeft {
     }
 }
 
-/// Whether a view without `process` is decided, or no other member of its last view is alive.
+/// Returns whether a view without `process` is decided, or no other member of its last view is
+/// alive.
 fn is_known_to_be_gone(world: &World, site: usize, process: ProcessId) -> bool {
     let Some(view) = world.view(site) else { return true };
     let lives =

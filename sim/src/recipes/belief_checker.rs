@@ -12,10 +12,10 @@ use std::hash::{Hash as _, Hasher as _};
 use std::rc::Rc;
 use tokio::sync::Notify;
 
-/// After a fault, each lost process is taken for dead and each lost grantor's successor grants,
-/// within this time.
+/// The time after a fault within which each lost process is taken for dead and each lost grantor's
+/// successor grants.
 const AFTERMATH: u64 = 8_000_000_000;
-/// Without faults, each member has been told of everything after this time.
+/// The time after which each member has been told of everything, without faults.
 const SETTLED: u64 = 1_000_000_000;
 
 /// Lines of the story that are kept.
@@ -28,7 +28,7 @@ pub struct RecipeViolation {
     pub invariant: &'static str,
     /// The observation.
     pub what: String,
-    /// When, in nanoseconds.
+    /// The time, in nanoseconds.
     pub at: u64,
 }
 
@@ -117,7 +117,7 @@ pub struct Sums {
     pub begun: i64,
     /// The sum of those that were confirmed.
     pub confirmed: i64,
-    /// By version, since the last fault: the numbers before and after.
+    /// The numbers before and after, by version, since the last fault.
     additions: BTreeMap<Token, (i64, i64)>,
 }
 
@@ -140,16 +140,17 @@ pub struct BeliefChecker {
     limits: RefCell<Vec<Limit>>,
     /// The number of each version, and whether no fault was active when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
-    /// Of the counter.
+    /// The sums of the counter.
     pub sums: RefCell<Sums>,
     /// The ticks that a worker has begun and no worker has dropped.
     ticks: RefCell<BTreeSet<i64>>,
-    /// By service and name.
+    /// The instants of touches by service and name.
     touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<ValueAccess>>>,
     removals: Cell<u64>,
     /// When the last removal that was answered began and ended.
     removed: Cell<(u64, u64)>,
-    /// By the worker that removes the barrier: until when the removal may take effect.
+    /// The time until which a removal of the barrier may take effect, by the worker that removes
+    /// it.
     removing: RefCell<BTreeMap<u64, u64>>,
     stays: RefCell<BTreeMap<u64, BarrierStay>>,
     troubles: Cell<u64>,

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// After the healing every call is answered within this time.
+/// The time after the healing within which every call is answered.
 const REST_LIMIT: Duration = Duration::from_secs(60);
-/// After the healing every lock can be had within this time.
+/// The time after the healing within which every lock can be had.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 
 /// The cluster's name.

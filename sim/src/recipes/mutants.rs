@@ -4,7 +4,7 @@
 use super::WorkloadKind;
 use elderlock::simulated::RuntimeMutant;
 
-/// By its name.
+/// Finds a break by its name.
 pub fn find(name: &str) -> Result<RuntimeMutant, String> {
     let is_it = |mutant: &RuntimeMutant| format!("{mutant:?}") == name;
     RuntimeMutant::ALL.into_iter().find(is_it).ok_or_else(|| {

@@ -14,7 +14,7 @@ use elderlock_testing::simulation::sites::FAIR_WEATHER;
 /// One fault, with times in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RecipeFault {
-    /// From the end of the founding on.
+    /// The time from the end of the founding on.
     pub at: u64,
     /// Its number among all that were drawn.
     pub number: usize,
@@ -38,7 +38,7 @@ pub struct ShrunkPlan {
     pub faults: Option<Vec<usize>>,
     /// How long faults occur, in milliseconds.
     pub span: Option<u64>,
-    /// Without small bounds.
+    /// The plan has no small bounds.
     pub plain: bool,
     /// The luck of packets, tasks and workers, if not that of the seed.
     pub luck: u64,
@@ -82,7 +82,8 @@ pub struct RecipePlan {
     pub sites: usize,
     /// How long faults occur, in milliseconds.
     pub span: u64,
-    /// By how many millionths each site's clock is too fast: inside the bound that members rely on.
+    /// The millionths by which each site's clock is too fast: inside the bound that members rely
+    /// on.
     pub clocks: Vec<i32>,
     /// Bounds and sizes of each member.
     pub limits: Limits,
@@ -92,7 +93,7 @@ pub struct RecipePlan {
     pub workloads: Vec<WorkloadKind>,
     /// The highest number of workers of each workload at each member.
     pub workers: u64,
-    /// In the order of their beginnings.
+    /// The faults in the order of their beginnings.
     pub faults: Vec<RecipeFault>,
 }
 

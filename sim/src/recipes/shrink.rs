@@ -40,7 +40,7 @@ struct Shrinking<F> {
 }
 
 impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
-    /// Whether the remainder still breaks. If it does, it becomes the smallest plan.
+    /// Returns whether the remainder still breaks. If it does, it becomes the smallest plan.
     fn suffices(&mut self, rest: ShrunkPlan) -> bool {
         for luck in 0..=LUCKS {
             if self.runs == 0 {

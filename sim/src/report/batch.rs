@@ -75,7 +75,7 @@ impl Gallery {
     }
 }
 
-/// From the healing to the last view and the last lease.
+/// Returns the time from the healing to the last view and the last lease.
 fn healing(record: &Record) -> Option<u64> {
     let healed = record.lines.iter().rposition(|line| line.entry == Entry::Heal)?;
     let comes_together = |entry: &Entry| match entry {
@@ -206,7 +206,7 @@ fn round(nanos: u64) -> String {
     }
 }
 
-/// In how many runs each rare state was reached.
+/// Writes how many runs reached each rare state.
 fn rare(out: &mut String, total: &Summary) {
     let reached = total.rare.values().filter(|count| **count > 0).count();
     let _ = write!(

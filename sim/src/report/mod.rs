@@ -41,7 +41,7 @@ pub struct ReportedFault {
 pub struct Case {
     /// The record of the run.
     pub record: Record,
-    /// Where the run came from: "seed 7", the name of a file.
+    /// The source of the run: "seed 7", the name of a file.
     pub source: String,
     /// The World in words.
     pub setting: String,

@@ -21,7 +21,7 @@ pub(super) fn drawn(record: &Record) -> DrawnRun {
 #[derive(Default)]
 struct RunBuilder {
     run: DrawnRun,
-    /// Of `run.holds`, by the number of the call.
+    /// The index in `run.holds`, by the number of the call.
     calls: BTreeMap<usize, usize>,
     sent: BTreeMap<u64, (DrawnPacket, bool)>,
     faults: BTreeMap<usize, usize>,

@@ -94,7 +94,7 @@ impl World {
         self
     }
 
-    /// Which host each site is on.
+    /// Sets the host of each site.
     pub fn hosts(mut self, hosts: &[u32]) -> World {
         for (peer, host) in self.peers.iter_mut().zip(hosts) {
             peer.host = *host;
@@ -141,7 +141,7 @@ impl World {
         self
     }
 
-    /// For drivers: a broken invariant stops the World and does not panic.
+    /// Lets a broken invariant stop the World instead of panicking, for drivers.
     pub fn lenient(mut self) -> World {
         self.strict = false;
         self

@@ -41,9 +41,9 @@ pub struct TornStep {
     pub site: usize,
     /// The number of outputs before the death, counted over steps with several outputs.
     pub after: u32,
-    /// Only steps count that are about votes and views.
+    /// Whether only steps count that are about votes and views.
     pub votes: bool,
-    /// Not later than at this true time.
+    /// The true time at which it happens at the latest.
     pub until: u64,
 }
 
@@ -194,7 +194,7 @@ impl World {
     }
 }
 
-/// Whether something is told, kept or decided about a view.
+/// Returns whether something is told, kept or decided about a view.
 fn is_of_votes(output: &Output) -> bool {
     match output {
         Output::Store { .. } | Output::Event(Event::ViewInstalled(_)) => true,

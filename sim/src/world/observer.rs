@@ -36,7 +36,7 @@ pub struct Violation {
     pub lock: Option<String>,
     /// The description.
     pub what: String,
-    /// When, in true nanoseconds.
+    /// The time, in true nanoseconds.
     pub at: u64,
 }
 
@@ -47,7 +47,7 @@ pub enum PacketLoss {
     Dropped,
     /// The path is cut.
     Cut,
-    /// By the weather.
+    /// The weather lost it.
     Lost,
 }
 
@@ -140,7 +140,7 @@ pub enum Observation<'a> {
     Wrote {
         /// The request that holds.
         ask: Ask,
-        /// Which of its locks.
+        /// The index of its lock.
         index: usize,
         /// The token of the write.
         token: Token,

@@ -117,9 +117,9 @@ impl World {
         true
     }
 
-    /// Whether the process at `site` has just decided a view, before all others, and is to die
-    /// before it can tell any other. This includes a process that decides a view without itself: it
-    /// is about to leave, and the remaining members may not know yet.
+    /// Returns whether the process at `site` has just decided a view, before all others, and is to
+    /// die before it can tell any other. This includes a process that decides a view without
+    /// itself: it is about to leave, and the remaining members may not know yet.
     fn dies_deciding(&self, site: usize, outputs: &[Output]) -> bool {
         let decides = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {

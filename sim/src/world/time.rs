@@ -58,14 +58,14 @@ impl World {
         }
     }
 
-    /// As [`run_until`](Self::run_until) with half a minute; panics with the trace if `so` does not
-    /// hold in time.
+    /// Like [`run_until`](Self::run_until) with half a minute; panics with the trace if `so` does
+    /// not hold in time.
     #[track_caller]
     pub fn expect(&mut self, what: &str, so: impl Fn(&World) -> bool) {
         self.expect_within(what, Duration::from_secs(30), so);
     }
 
-    /// As [`expect`](Self::expect) with another limit.
+    /// Like [`expect`](Self::expect) with another limit.
     #[track_caller]
     pub fn expect_within(&mut self, what: &str, limit: Duration, so: impl Fn(&World) -> bool) {
         if !self.run_until(so, limit) {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 const TRACE_LINES: usize = 40_000;
 
 impl World {
-    /// Whether the trace has a line of the site with these words.
+    /// Returns whether the trace has a line of the site with these words.
     pub fn said_at(&self, site: usize, words: &str) -> bool {
         let site_text = format!(" m{site} ");
         self.trace.iter().any(|line| line.contains(&site_text) && line.contains(words))

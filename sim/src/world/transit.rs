@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Where the packet with this number stands in the queue.
+    /// Returns the position in the queue of the packet with this number.
     fn nth(&self, number: usize) -> Option<(u64, u64)> {
         let packets = self.queue.iter().filter(|(_, due)| matches!(due, ScheduledEvent::Packet(_)));
         packets.map(|(key, _)| *key).nth(number)

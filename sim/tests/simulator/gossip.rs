@@ -48,7 +48,7 @@ fn a_cut_that_healed_is_forgotten_by_gossip() {
     });
 }
 
-/// Where only datagrams are lost a living member is called down. It keeps its lock, and no other
+/// A living member is called down where only datagrams are lost. It keeps its lock, and no other
 /// member gets it.
 #[test]
 fn a_false_verdict_of_gossip_costs_no_lock() {

@@ -163,7 +163,7 @@ fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
     w.expect("the grantor's table is empty", World::is_empty_everywhere);
     let words = [w.hold_kind(grantor, elder, "Vacant"), w.hold_kind(grantor, elder, "Leave")];
     w.leave(grantor);
-    // Of the grantor's later messages only the first refusal arrives.
+    // Only the first refusal of the grantor's later messages arrives.
     let refusals = std::sync::atomic::AtomicU32::new(0);
     let unheard = w.hold(move |flight| {
         let is_said = flight.from == grantor && flight.to == a;

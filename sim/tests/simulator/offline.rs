@@ -149,7 +149,7 @@ bent! {
         lines.insert(first, line);
         assert!(call > 0);
     };
-    /// Of two waiters of one process the later is served first.
+    /// The later of two waiters of one process is served first.
     a_queue_turned_around_is_found, "fifo_across_failover", |lines: &mut Vec<Line>| {
         let swap = |call: usize| match call { 1 => 2, 2 => 1, other => other };
         for line in lines.iter_mut() {

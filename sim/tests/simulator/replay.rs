@@ -7,7 +7,7 @@ use elderlock_sim::script::ScriptRunner;
 /// The log of a run contains everything that was done in it, as values and as text.
 #[test]
 fn replaying_the_written_log_of_a_run_gives_the_same_run() {
-    // In 14 a fault lurks for the moment in which a recovery begins.
+    // Seed 14 has a fault that waits for the moment in which a recovery begins.
     for seed in [2, 14] {
         let run = run_seed(&ChaosPlan::draw(seed, (3, 7)), |world| world);
         assert!(run.log.steps.len() > 100);

@@ -244,7 +244,7 @@ fn a_young_turk_answers_no_request_before_its_table_has_come() {
     let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(elder, "s", "x");
     let known = w.hold_lock(asker, "s", "known");
-    // By any way.
+    // The table is held on any way.
     let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let bid = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
@@ -398,7 +398,7 @@ fn the_young_turk_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(300, TURK, fate));
 }
 
-/// And the elder: it has named a grantor, or is about to.
+/// The elder dies as well: it has named a grantor, or is about to.
 #[test]
 fn the_elder_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(400, ELDER, fate));
@@ -428,7 +428,7 @@ fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
     (held, waiting, table, w.become_grantor(order[YOUNGEST], "s"))
 }
 
-/// And one in the middle of a transfer chain: the younger one gets the table from it, or recovers.
+/// One in the middle of a transfer chain dies: the younger one gets the table from it, or recovers.
 #[test]
 fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
     let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingOn)];

@@ -58,7 +58,7 @@ struct Track<'a> {
 
 /// A row of holds while it is filled.
 struct HoldRow<'a> {
-    /// Where its last hold ends, in pixels.
+    /// The end of its last hold, in pixels.
     until: i64,
     /// Whether that hold takes less than a pixel.
     is_short: bool,
@@ -175,7 +175,8 @@ impl<'a> DiagramFrame<'a> {
         x.clamp(-20, i128::from(self.plot())) as i64
     }
 
-    /// Where a span is to be drawn: from and how wide, at least `least`. `None`: outside.
+    /// Returns where a span is to be drawn: its beginning and its width, at least `least`. `None`:
+    /// outside.
     fn part(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         if !span.meets(&self.window) {
             return None;
@@ -184,7 +185,8 @@ impl<'a> DiagramFrame<'a> {
         Some((from, (self.x(span.until) - from).max(least)))
     }
 
-    /// As [`part`](Self::part), for a span that goes on when the run ends: it sticks out a little.
+    /// Like [`part`](Self::part), for a span that goes on when the run ends: it sticks out a
+    /// little.
     fn part_going_on(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         let (x, width) = self.part(span, least)?;
         let goes_on = span.until >= self.window.until && self.run.breach.is_some();
@@ -206,7 +208,7 @@ impl<'a> DiagramFrame<'a> {
         }
         for fault in self.run.faults.iter().filter(|fault| fault.span.meets(&self.window)) {
             let words = fault.words(self.run.sites());
-            // Not across the line of the break.
+            // The label does not cross the line of the break.
             let at = self.x(fault.span.from).min(self.plot() - labels::width(&words, TEXT)).max(0);
             wanted.push((words, "faulty", at));
         }

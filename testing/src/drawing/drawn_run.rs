@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The label of a member that has become the elder.
 pub const IS_ELDER: &str = "is the elder";
 
-/// From one instant of true time to another.
+/// The time from one instant of true time to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The beginning, in nanoseconds.
@@ -16,7 +16,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether the two have an instant in common.
+    /// Returns whether the two have an instant in common.
     pub fn meets(&self, other: &Span) -> bool {
         self.from <= other.until && other.from <= self.until
     }
@@ -36,7 +36,7 @@ pub struct DrawnNote {
 /// An epoch of a grantor.
 #[derive(Clone, Debug)]
 pub struct EpochSpan {
-    /// From its naming, or since it began to ask.
+    /// The time from its naming, or since it began to ask.
     pub span: Span,
     /// When it began to grant.
     pub acts: Option<u64>,
@@ -76,7 +76,7 @@ impl HoldSpan {
         self.lease.unwrap_or(u64::MAX).min(self.stopped.unwrap_or(u64::MAX))
     }
 
-    /// While its guard may have been believed.
+    /// Returns the time in which its guard may have been believed.
     pub fn held(&self) -> Option<Span> {
         let from = self.got?;
         Some(Span { from, until: self.leased().min(self.over).max(from) })
@@ -88,13 +88,13 @@ impl HoldSpan {
 pub struct DrawnSite {
     /// The name of a lane that is no site's.
     pub name: Option<String>,
-    /// While a process was there.
+    /// The times in which a process was there.
     pub alive: Vec<Span>,
-    /// While it was stopped.
+    /// The times in which it was stopped.
     pub paused: Vec<Span>,
-    /// While its view said that it is the elder.
+    /// The times in which its view said that it is the elder.
     pub elder: Vec<Span>,
-    /// While its member lease did not run, after it had.
+    /// The times in which its member lease did not run, after it had.
     pub suspended: Vec<Span>,
     /// Its epochs as grantor.
     pub terms: Vec<EpochSpan>,
@@ -118,7 +118,7 @@ pub struct FaultBand {
 }
 
 impl FaultBand {
-    /// For a label.
+    /// Returns the words for a label.
     pub fn words(&self, lanes: usize) -> String {
         let whom = match self.sites.len() {
             0 => String::new(),
@@ -154,7 +154,7 @@ pub struct DrawnPacket {
 pub struct Breach {
     /// The time.
     pub at: u64,
-    /// Where, if it was seen at one site.
+    /// The site, if it was seen at one.
     pub site: Option<usize>,
     /// The invariant.
     pub invariant: String,
@@ -169,11 +169,11 @@ pub struct Breach {
 pub struct DrawnRun {
     /// One for each site, and then that of the test if it has one.
     pub lanes: Vec<DrawnSite>,
-    /// In the order in which they began.
+    /// The faults in the order in which they began.
     pub faults: Vec<FaultBand>,
-    /// In the order of asking.
+    /// The holds in the order of asking.
     pub holds: Vec<HoldSpan>,
-    /// In the order of sending; those that never arrived last.
+    /// The packets in the order of sending; those that never arrived are last.
     pub flights: Vec<DrawnPacket>,
     /// When everything was healed.
     pub heal: Option<u64>,

@@ -1,26 +1,26 @@
-//! Where labels stand: every label of a strip goes through [`stack`], so none covers another.
+//! The places of labels: every label of a strip goes through [`stack`], so none covers another.
 
 /// The width of one character, in hundredths of the size of the type. A generous guess:
 /// `sim/tests/simulator/report.rs` measures the widths that a browser draws.
 const CHARACTER: i64 = 63;
-/// Between two labels of a row.
+/// The distance between two labels of a row.
 const GAP: i64 = 6;
 
 /// A text with its desired position in a strip. In pixels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
-    /// Where it would begin.
+    /// The place where it would begin.
     pub at: i64,
     /// How wide it is.
     pub width: i64,
 }
 
-/// Where a label stands.
+/// The place of a label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LabelPosition {
-    /// Where it begins.
+    /// The place where it begins.
     pub left: i64,
-    /// In which row, from 0.
+    /// Its row, from 0.
     pub row: usize,
 }
 

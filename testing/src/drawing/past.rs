@@ -1,4 +1,4 @@
-//! Which messages belong to a break: its causal past, as far back as a reader can follow.
+//! The messages that belong to a break: its causal past, as far back as a reader can follow.
 
 use super::drawn_run::DrawnRun;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ const MOST: usize = 26;
 /// The highest number of consecutive messages that it goes back.
 const HOPS: usize = 4;
 
-/// Whether packets of this kind are sent all the time, in any state.
+/// Returns whether packets of this kind are sent all the time, in any state.
 pub fn is_routine(kind: &str) -> bool {
     matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloReply")
 }

@@ -84,7 +84,7 @@ impl SiteFault {
         }
     }
 
-    /// Whether the fault is possible with `sites` sites.
+    /// Returns whether the fault is possible with `sites` sites.
     pub fn is_among(self, sites: usize) -> bool {
         match self {
             SiteFault::Crash(site)

@@ -195,12 +195,12 @@ impl Network {
         self.ways.entry((from, to)).or_default().slow_by = by;
     }
 
-    /// Whether the way is cut.
+    /// Returns whether the way is cut.
     pub fn is_cut(&self, from: usize, to: usize) -> bool {
         self.ways.get(&(from, to)).is_some_and(|way| way.cuts > 0)
     }
 
-    /// Whether no way has a fault other than a cut.
+    /// Returns whether no way has a fault other than a cut.
     pub fn is_plain(&self) -> bool {
         let is_plain = |way: &Path| {
             way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0
@@ -213,12 +213,12 @@ impl Network {
         self.ways.iter().filter(|(_, way)| way.cuts > 0).map(|(way, _)| *way)
     }
 
-    /// Whether the way is clogged: packets wait until it is not.
+    /// Returns whether the way is clogged: packets wait until it is not.
     pub fn is_clogged(&self, from: usize, to: usize) -> bool {
         self.ways.get(&(from, to)).is_some_and(|way| way.clogs > 0)
     }
 
-    /// From now on packets that arrive at the end of the way wait there.
+    /// Lets packets that arrive at the end of the way wait there from now on.
     pub fn clog(&mut self, from: usize, to: usize) {
         self.ways.entry((from, to)).or_default().clogs += 1;
     }
@@ -248,12 +248,12 @@ impl Network {
         way.last_arrival = 0;
     }
 
-    /// Whether packets of this connection can still arrive.
+    /// Returns whether packets of this connection can still arrive.
     pub fn is_open(&self, from: usize, to: usize, connection: u32) -> bool {
         self.ways.get(&(from, to)).is_none_or(|way| way.connection == connection)
     }
 
-    /// From now on a packet that is cut off from `to` is answered by a refusal, as if no process
+    /// Answers a packet that is cut off from `to` by a refusal from now on, as if no process
     /// listened there.
     pub fn reject(&mut self, from: usize, to: usize) {
         self.ways.entry((from, to)).or_default().rejects += 1;
@@ -265,8 +265,8 @@ impl Network {
         way.rejects = way.rejects.saturating_sub(1);
     }
 
-    /// Whether a packet that was just sent is answered by a refusal: a connection is dialled at
-    /// most once in `DIAL_EVERY`.
+    /// Returns whether a packet that was just sent is answered by a refusal: a connection is
+    /// dialled at most once in `DIAL_EVERY`.
     pub fn is_refused(&mut self, now: u64, from: usize, to: usize) -> bool {
         let Some(way) = self.ways.get_mut(&(from, to)) else { return false };
         let due = way.rejects > 0

@@ -70,7 +70,7 @@ pub struct SitesPlan {
     pub cluster: &'static str,
     /// The times of each member.
     pub timing: Timing,
-    /// By how many millionths each site's clock is too fast. As many as there are sites.
+    /// The millionths by which each site's clock is too fast. As many as there are sites.
     pub clocks: Vec<i32>,
     /// Bounds and sizes of each member.
     pub limits: Limits,
@@ -260,17 +260,17 @@ impl Sites {
         self.wake_pump();
     }
 
-    /// Whether the process there is stopped.
+    /// Returns whether the process there is stopped.
     pub fn is_frozen(&self, site: usize) -> bool {
         self.slots.borrow()[site].frozen
     }
 
-    /// Whether a process runs there.
+    /// Returns whether a process runs there.
     pub fn is_up(&self, site: usize) -> bool {
         self.slots.borrow()[site].member.is_some()
     }
 
-    /// Whether the member there has joined.
+    /// Returns whether the member there has joined.
     pub fn has_joined(&self, site: usize) -> bool {
         self.slots.borrow()[site].joined
     }
@@ -308,8 +308,8 @@ impl Sites {
         by_clock(self.clock(site), || member.status())
     }
 
-    /// Whether too many voters of the last known view have died. Then no process can join, which is
-    /// correct.
+    /// Returns whether too many voters of the last known view have died. Then no process can join,
+    /// which is correct.
     pub fn is_quorum_lost(&self) -> bool {
         let members = self.members();
         let alive: Vec<ProcessId> = members.iter().map(|(_, member)| member.process()).collect();
@@ -499,7 +499,7 @@ impl Sites {
     /// A hint, a little later.
     fn hint(&self, site: usize, hint: Hint) {
         let Some(inbox) = self.slots.borrow()[site].inbox.clone() else { return };
-        // As a task of that site: a stopped process gets no input.
+        // The work is a task of that site: a stopped process gets no input.
         self.tasks.begin(Some(site), async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             inbox.input(Input::Hint(hint));

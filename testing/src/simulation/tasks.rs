@@ -119,7 +119,7 @@ pub struct TaskDriver {
     orders: Rc<RefCell<Vec<Order>>>,
     bell: Arc<TaskWakeSet>,
     tasks: BTreeMap<u64, (Option<usize>, Task)>,
-    /// By frozen site: the tasks that were woken meanwhile.
+    /// The tasks that were woken meanwhile, by frozen site.
     frozen: BTreeMap<usize, BTreeSet<u64>>,
     next: u64,
     seed: u64,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Where Chromium is. `None`: there is none, and the test says that it is skipped.
+/// Returns the path of Chromium. `None`: there is none, and the test says that it is skipped.
 pub(crate) fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];

@@ -166,7 +166,7 @@ impl Listener<'_> {
             Some(Connected | Reconnected) => matches!(state, Suspended | Lost),
             Some(Suspended) => matches!(state, Reconnected | Lost),
             Some(Lost) => state == Reconnected,
-            // After missed states any state may follow.
+            // Any state may follow missed states.
             Some(_) => true,
         };
         let is_next = follows || matches!(state, Missed { .. });

@@ -76,7 +76,7 @@ impl WorkloadKind {
         WorkloadKind::Schedule,
     ];
 
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             WorkloadKind::Locks => "locks",
@@ -95,7 +95,7 @@ impl WorkloadKind {
         }
     }
 
-    /// By its name.
+    /// Finds a workload by its name.
     pub fn find(name: &str) -> Result<WorkloadKind, String> {
         let names = || WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
         WorkloadKind::ALL
@@ -297,7 +297,7 @@ impl Workload {
         self.rng.borrow_mut().pick(these)
     }
 
-    /// Whether it is to begin nothing any more.
+    /// Returns whether it is to begin nothing any more.
     fn is_ending(&self) -> bool {
         self.harness.checker.ending.get()
     }
@@ -310,7 +310,7 @@ impl Workload {
         self.harness.checker.count(what);
     }
 
-    /// From now on it believes in this.
+    /// Lets it believe in this from now on.
     fn claim(&self, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
         self.claim_as(self.name, (service, name), mode, belief);
     }

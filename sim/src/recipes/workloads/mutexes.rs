@@ -82,7 +82,7 @@ async fn reentrant(worker: &Workload, service: &'static str, locks: &LockService
 /// Two tasks of one owner, as they see each other.
 #[derive(Default)]
 struct Pair {
-    /// Which of them waits to enter.
+    /// The ones that wait to enter.
     asks: [Cell<bool>; 2],
     /// Their guards.
     guards: [RefCell<Weak<ReentrantGuard>>; 2],

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const SERVICE: &str = "shards";
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-/// After the healing, all claimants rest for so long. Each looks a little earlier.
+/// The time for which all claimants rest after the healing. Each looks a little earlier.
 const REST: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(17);
 
@@ -76,7 +76,7 @@ fn serve(worker: &Workload, partition: PartitionGuard) {
         );
         next.count("partitions owned");
         if next.below(4) == 0 {
-            // As a task that fails.
+            // The claimant ends as a task that fails.
             return next.rest(1, 400).await;
         }
         let mut asked = pin!(partition.release_requested());

@@ -14,7 +14,7 @@ fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
     let most = ["x", "y"].map(|name| w.hold_lock(holder, "s", name));
     let waiting = w.lock(waiter, "s", "x");
     w.run_for(ms(20));
-    // By any way.
+    // The table is held on any way.
     let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let gone = w.destroy(grantor, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);

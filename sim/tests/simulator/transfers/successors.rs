@@ -12,13 +12,13 @@ fn a_leaving_grantor_transfers_its_table_to_the_member_with_most_holds() {
     assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
 }
 
-/// Of the members with equally many holds, the member with most waits.
+/// The member with most waits follows, of those with equally many holds.
 #[test]
 fn among_equal_holds_the_successor_has_the_most_waits() {
     assert_is_followed_by(3, &[(0, 1, 0), (2, 1, 1), (3, 1, 2)]);
 }
 
-/// Of the members with equally many holds and waits, the oldest.
+/// The oldest member follows, of those with equally many holds and waits.
 #[test]
 fn among_equal_holds_and_waits_the_successor_is_the_oldest() {
     assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
@@ -52,7 +52,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     assert_eq!(w.grantor("s"), order[successor]);
     assert!(holds.iter().all(|ask| w.fence(*ask).is_some()));
     assert!(w.fence(own).is_none());
-    // And the queues go on, one after the other.
+    // The queues go on, one after the other.
     w.release(holds[0]);
     for served in 0..waits.len() {
         w.expect("the next is served", |w| {
@@ -74,7 +74,7 @@ fn a_leaving_member_waits_until_its_work_is_in_other_hands() {
     let (mut w, order) = with_grantor(7, 4);
     let grantor = order[1];
     let held = w.hold_lock(order[2], "s", "x");
-    // By any way.
+    // The table is held on any way.
     let late = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
     w.leave(grantor);
