@@ -76,7 +76,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Which latch leads, as the grantor says; `None` when all are closed.
+/// Returns the latch that leads, as the grantor says; `None` when all are closed.
 async fn leader(latches: &[LeaderLatch]) -> Option<usize> {
     loop {
         let open = latches.iter().find(|latch| latch.state() == LatchState::Started)?;

@@ -20,7 +20,7 @@ const EACH: Duration = Duration::from_millis(800);
 struct Book {
     /// Permits that are held, by the token of their grant.
     held: BTreeMap<Token, u32>,
-    /// Of each grant: its token, and how many permits were held then, at the least.
+    /// The token of each grant, and how many permits were held then, at the least.
     grants: Vec<(Token, u32)>,
 }
 
@@ -62,7 +62,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         })
         .collect();
 
-    // From each version on that limit is in force.
+    // Each limit is in force from its version on.
     let mut limits = BTreeMap::new();
     for limit in LIMITS {
         limits.insert(pools[0].limit().set(limit).await?, limit as u32);
@@ -114,7 +114,7 @@ async fn work(
             };
         book.lock().expect("no worker panics").granted(guard.fence()?, permits);
         tokio::time::sleep(Duration::from_millis(u64::from(5 + worker % 7 * 5))).await;
-        // Before it is returned: from then on others may have it.
+        // The entry goes before the permit is returned: from then on others may have it.
         book.lock().expect("no worker panics").held.remove(&guard.token());
         guard.release().await?;
     }

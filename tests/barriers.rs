@@ -316,7 +316,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
             },
         )
         .await;
-        // While the other one stays inside.
+        // The other one stays inside meanwhile.
         poll_a_wait_then_drop(
             async || {
                 let (one, two) = (entering(&double[of]), entering(&double[other]));
@@ -337,7 +337,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         )
         .await;
     }
-    // So does a latch that is counted down while its waiters are dropped.
+    // A latch that is counted down while its waiters are dropped does so as well.
     let last = soon(CountDownLatch::open(&services[1], "last", 1)).await.expect("it opens");
     let stays = tokio::spawn({
         let last = last.clone();
@@ -353,7 +353,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     )
     .await;
     soon(stays).await.expect("no panic").expect("it is zero");
-    // After all that it works as before.
+    // The barrier works as before.
     let (one, two) = (entering(&double[0]), entering(&double[1]));
     let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
     let (one, two) = (leaving(one), leaving(two));
@@ -757,7 +757,7 @@ async fn gathering_members_survive_a_killed_grantor() {
     let first = entering(&barriers[1]);
     until_inside(&services[0], "x", 1).await;
     local.kill(0);
-    // While no member grants, and after.
+    // The second one asks while no member grants.
     let second = entering(&barriers[2]);
     let (first, second) =
         (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));

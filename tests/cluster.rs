@@ -383,7 +383,7 @@ fn a_restart_in_place_does_not_bring_an_old_hold_back() {
         let elder = cluster.agree();
         let mut numbers: Vec<usize> = (0..4).filter(|number| *number != elder).collect();
         rng.shuffle(&mut numbers);
-        // In turn: a plain member, the grantor, the elder.
+        // The rounds kill in turn a plain member, the grantor and the elder.
         let (killed, grantor) = match round % 3 {
             0 => (numbers[0], numbers[1]),
             1 => (numbers[0], numbers[0]),
@@ -394,8 +394,8 @@ fn a_restart_in_place_does_not_bring_an_old_hold_back() {
         let grant = cluster.peers[killed].lock(&service, "x");
         let before = cluster.peers[killed].status().process;
         cluster.peers[killed].process.kill();
-        // At once, so that the new process meets members that do not know of the end of the old
-        // one.
+        // The new process starts at once, so that it meets members that do not know of the end of
+        // the old one.
         let join = cluster.restart(killed, &mut rng);
         join.wait().unwrap_or_else(|error| panic!("restart in place, round {round}: {error}"));
         cluster.agree();
@@ -421,7 +421,7 @@ fn ten_members_started_at_once_are_one_cluster() {
     let mut rng = Rng::new("ten_at_once", 11);
     let mut times = Vec::new();
     for round in 0..20 {
-        // In turn all of them are seeds, three of them, or one.
+        // The seeds are, in turn, all of them, three of them, or one.
         let seeds = [10, 3, 1][round % 3];
         let start = Instant::now();
         let cluster = wait::until("ten free ports", || {
@@ -486,7 +486,7 @@ fn sixty_members_meet_in_one_view() {
         "60 members in 6 processes joined within {joined:.1?}, and all saw one view after {:.1?}",
         start.elapsed()
     );
-    // And locks go round among all of them.
+    // Locks go round among all of them.
     let mut last = 0;
     for peer in &peers {
         let grant = peer.lock("stock", "x");

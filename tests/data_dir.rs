@@ -253,7 +253,7 @@ fn a_vote_that_cannot_be_kept_is_not_given() {
     let scratch = Scratch::new("full");
     let addrs = ports::free(1);
     let dir = scratch.of(0);
-    // Where the vote is to be written is something else, so that no write succeeds.
+    // A directory is in the place of the vote, so that no write succeeds.
     let obstacle = dir.join("vote.next");
     std::fs::create_dir_all(&obstacle).expect("a directory");
     let runtime = runtime();

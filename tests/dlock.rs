@@ -245,7 +245,7 @@ async fn of_several_young_turks_each_hears_the_truth() {
     for (asker, bid) in (1..).zip(bids) {
         match soon(bid).await.expect("no panic") {
             Ok(()) => winners.push(asker),
-            // By another of the askers, not by itself and not by the one that did not ask.
+            // The winner is another of the askers, not itself and not the one that did not ask.
             Err(BecomeError::Superseded { by }) => {
                 let askers = (1..local.members.len()).filter(|other| *other != asker);
                 assert!(
@@ -377,7 +377,7 @@ async fn a_suspension_is_had_once_and_resumed_once() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     lock(&services[0], "first").await.release().await.expect("it was held");
-    // At the grantor, and at another member.
+    // The calls are made at the grantor and at another member.
     for service in services.iter().cycle().take(4) {
         soon(service.suspend())
             .await

@@ -95,7 +95,7 @@ fn a_member_without_a_quorum_is_not_ready_and_is_live_until_it_leaves() {
     let other = runtime.spawn(builder(&addrs[1]).join());
     let first = blocking::join(builder(&addrs[0])).unwrap();
     let other = other.block().unwrap().unwrap();
-    // Of two equal halves the elder's goes on: the other one is shown.
+    // The elder's half of two equal ones goes on: the other one is shown.
     let (shown, runtime) = match first.is_elder() {
         false => (first, Some(runtime)),
         true => (other.clone(), None),

@@ -706,7 +706,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
         .await;
     }
 
-    // With a limit, and closing silently.
+    // This latch has a limit, and closes silently.
     let held = latch(here, "held").await;
     held.start().expect("it is new");
     term(&held).await;
@@ -797,8 +797,8 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
                     let ticks = ticks.clone();
                     job = Some(tokio::spawn(async move {
                         while let Ok(token) = term.fence() {
-                            // As a table does that sees the token with each write: a late write is
-                            // refused.
+                            // A table that sees the token with each write does the same: it refuses
+                            // a late write.
                             {
                                 let mut ticks = ticks.lock().expect("no panic");
                                 if ticks.last().is_none_or(|(last, _)| *last <= token) {

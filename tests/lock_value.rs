@@ -89,8 +89,8 @@ async fn a_holder_that_lost_the_lock_writes_nothing() {
     until(|| values.iter().all(|value| get(value) == b"next")).await;
 }
 
-/// Only the exclusive holder, and of the lock of that very name: `PW` and `EX` modes in the Linux
-/// DLM.
+/// Only the exclusive holder of the lock of that very name may write: `PW` and `EX` modes in the
+/// Linux DLM.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_of_other_locks_and_shares_write_nothing() {
     let local = Local::start(1).await;
@@ -143,7 +143,7 @@ async fn the_guards_of_recipes_write() {
     assert_eq!(get(&value), b"writer");
 }
 
-/// Of a name there is one object, and each recipe knows its own.
+/// A name has one object, and each recipe knows its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     let local = Local::start(1).await;

@@ -30,7 +30,7 @@ async fn locks_of_several_services_are_held_and_released_together() {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
-    // In no order, and one of them twice.
+    // The names are in no order, and one of them comes twice.
     let multi = MultiLock::new()
         .with(&orders, ["17"])
         .with(&accounts, ["bob", "alice"])
@@ -233,7 +233,7 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
         empty.acquire().await,
         Err(MultiLockError::Lock { error: LockError::InvalidWant(InvalidWant::Batch(_)), .. })
     ));
-    // Before any wait, whichever lock comes first and whichever process has it.
+    // The answer comes before any wait, whichever lock comes first and whichever process has it.
     let held = accounts.lock("alice").await.expect("it is free");
     for wrong in
         [vec![String::new()], vec!["x".repeat(5000)], vec![String::from("17"), String::new()]]
@@ -440,7 +440,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
         assert_eq!(first.await.expect("no panic"), second.await.expect("no panic"));
     }
 
-    // Of a hold that is lost nothing is entered while guards of it are there.
+    // A lost hold is not entered while guards of it are there.
     let short = soon(alices.acquire(owner).lease(5 * MS)).await.expect("it is free");
     soon(short.lost()).await;
     let error = soon(multi.acquire().owner(owner)).await.expect_err("the owner has lost it");
@@ -512,7 +512,7 @@ async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
         async || {
             let held = soon(orders.lock("17")).await.expect("granted");
             let mut waiting = multi.acquire().into_future();
-            // Until it has its locks of the first service, and its place in the second one.
+            // Waits until it has its locks of the first service, and its place in the second one.
             soon(async {
                 while !matches!(left_over(&local.members[1]), (1.., 1)) {
                     assert!(local::poll_once(std::pin::Pin::new(&mut waiting)).is_pending());

@@ -168,7 +168,7 @@ fn a_cut_shorter_than_the_lease_costs_nothing() {
     rng.shuffle(&mut others);
     let (grantor, peers) = (others[0], &cluster.peers);
     let first = peers[grantor].lock("stock", "first");
-    // In turn: the grantor, and a member that only holds.
+    // The grantor is cut off first, then a member that only holds.
     for away in [grantor, others[1]] {
         let view = peers[elder].status().view;
         let held = peers[others[1]].lock("stock", "x");
@@ -235,7 +235,7 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
     let elder = cluster.agree();
     let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);
-    // In turn: a member that cannot reach the elder, and a member that cannot reach its grantor.
+    // First a member cannot reach the elder, then a member cannot reach its grantor.
     for (round, (one, other)) in
         [(others[0], elder), (others[1], others[2])].into_iter().enumerate()
     {
@@ -246,7 +246,8 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
         let kept = near.lock(&service, "kept");
         network.silence(one, other);
         network.silence(other, one);
-        // For longer than a member's lease lasts, or it would not show that the lease is renewed.
+        // This takes longer than a member's lease lasts; otherwise it would not show that the lease
+        // is renewed.
         let (start, mut last, mut count) = (Instant::now(), 0, 0);
         while start.elapsed() < Duration::from_secs(4) {
             let grant = lock_once(near, &service);
@@ -299,7 +300,7 @@ fn one_neighbour(test: &str, seed: u64, count: usize) {
         network.silence(far, other);
         network.silence(other, far);
     }
-    // For longer than two leases, or it would not show that they are renewed.
+    // This takes longer than two leases; otherwise it would not show that they are renewed.
     let (start, mut locks) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(7) {
         lock_once(&peers[far], "stock");

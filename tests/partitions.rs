@@ -327,7 +327,7 @@ async fn every_await_of_a_claim_can_be_dropped_at_any_poll() {
     until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
 }
 
-/// At no time do two claimants own one partition, while they come and go, and owners finish late.
+/// No two claimants own one partition at one time, while they come and go, and owners finish late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_claimants_ever_own_one_partition() {
     type Known = Mutex<BTreeMap<Token, Arc<PartitionGuard>>>;

@@ -84,7 +84,7 @@ async fn a_wait_ends_at_its_limit() {
     assert!((3660 * SECOND..3661 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
-/// While no test advances it the clock stands, however long the test takes.
+/// The clock stands while no test advances it, however long the test takes.
 #[tokio::test(start_paused = true)]
 async fn no_lease_ends_while_the_clock_stands() {
     let (_member, stock) = local().await;

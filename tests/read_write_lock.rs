@@ -549,7 +549,7 @@ async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
         drop(soon(services[0].share("x")).await.expect("it is only read"));
         drop(reader);
 
-        // Of a batch no lock becomes a share.
+        // No lock of a batch becomes a share.
         let several = soon(both.acquire().owner(owner)).await.expect("they are free");
         let reader = read_for(&lock, owner).await;
         drop(several);
@@ -645,7 +645,7 @@ async fn the_guards_of_an_owner_fail_together() {
         let (error, guard) = soon(reader.upgrade()).await.expect_err("it is lost");
         assert!(matches!(error, UpgradeError::Lost(_)) && guard.is_none(), "{error:?}");
         write_for(of, owner).await.release().await.expect("it was held");
-        // Only readers: the same.
+        // With readers only it is the same.
         let reader = soon(of.read_for(owner).lease(30 * MS)).await.expect("it is free");
         soon(reader.lost()).await;
         assert!(matches!(soon(of.write_for(owner)).await, Err(EnterError::Lost(_))));

@@ -205,7 +205,7 @@ async fn a_holder_that_was_told_counts_as_told_at_the_next_grantor() {
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert!(soon(guard.revocation().requested()).await.is_some());
-    // After a transfer, and after a crash.
+    // The hold stays revocable after a transfer, and after a crash.
     assert_eq!(
         revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token,
         guard.token()
@@ -296,7 +296,7 @@ async fn a_share_that_was_told_counts_as_told_after_its_upgrade() {
     let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
     let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     let guard = soon(share.upgrade()).await.expect("no other share is held");
-    // To take a share away the lock is asked for again.
+    // The lock is asked for again to take a share away.
     assert_eq!(force(&cluster.services[0], &as_share[0]).await, Err(RevokeError::NotHeld));
     guard.fence().expect("nothing was taken away");
     let as_lock = revoke(&cluster.services[0], "x").await.expect("it is revocable");
@@ -416,7 +416,7 @@ async fn an_inspection_says_whether_a_hold_is_revocable() {
     let there = [(guard.token(), true)];
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
-    // After a transfer, and after a crash.
+    // The same holds after a transfer, and after a crash.
     soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     cluster.kill_last();

@@ -154,7 +154,7 @@ async fn a_tick_whose_job_was_dropped_runs_again() {
     let (task, mut ticks) = run(schedule(&service, MissedTicks::RunAll), |_| 10 * PERIOD);
     let tick = next(&mut ticks).await;
     let (_next, mut others) = run(schedule(&service, MissedTicks::RunAll), |_| Duration::ZERO);
-    // In line, with the value open.
+    // The follower is in line, with the value open.
     while service.inspect("cron").await.expect("it answers").waiters.is_empty() {
         tokio::time::sleep(MS).await;
     }
@@ -263,7 +263,8 @@ async fn a_schedule_dropped_at_any_poll_leaves_nothing() {
                     let done = done.take();
                     async move { drop(done) }
                 };
-                // Until the first tick has begun; dropped before, or right after.
+                // The run goes on until the first tick has begun; it is dropped before, or right
+                // after.
                 tokio::select! {
                     _ = schedule.run(job) => unreachable!("it runs on"),
                     _ = over => {}

@@ -150,7 +150,7 @@ fn a_wrong_key_a_wrong_cluster_and_no_key_are_each_told_to_the_joiner() {
     let insecure = Member::builder("x").found().insecure().keyring(ring.clone());
     assert!(matches!(runtime.block_on(insecure.join()), Err(JoinError::InsecureWithKey)));
     is_undisturbed(&cluster.peers);
-    // With the key it joins.
+    // It joins with the key.
     let member = Member::builder(&cluster.name).seeds(&cluster.seeds).keyring(ring);
     let member = runtime.block_on(member.timing(Timing::fast()).join()).expect("it joins");
     runtime.block_on(member.leave()).expect("it is heard");
@@ -398,7 +398,7 @@ fn attack(addrs: &[String], packets: &[Vec<u8>], time: Duration) {
     }
 }
 
-/// Between two connections of an attacker.
+/// The pause between two connections of an attacker.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A socket that reads and drops, as an attacker's other target.

@@ -134,7 +134,7 @@ async fn selectors_that_run_again_and_again_take_turns() {
                 turns.push(at);
                 let (selector, hangs) = (selector.clone(), turns.len().is_multiple_of(5));
                 async move {
-                    // Not before the other one is in the queue again.
+                    // The term ends when the other one is in the queue again.
                     while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
                         tokio::time::sleep(MS).await;
                     }

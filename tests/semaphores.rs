@@ -454,7 +454,7 @@ async fn permits_of_many_sizes_never_exceed_the_limit() {
 /// TestInterProcessSemaphore.testClientClose: a leaving member releases its permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_leaves_or_dies_gives_its_permits_back() {
-    // Without the one that leaves any one of them may die.
+    // A quorum remains if any one of them dies beside the one that leaves.
     let mut local = Local::start(4).await;
     let semaphores = semaphores(&local.services("s").await, "x", 2).await;
     let of_leaver = acquire(&semaphores[1], 1).await;

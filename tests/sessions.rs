@@ -41,7 +41,7 @@ impl Served {
         tokio::time::timeout(HANG, held).await.expect("an answer")
     }
 
-    /// Whether the lock is free, or becomes so.
+    /// Returns whether the lock is free, or becomes so.
     async fn is_free(&self) -> bool {
         self.service.lock("sku-42").wait(HANG).await.is_ok()
     }

@@ -176,7 +176,7 @@ async fn a_count_survives_its_grantor_and_says_that_it_may_be_stale() {
     let version = soon(counts[1].set(7)).await.expect("it is open");
     assert_eq!(soon(changes.next()).await.expect("it is open").count, 7);
     local.kill(0);
-    // Under way while no member grants.
+    // The call is under way while no member grants.
     let read = soon(counts[2].read()).await.expect("it is open");
     assert_eq!((read.count, read.version, read.maybe_stale), (7, version, true));
     until(|| get(&counts[1]).maybe_stale).await;
@@ -307,7 +307,7 @@ async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
             },
             async |k| {
                 assert!(k < 1_000, "it was lost");
-                // After some that were dropped.
+                // The last one comes after some that were dropped.
                 if k == 3 {
                     soon(counts[0].set(round)).await.expect("it is open");
                     until(|| get(&counts[1]).count == round).await;

@@ -148,7 +148,7 @@ async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
     members
 }
 
-/// Which of them grants it.
+/// Returns which of them grants it.
 async fn grantor_is(members: &[(MeteredProcess, Member)], service: &str) -> usize {
     for (index, (_, member)) in members.iter().enumerate() {
         if member.lock_service(service).await.expect("a good name").is_grantor() {

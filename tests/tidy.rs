@@ -84,13 +84,13 @@ const GEODE: [(&str, usize); 27] = [
     ("DlockAndTxlockRegressionTest", 1),
 ];
 
-/// As many sentences of Geode's package documentation say what happens.
+/// The number of sentences of Geode's package documentation that say what happens.
 const SENTENCES: usize = 91;
 
 /// The heading of the table of complaints in `tests/README.md`.
 const COMPLAINTS: &str = "\n## Complaints of the users of other lock services";
 
-/// As many were collected.
+/// The number of complaints that were collected.
 const COMPLAINTS_COLLECTED: usize = 67;
 
 /// A reason of fewer words says nothing.
@@ -333,8 +333,8 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
     assert_eq!(tests_of(source), ["one_test", "two"]);
 }
 
-/// Of each article, and of each sentence of Geode's package documentation (001), the tables of
-/// `tests/README.md` have rows. Each of them says where the test is, or why there is none, and
+/// The tables of `tests/README.md` have rows for each article, and for each sentence of Geode's
+/// package documentation (001). Each of them says where the test is, or why there is none, and
 /// there it is.
 #[test]
 fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
@@ -631,12 +631,12 @@ fn paths(rest: &str) -> Vec<&str> {
     paths
 }
 
-/// Which of `names` the code has.
+/// Returns the `names` that the code has.
 fn named<'a>(names: &[&'a str], code: &str) -> Vec<&'a str> {
     names.iter().copied().filter(|name| code.contains(name)).collect()
 }
 
-/// Without comment lines and without the tests at the end of the file.
+/// Returns the text without comment lines and without the tests at the end of the file.
 fn code(text: &str) -> String {
     let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
     text[..end]

@@ -65,7 +65,7 @@ fn a_barrier_is_waited_for_with_a_limit() {
     run(barrier.set()).expect("it is set");
     for waiting in [&barrier, &elsewhere] {
         assert_eq!(run(waiting.wait().wait(5 * MS)), Err(BarrierError::TimedOut));
-        // Of two limits the shorter one counts.
+        // The shorter of two limits counts.
         let limited = waiting.wait().wait(5 * MS).wait(HANG);
         assert_eq!(run(limited), Err(BarrierError::TimedOut));
     }

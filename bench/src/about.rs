@@ -50,7 +50,7 @@ impl About {
         )
     }
 
-    /// As JSON, for programs.
+    /// Returns it as JSON, for programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "command": self.command,

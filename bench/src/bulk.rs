@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 const GRANTOR: usize = 0;
 const HOLDER: usize = 1;
 
-/// From the fewest up to the ordered number, ten times as many each time.
+/// Returns the sizes from the fewest up to the ordered number, ten times as many each time.
 pub(crate) fn tables(table: u32) -> Vec<u32> {
     let mut sizes: Vec<u32> = std::iter::successors(Some(FEW_HELD), |size| size.checked_mul(10))
         .take_while(|size| *size < table)
@@ -53,7 +53,7 @@ pub(crate) fn held(
     let (mut there, mut memory) = (FEW_HELD, [0; 2]);
     for many in tables(args.table).into_iter().skip(1) {
         progress.say(&format!("{many} locks are taken"));
-        // Not while rates are measured, because counting has a cost.
+        // Counting begins here and not while rates are measured, because it has a cost.
         count(&mut cluster, true)?;
         let before = allocated(&mut cluster)?;
         hold(&mut cluster, there, many - there)?;

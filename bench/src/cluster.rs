@@ -18,8 +18,8 @@ const LEAD: Duration = Duration::from_millis(50);
 /// A failure of the cluster, or of the bench.
 pub(crate) type BenchResult<T> = Result<T, String>;
 
-/// From now on each started process has its code and its memory at the same addresses as the
-/// others. Returns false if the system does not allow that.
+/// Lets each process that is started from now on have its code and its memory at the same addresses
+/// as the others. Returns false if the system does not allow that.
 pub(crate) fn choose_equal_addresses() -> bool {
     #[cfg(target_os = "linux")]
     {

@@ -1,7 +1,7 @@
 //! Counts allocations on demand: the bytes in use, and the number of allocations.
 //!
-//! Without the demand it costs one load of a flag that no thread writes, so it slows no other
-//! measurement.
+//! Unless counting is demanded, it costs one load of a flag that no thread writes, so it slows no
+//! other measurement.
 
 // The only unsafe code of the bench: the trait is unsafe to implement.
 #![allow(unsafe_code)]

@@ -21,7 +21,7 @@ const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
 pub(crate) const IDLERS: usize = 5;
 /// The smallest cluster that survives the loss of one member.
 const FEWEST: usize = 3;
-/// Until the members that joined last have met all others.
+/// The time until the members that joined last have met all others.
 const SETTLE: Duration = Duration::from_secs(2);
 /// The time of a measurement. Beats, gossip and renewals all come several times in it.
 const LOOK: Duration = Duration::from_secs(4);
@@ -92,7 +92,7 @@ pub(crate) fn idle(
     Ok(())
 }
 
-/// From the fewest up to the ordered number, three times as many each time.
+/// Returns the sizes from the fewest up to the ordered number, three times as many each time.
 pub(crate) fn sizes(members: u32) -> Vec<usize> {
     let members = (members as usize).max(FEWEST);
     let mut sizes: Vec<usize> = std::iter::successors(Some(FEWEST), |size| Some(size * 3))

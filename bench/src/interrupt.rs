@@ -9,7 +9,7 @@ static HAS_COME: AtomicBool = AtomicBool::new(false);
 /// A second signal ends the bench at once.
 const IMPATIENT: i32 = 130;
 
-/// From now on [`check`] reports Ctrl-C and SIGTERM.
+/// Lets [`check`] report Ctrl-C and SIGTERM from now on.
 pub(crate) fn heed() -> std::io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let entered = runtime.enter();

@@ -242,7 +242,7 @@ pub(crate) async fn ping_pong(
         ran.nanos = now - from;
         Outcome::Ok(ran)
     };
-    // On a thread of the runtime, as an application's task would be.
+    // The work runs on a thread of the runtime, as an application's task does.
     tokio::spawn(work).await?
 }
 
@@ -257,7 +257,7 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let (reader, writer) = stream.into_split();
-            // As at R: a read that fills its buffer is followed by one more.
+            // The buffer is as large as at R: a read that fills its buffer is followed by one more.
             readers.push(BufReader::with_capacity(BUFFER, reader));
             writers.push(Arc::new(Mutex::new(writer)));
         }

@@ -44,7 +44,7 @@ pub(crate) struct Markdown {
 }
 
 impl Markdown {
-    /// For a run of these cases, or `None` for a run of other lock services. Fails before any
+    /// Plans a run of these cases, or with `None` a run of other lock services. Fails before any
     /// measurement if the file lacks the marks, or if the run measures only some cases of a table.
     pub(crate) fn plan(file: &Path, cases: Option<&[&str]>) -> Result<Markdown, String> {
         let tables = match cases {

@@ -5,7 +5,7 @@ use crate::spans::Spans;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// From the parent to a member.
+/// A message from the parent to a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BenchOrder {
@@ -123,7 +123,7 @@ pub(crate) enum Load {
     },
 }
 
-/// Which locks the tasks of a load take.
+/// The locks that the tasks of a load take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Names {
@@ -200,7 +200,7 @@ pub(crate) struct Served {
     pub(crate) at: u64,
 }
 
-/// From a member to its parent.
+/// A message from a member to its parent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BenchReport {
@@ -241,11 +241,11 @@ pub(crate) enum BenchReport {
     },
     /// Nanoseconds for each waiter.
     Queued {
-        /// Until it was queued.
+        /// The time until it was queued.
         join: u64,
-        /// Until it had given up.
+        /// The time until it had given up.
         cancel: u64,
-        /// From the preceding release until it had the lock.
+        /// The time from the preceding release until it had the lock.
         grant: u64,
     },
     /// The resources that it uses.

@@ -1,6 +1,6 @@
 //! The page of plots: the result of `--json`, drawn. One file of HTML that loads nothing.
 //!
-//! Of each case the figures of one unit share a drawing. Those that were measured at several sizes
+//! The figures of one case and unit share a drawing. Those that were measured at several sizes
 //! are lines over the sizes. The others are side by side, and a single one is in the table only.
 //! Large dots are medians, small ones the rounds, in their order where there is room for it. Scales
 //! are logarithmic, unless there is a zero.
@@ -42,7 +42,7 @@ const RIGHT: f64 = 30.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 const COLOURS: usize = 6;
-/// From one round's dot to that of the next.
+/// The distance from one round's dot to that of the next.
 const APART: f64 = 10.0;
 
 /// The page of one run, with the circumstances of that run.
@@ -175,7 +175,7 @@ fn nines(share: f64) -> f64 {
     if share >= 1.0 { 4.0 } else { -(1.0 - share).log10() }
 }
 
-/// From values to coordinates.
+/// The map from values to coordinates.
 struct Scale {
     least: f64,
     most: f64,

@@ -216,7 +216,7 @@ impl Row {
         self.rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Whether the median meets its target, if there is one.
+    /// Returns whether the median meets its target, if there is one.
     pub(crate) fn is_met(&self) -> Option<bool> {
         self.figure.target.map(|target| target.is_met_by(self.median()))
     }
@@ -245,14 +245,14 @@ impl Row {
 /// How a figure grows with the locks that are held.
 struct Growth {
     name: &'static str,
-    /// For each size above the least: nanoseconds that each lock more has cost since the size
-    /// before.
+    /// The nanoseconds that each further lock has cost since the size before, for each size above
+    /// the least.
     steps: Vec<(u32, f64)>,
 }
 
 impl Growth {
-    /// Whether each lock more costs about the same, however many there are; `None`: too few sizes
-    /// to say.
+    /// Returns whether each lock more costs about the same, however many there are; `None`: too few
+    /// sizes to say.
     fn is_linear(&self) -> Option<bool> {
         let [.., before, last] = &self.steps[..] else { return None };
         // Below a microsecond for each lock the first step is noise, and too short to matter.
@@ -305,7 +305,8 @@ impl Sheet {
         rows
     }
 
-    /// Of times that have a target and are measured at several numbers of held locks.
+    /// Returns the growth of times that have a target and are measured at several numbers of held
+    /// locks.
     fn growths(&self) -> Vec<Growth> {
         let mut growths: Vec<Growth> = Vec::new();
         if self.sizes != HELD {

@@ -33,8 +33,8 @@ const BESIDE: f64 = 0.01;
 /// however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member: one task and two, each on a thread with a runtime of its own,
-/// because a task that yields wakes no other runtime. With L.
+/// Measures at the grantor's own member, with L: one task and two, each on a thread with a runtime
+/// of its own, because a task that yields wakes no other runtime.
 pub(crate) fn local(
     args: &BenchArgs,
     logs: &Path,
@@ -62,7 +62,7 @@ pub(crate) fn local(
         }
         let scaling = (two / one) / (floor_of_two / floor);
         sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
-        // Where names of two threads lie in one shard, in theirs and in ours, both lose. With one
+        // Both lose where names of two threads lie in one shard, in theirs and in ours. With one
         // name each that is chance, drawn anew in each round, and mostly does not happen.
         let [[one, floor], [two, floor_of_two]] = [both(1, 1)?, both(2, 1)?];
         for (threads, rate, floor) in [(1, one, floor), (2, two, floor_of_two)] {
@@ -104,7 +104,7 @@ pub(crate) fn local(
     Ok(())
 }
 
-/// From another member, one after the other. With R.
+/// Measures from another member, one after the other, with R.
 pub(crate) fn remote(
     args: &BenchArgs,
     logs: &Path,
@@ -126,7 +126,7 @@ pub(crate) fn remote(
     Ok(())
 }
 
-/// From another member, up to 64 tasks at the same time. With R, and as many in flight.
+/// Measures from another member, up to 64 tasks at the same time, with R and as many in flight.
 pub(crate) fn remote_many(
     args: &BenchArgs,
     logs: &Path,
@@ -191,7 +191,7 @@ impl Pair {
         Pair::of(cluster)
     }
 
-    /// Of a cluster whose member in place 0 is the grantor.
+    /// Makes the pair of a cluster whose member in place 0 is the grantor.
     pub(crate) fn of(mut cluster: BenchCluster) -> BenchResult<Pair> {
         let echo = cluster.listener(0, &BenchOrder::Echo(false))?;
         let echo_together = cluster.listener(0, &BenchOrder::Echo(true))?;

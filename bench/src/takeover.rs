@@ -42,10 +42,10 @@ const QUEUES: u32 = 10;
 /// The time for which the client continues before and after. A round trip and the revalidation
 /// after a transfer end within it, and another grantor may follow (two `retry` of 200 ms).
 const SETTLE: Duration = Duration::from_millis(600);
-/// Until a young turk has won; until a leaving member has left; the longest wait of the client
-/// meanwhile.
+/// The target for the time until a young turk has won, until a leaving member has left, and for the
+/// longest wait of the client meanwhile.
 const TARGET: Duration = Duration::from_millis(200);
-/// From the view without the dead grantor to the first grant.
+/// The target for the time from the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);
 
 pub(crate) fn transfer(
@@ -102,7 +102,7 @@ struct TakeoverRun {
     cluster: BenchCluster,
     holds: u32,
     waiters: u32,
-    /// Of each of `HOLDERS`.
+    /// The holdings of each of `HOLDERS`.
     held: Vec<Holdings>,
 }
 
@@ -261,7 +261,7 @@ impl TakeoverRun {
 
 /// The measurements of one round, before the client was asked.
 struct Measured {
-    /// While this went on.
+    /// The beginning and the end of the measured time.
     from: u64,
     to: u64,
     /// Each figure: its name, its begin, its end, and its target.

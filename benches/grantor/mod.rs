@@ -41,7 +41,7 @@ impl Grantor {
         grantor
     }
 
-    /// With `held` locks held, none of them [free](free_names).
+    /// Returns a grantor with `held` locks held, none of them [free](free_names).
     pub(crate) fn beside(held: u32) -> Grantor {
         let mut grantor = Grantor::new();
         for number in 0..held {
@@ -61,7 +61,7 @@ impl Grantor {
         self.command(Command::Release { request });
     }
 
-    /// Whether a lock may be taken without a step.
+    /// Returns whether a lock may be taken without a step.
     pub(crate) fn offers(&self, name: &LockName) -> bool {
         self.node.offer(NOW, &self.service, name).is_some()
     }

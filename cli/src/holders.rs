@@ -29,7 +29,7 @@ impl LockTarget {
         self.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()
     }
 
-    /// As people read it.
+    /// Returns the text that people read.
     pub(crate) fn text(&self) -> String {
         lock(&self.service, self.name.as_deref())
     }

@@ -135,7 +135,8 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     let key_file = settings.key_file.clone();
     // Without a key file SIGHUP ends the process, as by default.
     let mut hangup = key_file.is_some().then(signals::hangup).transpose()?;
-    // Before the member is built, or its frequent measurements would go nowhere.
+    // The exporter comes before the member; otherwise the member's frequent measurements would be
+    // lost.
     let exporter = args.http.is_some().then(export_metrics).transpose()?;
     let member = tokio::select! {
         joined = settings.join() => joined?,
@@ -280,7 +281,7 @@ fn rekey(member: &Member, path: &Path) -> Result<(Vec<String>, usize), Box<dyn s
     Ok((names, member.set_keyring(ring)?))
 }
 
-/// Whether a fault ended the member: this process ends too, with an exit code of its own.
+/// Returns whether a fault ended the member: this process ends too, with an exit code of its own.
 fn is_fault(event: &MemberEvent) -> bool {
     matches!(event, MemberEvent::Failed { .. } | MemberEvent::WrongClock { .. })
 }

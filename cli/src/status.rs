@@ -85,7 +85,7 @@ async fn watch(address: &MemberAddress) -> Done {
             Ok(status) => table(&status),
             Err(error) => format!("{error}\n"),
         };
-        // To the top left, clear to the end: a terminal does not flicker as when it is cleared
+        // Go to the top left, clear to the end: a terminal does not flicker as when it is cleared
         // first.
         let screen = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
         let mut out = std::io::stdout();
@@ -206,8 +206,8 @@ mod tests {
         let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
-            // With the separators of columns: a member's name is a number in hexadecimal, and may
-            // begin like a lock's.
+            // The names are matched with the separators of columns: a member's name is a number in
+            // hexadecimal, and may begin like a lock's.
             let row = |name: &str| {
                 text.lines()
                     .find(|line| line.starts_with(&format!("  {name}  ")))

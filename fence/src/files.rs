@@ -254,7 +254,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether the holder has lost the lock: it must take it again.
+    /// Returns whether the holder has lost the lock: it must take it again.
     pub fn is_lost(&self) -> bool {
         matches!(self, FileError::Lost(_) | FileError::Stale(_))
     }

@@ -317,7 +317,8 @@ impl Each {
         }
         if self.queues.len() >= self.sweep_at {
             self.queues.retain(|_, queue| queue.strong_count() > 0);
-            // At least twice the number left, so that sweeps cost constant time for each new queue.
+            // The limit is at least twice the number left, so that sweeps cost constant time for
+            // each new queue.
             self.sweep_at = (2 * self.queues.len()).max(64);
         }
         let queue = Arc::new(tokio::sync::Mutex::new(()));

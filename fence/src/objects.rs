@@ -213,7 +213,7 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
-    /// Whether the holder has lost the lock: it must take it again.
+    /// Returns whether the holder has lost the lock: it must take it again.
     pub fn is_lost(&self) -> bool {
         matches!(self, ObjectError::Lost(_) | ObjectError::Stale(_))
     }

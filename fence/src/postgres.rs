@@ -35,8 +35,8 @@ mod driver {
 
         async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Self::Error> {
             let (token, lineage) = (stamp.token.as_i64(), stamp.lineage.as_i64());
-            // With the types the driver need not prepare it: one round trip, also by way of a
-            // pooler.
+            // With given types the driver need not prepare the statement: one round trip, also by
+            // way of a pooler.
             let changed = self
                 .execute_typed(
                     postgres::ADMIT,

@@ -133,7 +133,7 @@ CREATE TABLE IF NOT EXISTS elderlock_fences (
     }
 
     statement! {
-        /// As [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3`
+        /// Like [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3`
         /// lineage. (SQLite numbers `$1` by its position in the text.)
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?1, ?2, ?3)
@@ -144,7 +144,7 @@ ON CONFLICT (resource) DO UPDATE
     }
 
     statement! {
-        /// As [`postgres::STORED`](super::postgres::STORED).
+        /// Like [`postgres::STORED`](super::postgres::STORED).
         STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = ?1"
     }
 
@@ -204,7 +204,7 @@ ON DUPLICATE KEY UPDATE
 /// [`mysql`].
 pub mod mariadb {
     statement! {
-        /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns the row. If it has another token
+        /// Like [`mysql::ADMIT`](super::mysql::ADMIT), and returns the row. If it has another token
         /// or lineage than the holder's, the holder is stale.
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?, ?, ?)
@@ -273,7 +273,7 @@ impl Fence {
         transaction.show(resource, shown).await.map_err(T::classify)?.decide(resource, shown)
     }
 
-    /// As [`admit`](Fence::admit), for a driver that blocks.
+    /// Like [`admit`](Fence::admit), for a driver that blocks.
     ///
     /// # Errors
     /// [`AdmitError`]. In every case the transaction must be rolled back, which dropping it does;
@@ -389,12 +389,12 @@ pub enum AdmitError<E> {
 }
 
 impl<E> AdmitError<E> {
-    /// Whether the holder has lost the lock: it must take it again.
+    /// Returns whether the holder has lost the lock: it must take it again.
     pub fn is_lost(&self) -> bool {
         matches!(self, AdmitError::Lost(_) | AdmitError::Stale(_))
     }
 
-    /// Whether the same transaction may succeed if it is run again with the same guard.
+    /// Returns whether the same transaction may succeed if it is run again with the same guard.
     pub fn is_retryable(&self) -> bool {
         matches!(self, AdmitError::Locked(_) | AdmitError::Retry(_) | AdmitError::Disconnected(_))
     }

@@ -35,7 +35,7 @@ impl Stamp {
         Ok(Stamp { token: holder.fence()?, lineage: holder.lineage() })
     }
 
-    /// Whether a writer with this stamp may write after the writer with `stored`, as a
+    /// Returns whether a writer with this stamp may write after the writer with `stored`, as a
     /// [`TokenGate`] decides: its token is higher, or it is the same stamp.
     pub fn admits_after(self, stored: Stamp) -> bool {
         TokenGate::with_highest(stored.token, stored.lineage)
@@ -58,8 +58,8 @@ impl Stamp {
         }
     }
 
-    /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is
-    /// no token.
+    /// Reads a stamp from two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`:
+    /// the first is no token.
     pub fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
         Some(Stamp { token: Token::from_i64(token)?, lineage: LineageId::from_i64(lineage) })
     }

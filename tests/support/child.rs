@@ -1,6 +1,6 @@
 //! The inside of a child process: members that follow the lines on standard input.
 //!
-//! In comes `SEQ MEMBER VERB ARGUMENTS`, out goes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in
+//! It reads `SEQ MEMBER VERB ARGUMENTS`, and writes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in
 //! between, unasked, `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a lock that
 //! waits does not hold up the others. The child ends when its standard input does: it never
 //! outlives the test.
@@ -103,7 +103,7 @@ async fn act(
         let line = text.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
         return Ok(line.split_whitespace().nth(1).ok_or("no figure")?.into());
     }
-    // Before the join: a member looks at the limit when it binds.
+    // The limit is set before the join: a member looks at it when it binds.
     if verb == "limit-files" {
         let most = words[0].parse().ok();
         let limit = rustix::process::Rlimit { current: most, maximum: most };
@@ -321,7 +321,7 @@ async fn be_copy(
             std::future::pending::<()>().await;
         }
     }
-    // As a daemon that has done its work would; nothing that it has is dropped.
+    // The copy ends as a daemon does; nothing that it has is dropped.
     std::thread::sleep(COPY);
     std::process::exit(0);
 }

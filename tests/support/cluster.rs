@@ -24,12 +24,12 @@ impl Cluster {
         Cluster::start_with(size, "", rng)
     }
 
-    /// As [`Cluster::start`], with such cluster keys.
+    /// Like [`Cluster::start`], with these cluster keys.
     pub(crate) fn start_with(size: usize, keys: &str, rng: &mut Rng) -> Cluster {
         Cluster::start_limited(size, keys, None, rng)
     }
 
-    /// As [`Cluster::start_with`], in processes that may open so many files.
+    /// Like [`Cluster::start_with`], in processes that may open so many files.
     pub(crate) fn start_limited(
         size: usize,
         keys: &str,

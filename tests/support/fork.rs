@@ -25,7 +25,7 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// Which of two processes goes on.
+/// The one of two processes that goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Parent,

@@ -70,16 +70,15 @@ impl Network {
         format!("{}hub", self.prefix)
     }
 
-    /// From now on these reach only each other, and the others do not reach them. Packets
-    /// vanish silently.
+    /// Splits these from the others, in both directions. Packets vanish silently.
     pub(crate) fn split(&self, apart: &[usize]) {
         for number in apart {
             must(&format!("-n {} link set port{number} master apart", self.hub()));
         }
     }
 
-    /// From now on all packets from `from` to `to` vanish silently: they go to a station that does
-    /// not exist.
+    /// Lets all packets from `from` to `to` vanish silently: they go to a station that does not
+    /// exist.
     pub(crate) fn silence(&self, from: usize, to: usize) {
         let namespace = &self.namespaces[from];
         must(&format!(

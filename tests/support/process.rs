@@ -50,7 +50,7 @@ impl Process {
         Process::start_with(number, namespace, &[])
     }
 
-    /// As [`Process::start`], with these variables in its environment.
+    /// Like [`Process::start`], with these variables in its environment.
     pub(crate) fn start_with(
         number: usize,
         namespace: Option<&str>,
@@ -193,7 +193,7 @@ impl Pending {
         self.wait_at_most(HANG)
     }
 
-    /// As [`Pending::wait`], with another guard against hangs.
+    /// Like [`Pending::wait`], with another guard against hangs.
     pub(crate) fn wait_at_most(&self, guard: Duration) -> Answer {
         let start = Instant::now();
         let mut state = self.board.state.lock().unwrap();

@@ -23,7 +23,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 to `limit - 1`.
+    /// Draws a number from 0 to `limit - 1`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }

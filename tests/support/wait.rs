@@ -14,7 +14,7 @@ pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T
     until_at_most(HANG, what, look)
 }
 
-/// As [`until`], with another guard.
+/// Like [`until`], with another guard.
 pub(crate) fn until_at_most<T>(
     guard: Duration,
     what: &str,

@@ -70,7 +70,7 @@ const LOGS: [&str; 2] = ["sim/scripts", "sim/regressions"];
 /// In none of these crates do two types share a name.
 const CRATES: [&str; 6] = ["src", "sim/src", "bench/src", "cli/src", "fence/src", "testing/src"];
 
-/// Of these each file is a crate, with the folder of its name.
+/// Each file of these is a crate, with the folder of its name.
 const TESTS: [&str; 5] = ["tests", "sim/tests", "cli/tests", "fence/tests", "testing/tests"];
 
 /// The most fields that a struct of the protocol has.
@@ -403,7 +403,8 @@ fn bare_clauses(prose: &str) -> Vec<String> {
     found
 }
 
-/// Whether a name of a test begins with `what`, or has a word that stands for a missing noun.
+/// Returns whether a name of a test begins with `what`, or has a word that stands for a missing
+/// noun.
 fn lacks_subject(name: &str) -> bool {
     let mut words = name.split('_');
     name.starts_with("what") || words.any(|word| NO_SUBJECTS.contains(&word))
@@ -473,10 +474,10 @@ fn module(file: &Path) -> Vec<String> {
     parts
 }
 
-/// Of each module which others it names. A file and its parts are one node: a part is a private
-/// child that names its parent, mostly an `impl` of the parent's type in a file of its own. Each
-/// other child is a node of its own, also for its parent. A re-export is no edge: the path of a
-/// re-exported name leads to the file that the name comes from. So circles through parents count.
+/// Returns, for each module, which others it names. A file and its parts are one node: a part is a
+/// private child that names its parent, mostly an `impl` of the parent's type in a file of its own.
+/// Each other child is a node of its own, also for its parent. A re-export is no edge: the path of
+/// a re-exported name leads to the file that the name comes from. So circles through parents count.
 fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let is_source = |file: &Path| !file.iter().any(|part| part == "tests" || part == "tests.rs");
     let files: Vec<(Vec<String>, String)> = files

@@ -48,7 +48,7 @@ impl Etcd {
             .map(drop)?)
     }
 
-    /// As often as etcd's clients do.
+    /// Keeps the lease alive as often as etcd's clients do.
     async fn keep_alive(mut self) -> Result<(), Status> {
         let path = PathAndQuery::from_static(LEASE_KEEP_ALIVE);
         loop {

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Until it is killed.
+/// The time to answer, until the server is killed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Of 64 tasks and a few more.
+/// The connections of 64 tasks and a few more.
 const CONNECTIONS: u32 = 100;
-/// Where Debian puts PostgreSQL's programs.
+/// The place where Debian puts PostgreSQL's programs.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
-/// Where Debian puts ZooKeeper.
+/// The place where Debian puts ZooKeeper.
 const ZOOKEEPER: &str = "/usr/share/java/zookeeper.jar";
 /// The user and the group that own nothing: PostgreSQL refuses to be root's.
 const NOBODY: (&str, &str) = ("nobody", "nogroup");
@@ -66,7 +66,7 @@ impl Server {
 
     /// Lets it end, and kills it if it does not. Its folder goes with that of the bench.
     pub(super) fn stop(&mut self) {
-        // To PostgreSQL this says that clients are not waited for.
+        // SIGINT tells PostgreSQL not to wait for clients.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
         let until = Instant::now() + ANSWER_LIMIT;
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {

@@ -121,7 +121,7 @@ impl Crew {
         self.processes.start(index, &arguments, &errors)
     }
 
-    /// Where the worker's standard error goes.
+    /// Returns the file of the worker's standard error.
     pub(crate) fn log(&self, index: usize) -> PathBuf {
         self.recipe.directory.join(format!("worker-{index}.log"))
     }
@@ -236,7 +236,7 @@ impl Crew {
         members.iter().filter_map(|process| self.index_of(process)).collect()
     }
 
-    /// Whether every worker is alive and one view lists exactly these workers.
+    /// Returns whether every worker is alive and one view lists exactly these workers.
     pub(crate) fn is_whole(&self) -> bool {
         let Some(first) = self.sight() else { return false };
         self.workers.iter().all(|worker| {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// From a worker to its parent.
+/// A message from a worker to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerReport {
@@ -74,13 +74,13 @@ pub(crate) struct ClusterSnapshot {
     pub(crate) idle: bool,
 }
 
-/// From the parent to a worker.
+/// A message from the parent to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerOrder {
     /// Start to sell.
     Open,
-    /// At the next sale, stop between `fence()` and the write and say so.
+    /// Stop between `fence()` and the write at the next sale, and say so.
     Stand,
     /// Go on with the write.
     Go,

@@ -48,7 +48,7 @@ pub(crate) struct DemoArgs {
     no_fence: bool,
 }
 
-/// From the start of the command to its end, at most.
+/// The most time from the start of the command to its end.
 const LIMIT: Duration = Duration::from_secs(58);
 /// Time reserved for the workers to leave and the audit.
 const CLOSING: Duration = Duration::from_secs(8);

@@ -31,7 +31,7 @@ pub(crate) struct Scenario<'a> {
 pub(crate) struct ScenarioOutcome {
     /// One per kill.
     pub(crate) failovers: Vec<Failover>,
-    /// From SIGSTOP to the next sale of the stopped holder's article.
+    /// The time from SIGSTOP to the next sale of the stopped holder's article.
     pub(crate) pause: Option<Duration>,
     /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did
     /// neither.
@@ -51,7 +51,7 @@ pub(crate) struct ScenarioOutcome {
 pub(crate) struct Failover {
     /// The role of the victims.
     pub(crate) kind: KilledRole,
-    /// From SIGKILL to the next sale of every article that a victim held.
+    /// The time from SIGKILL to the next sale of every article that a victim held.
     pub(crate) milliseconds: f64,
     /// How many processes were killed.
     pub(crate) killed: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Failover {
 pub(crate) struct GrantorTransfer {
     /// The reason of the transfer.
     pub(crate) occasion: Occasion,
-    /// From the order until it was done.
+    /// The time from the order until it was done.
     pub(crate) milliseconds: f64,
     /// The longest time without a sale, from the order until all others knew and had sold again.
     pub(crate) silence_milliseconds: f64,
@@ -89,7 +89,7 @@ pub(crate) struct Count {
     pub(crate) after: i64,
     /// Pieces by which stock and sales differed.
     pub(crate) missing: i64,
-    /// From the request of the suspension until no lock was held.
+    /// The time from the request of the suspension until no lock was held.
     pub(crate) waited_milliseconds: f64,
 }
 
@@ -388,7 +388,7 @@ impl<'a> Scenario<'a> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Before the grantor goes the two oldest members rest, so that neither becomes the next
+    /// Lets the two oldest members rest before the grantor goes, so that neither becomes the next
     /// grantor: the elder and the grantor must be two processes when their turn comes.
     fn rest_oldest(&mut self) -> ScenarioResult<Vec<usize>> {
         let grantor = self.crew.grantor();
@@ -456,7 +456,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Whether a stander's own sight agrees.
+    /// Returns whether a stander's own sight agrees.
     fn still_bears(&self, kind: KilledRole, stander: &PausedWriter) -> bool {
         let sight = &stander.sight;
         let is_elder = sight.elder.as_ref() == Some(&sight.me);
@@ -489,7 +489,7 @@ impl<'a> Scenario<'a> {
             "  next sale of article {article} after {}, SIGCONT",
             milliseconds(took)
         ));
-        // In its pipe before it wakes: the write is the first thing it does.
+        // The order is in its pipe before it wakes: the write is the first thing it does.
         self.crew.order(index, WorkerOrder::Go);
         signal(self.crew, StopSignal::Continue)?;
         let mut late = None;
@@ -618,7 +618,7 @@ impl<'a> Scenario<'a> {
 }
 
 impl Occasion {
-    /// As people say it.
+    /// Returns the name that people read.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Occasion::YoungTurk => "young turk takes over",
@@ -628,7 +628,7 @@ impl Occasion {
 }
 
 impl KilledRole {
-    /// As people say it.
+    /// Returns the name that people read.
     pub(crate) fn name(self) -> &'static str {
         match self {
             KilledRole::Holder => "holder",

@@ -37,7 +37,7 @@ impl Verdict {
         self.problems.is_empty() && !self.args.no_lock && !self.args.no_fence
     }
 
-    /// Whether a run without its safety failed as it must.
+    /// Returns whether a run without its safety failed as it must.
     pub(crate) fn is_expected_failure(&self) -> bool {
         (self.args.no_lock && self.audit.oversold > 0)
             || (self.args.no_fence && self.audit.stale_written > 0)

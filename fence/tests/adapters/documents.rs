@@ -20,7 +20,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Of every document and of every page of the libraries, but not of their inner code.
+/// Returns the blocks of every document and of every page of the libraries, but not of their inner
+/// code.
 fn blocks() -> Vec<Block> {
     let mut files = Vec::new();
     for folder in ["docs", "src", "fence/src", "cli", "sim", "examples"] {
@@ -206,7 +207,7 @@ async fn the_sql_of_the_documents_runs_on_mariadb_as_it_stands() {
     assert!(fences > 0 && reads > 0);
 }
 
-/// So that both say the same.
+/// This keeps both texts equal.
 #[test]
 fn the_guide_shows_the_statements_of_the_library() {
     let guide = std::fs::read_to_string(root().join("docs/guide/fencing.md")).unwrap();

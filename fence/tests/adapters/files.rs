@@ -43,7 +43,7 @@ impl Shop for Files {
         if !plan.fenced {
             let stock = number(&block_in_place(|| std::fs::read(&path)).unwrap());
             pause.await;
-            // Not in place: a reader would see an empty file.
+            // The file is not written in place: a reader would see an empty file.
             let new = path.with_extension(stamp.token.to_string());
             std::fs::write(&new, (stock - 1).to_string()).unwrap();
             std::fs::rename(new, path).unwrap();

@@ -182,7 +182,7 @@ async fn a_request_without_a_stamp_or_with_a_wrong_one_says_what_is_wanted() {
         StatusCode::BAD_REQUEST
     );
     assert!(stocks.each.lock().unwrap().is_empty());
-    // Not fenced.
+    // This path is not fenced.
     assert_eq!(ask(&service, request(Method::PUT, "/other/a", None, 1)).await.0, StatusCode::OK);
 }
 

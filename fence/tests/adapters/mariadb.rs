@@ -61,7 +61,7 @@ async fn sqlx_with_mariadb_tells_each_error() {
             matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))),
             "{error:?}"
         );
-        // Also if the transaction is committed.
+        // The same holds if the transaction is committed.
         tx.commit().await.unwrap();
     }
     // A text collation would take these for the same resource.
@@ -111,7 +111,7 @@ async fn sqlx_with_mariadb_tells_each_error() {
     assert!(matches!(error, AdmitError::Disconnected(_)), "{error:?}");
 }
 
-/// At the default level, `REPEATABLE READ`.
+/// This test is at the default level, `REPEATABLE READ`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_before_the_fence_sees_what_was_before_it_and_one_behind_it_does_not() {
     let Some(pool) = database("snapshots").await else { return };

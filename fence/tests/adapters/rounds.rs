@@ -14,7 +14,7 @@ const STOCK: i64 = 100;
 /// The lease of the writer that stops.
 const LEASE: Duration = Duration::from_millis(10);
 
-/// Where the others cannot go on because the stopped writer has the row, it stops for so long.
+/// The time for which the writer stops where the others cannot go on because it has the row.
 const WAIT_LIMIT: Duration = Duration::from_millis(30);
 
 /// The number of rounds for each change. The long form sets another number.

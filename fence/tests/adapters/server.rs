@@ -68,7 +68,7 @@ pub(crate) fn postgres() -> Option<&'static Server> {
     SERVER.get_or_init(start).as_ref()
 }
 
-/// As [`postgres`].
+/// Like [`postgres`].
 pub(crate) fn mariadb() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || {
