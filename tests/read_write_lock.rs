@@ -407,7 +407,7 @@ async fn an_owner_that_writes_enters_as_reader_and_reads_on() {
 }
 
 /// The write lock is a reentrant mutex, as Curator's: it is free when the last guard is gone, in
-/// whatever order they go.
+/// any order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_writes_enters_as_writer() {
     let local = Local::start(2).await;

@@ -1,4 +1,4 @@
-//! Tokens and lineages as text, JSON and numbers, and what generic code asks of every guard.
+//! Tokens and lineages as text, JSON and numbers, and the methods of every guard for generic code.
 
 use elderlock::{
     AnyGuard, Fenced, LineageId, LostReason, Member, MultiLock, Mutex, ReadWriteLock, Token,

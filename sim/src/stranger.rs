@@ -65,7 +65,7 @@ impl World {
     }
 
     /// The stranger claims the vote of one member of the council, or of each, and gives it to
-    /// whatever the process at `site` may propose. So one vote goes to two candidates.
+    /// any proposal of the process at `site`. So one vote goes to two candidates.
     fn claims(&self, site: usize, luck: &Luck, stranger: &MemberInfo, view: &View) -> Vec<Packet> {
         let target = self.peers[site].process();
         let (form, copied) = (luck.draw(24, 4), self.true_claim(stranger));

@@ -93,7 +93,7 @@ pub struct World {
     /// Whether the digests are kept.
     digested: bool,
     pub(crate) digest: Digest,
-    /// What clients and observers of views have seen, and nothing of the messages behind it.
+    /// The sights of clients and of observers of views, and nothing of the messages behind them.
     pub(crate) outcomes: Digest,
     events: u64,
     at_once: (u64, usize, u32),

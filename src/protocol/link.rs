@@ -911,7 +911,7 @@ mod tests {
         assert_eq!(
             relays(&mut links, late + RETRY),
             [2, 3, 4],
-            "what went that way was not answered"
+            "packets that went that way were not answered"
         );
     }
 }

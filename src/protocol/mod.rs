@@ -32,7 +32,7 @@
 //!
 //! Each member has some of these roles at the same time:
 //!
-//! | role | file | what it decides |
+//! | role | file | its decisions |
 //! |---|---|---|
 //! | member | `cluster/affiliation.rs`, `cluster/leasing.rs` | whether its own lease runs |
 //! | voter | `cluster/decision.rs`, `cluster/voting.rs`, `cluster/vote_successor.rs` | the next view, with a quorum of the council |

@@ -1,4 +1,4 @@
-//! `AnyGuard` and `Fenced`: what generic code asks of every guard.
+//! `AnyGuard` and `Fenced`: the methods of every guard, for generic code.
 
 use super::double_barrier::DoubleBarrierGuard;
 use super::leadership::Term;

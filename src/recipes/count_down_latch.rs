@@ -46,7 +46,7 @@ use crate::service::{LockError, LockService, ReleaseError};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "what was counted is gone as soon as no member has it open"]
+#[must_use = "the count is gone as soon as no member has the latch open"]
 pub struct CountDownLatch {
     count: SharedCount,
 }

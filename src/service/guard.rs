@@ -336,7 +336,7 @@ impl Guard {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// stock.lock("sku-42").await?.release_and_confirm().await?;
-    /// let next = stock.try_lock("sku-42").await?; // of whatever member
+    /// let next = stock.try_lock("sku-42").await?; // of any member
     /// # Ok(()) }
     /// ```
     pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {

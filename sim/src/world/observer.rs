@@ -1,5 +1,5 @@
-//! The one way out of a World for whatever watches it: a World tells its [`Observer`] each
-//! [`Observation`], and stops at the first [`Violation`] that the observer answers with.
+//! The one way out of a World: a World tells its [`Observer`] each [`Observation`], and
+//! stops at the first [`Violation`] that the observer answers with.
 //!
 //! The World knows this trait and nothing of its implementation, which is
 //! [`Observers`](crate::observers::Observers).
@@ -118,7 +118,7 @@ pub enum Observation<'a> {
         site: usize,
         /// The request.
         request: RequestId,
-        /// What it puts out.
+        /// The output.
         output: UnaskedOutput,
     },
     /// A share has become the lock, or a lock a share.

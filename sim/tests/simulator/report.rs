@@ -168,7 +168,7 @@ fn wild_record(seed: u64) -> Record {
             }
             12 => Entry::Fault {
                 fault: call,
-                kind: "isolate <everybody>".into(),
+                kind: "isolate <all>".into(),
                 sites: vec![site, other],
             },
             _ => {
@@ -188,7 +188,7 @@ fn wild_record(seed: u64) -> Record {
         lines.push(line(at, Some(site), entry));
     }
     let lock = rng.chance(700_000).then(|| "stock/a".to_string());
-    let words = "<script>nobody()</script> holds stock/a".to_string();
+    let words = "<script>missing()</script> holds stock/a".to_string();
     lines.push(line(
         at,
         Some(0),
@@ -263,8 +263,8 @@ fn labels_over_another_and_errors_are_seen() {
     assert!(seen.covered > 0 && !seen.which.is_empty(), "{seen:?}");
     let wide = page.replace("<body>", "<body><div style=\"width: 3000px\">wide</div>");
     assert!(open(&browser, "wide", &wide, 1280).overflow > 0);
-    let wrong = page.replace("measure();\n</script>", "measure();\nnobody();\n</script>");
+    let wrong = page.replace("measure();\n</script>", "measure();\nmissing();\n</script>");
     assert_ne!(page, wrong);
     let seen = open(&browser, "wrong", &wrong, 1280);
-    assert!(seen.errors > 0 && seen.console.iter().any(|line| line.contains("nobody")), "{seen:?}");
+    assert!(seen.errors > 0 && seen.console.iter().any(|line| line.contains("missing")), "{seen:?}");
 }

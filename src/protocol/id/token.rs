@@ -263,7 +263,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// What an error shows of a text from outside.
+/// The part of a text from outside that an error shows.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }

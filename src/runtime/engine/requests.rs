@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Like [`narrow_unheard`](Self::narrow_unheard), without a turn: [`catch_up`](Self::catch_up)
-    /// must follow. Whatever is asked for in between comes after it.
+    /// must follow. A request in between comes after it.
     pub(crate) fn narrow_later(&self, cell: &Arc<HoldCell>, want: Want) {
         if !self.home.is_left() {
             self.deferred.push(DeferredCommand::Reduce(cell.clone(), want));

@@ -272,7 +272,7 @@ async fn lone_elder_tells_of_no_vote_before_it_is_written() {
         disk: Some(Box::new(disk.clone())),
         clock: MemberClock::machine(),
     });
-    // A task of the program, which must go on whatever the disk does.
+    // A task of the program, which must go on even if the disk fails.
     let ticks = watch::Sender::new(0_u64);
     let (own, mut ticked) = (ticks.clone(), ticks.subscribe());
     let program = tokio::spawn(async move {

@@ -111,7 +111,7 @@ struct AdmissionEntry {
     /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
-    /// A program's session, which counts as a member whatever the view is.
+    /// A program's session, which counts as a member under any view.
     is_kept: bool,
     heard: Arc<AtomicU64>,
     end: CancellationToken,

@@ -73,7 +73,7 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
                 backoff = (backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
                 not_before = Instant::now() + backoff;
             }
-            // The address of a member is that of the view, whatever a connection claimed.
+            // The address of a member is that of the view, not that of a claim on a connection.
             let of_others = |process| shared.reception.is_elsewhere(process, peer.addr);
             for process in given_up.into_iter().filter(|process| !of_others(*process)) {
                 let hint = match &result {

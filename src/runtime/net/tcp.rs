@@ -54,7 +54,7 @@ pub(super) struct HandshakeResult {
     pub(super) secured: Option<Secured>,
 }
 
-/// What a stranger wants, after its first packets.
+/// The purpose of a stranger, as its first packets tell it.
 enum Admitted {
     /// To be a member, or to join.
     Member(HandshakeResult),

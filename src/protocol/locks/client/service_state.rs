@@ -1,4 +1,4 @@
-//! What a lock client keeps of one service: its grantor, and this member's requests, calls and
+//! The state of one service at a lock client: its grantor, and this member's requests, calls and
 //! objects there.
 
 use super::*;

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(
             supply.take(5),
             Some(Token::new(Slot(2), 7)),
-            "what is left of the first is lost"
+            "the rest of the first range is lost"
         );
         assert_eq!((supply.take(1), supply.left()), (None, 0));
     }

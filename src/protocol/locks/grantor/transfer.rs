@@ -37,8 +37,8 @@ impl Grantor {
             && awaiting.remove(&from)
         {
             // A predecessor that was taken to be lost acts still, and answers the recovery with
-            // its table. What others have reported of it is in that table, but for their requests
-            // since.
+            // its table. That table has all that others have reported of it, but for their
+            // requests since.
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
             let unheard = awaiting.iter().copied();
             self.revalidating = unheard.map(|process| (process, Revalidation::default())).collect();

@@ -594,7 +594,7 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
 
     let mut table = Table::new(Epoch(token(0)));
     assert_eq!(claim(&mut table, limit("x", 1), 1), []);
-    assert_eq!(claim(&mut table, permits("x", 3), 10), [], "whatever the limit");
+    assert_eq!(claim(&mut table, permits("x", 3), 10), [], "at any limit");
     assert_eq!(claim(&mut table, permits("x", 3), 13), []);
     assert_eq!(table.held().count(), 2);
 }

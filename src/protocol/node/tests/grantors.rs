@@ -262,7 +262,7 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
     assert_eq!(told.collect::<Vec<_>>(), [(ANN, 1, token(301)), (BOB, 2, token(300))]);
 }
 
-/// Whatever the size of a chunk is, a chunk is full with its last entry and not before.
+/// A chunk of any size is full with its last entry and not before.
 #[test]
 fn a_table_is_transferred_in_chunks_of_the_configured_size() {
     let fill = |view: &View, cx: &mut StepContext| {

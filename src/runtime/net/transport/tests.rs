@@ -407,7 +407,7 @@ async fn an_end_that_a_poll_sees_is_told_as_any_other() {
     assert_eq!(
         numbers(&a.letters.inputs.lock().unwrap(), me.process),
         [7],
-        "what came before it was heard"
+        "the packet before it was heard"
     );
     a.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(a.transport.counters().damaged, 1);
@@ -655,7 +655,7 @@ async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
     assert_eq!(
         numbers(&b.letters.inputs.lock().unwrap(), me.process),
         [7],
-        "what came before it, nothing after it"
+        "the packet before it, nothing after it"
     );
     assert_eq!(b.transport.counters().damaged, 1);
     // A hello is not answered then: its sender did nothing wrong and must not be told that it is a

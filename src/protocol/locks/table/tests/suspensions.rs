@@ -114,7 +114,7 @@ fn of_requests_that_passed_the_first_is_granted_first() {
         [(ANN, "x"), (DAN, "y"), (CYD, "z")].map(|(process, text)| story.locks(process, text));
     story.suspends(BOB);
     let [first, second] = [DAN, ANN].map(|process| story.locks(process, "z"));
-    assert_eq!(story.release(z), [first], "whatever the numbers of the members are");
+    assert_eq!(story.release(z), [first], "the numbers of the members do not count");
     assert_eq!(story.release(first), [second]);
 }
 
@@ -194,7 +194,7 @@ fn a_suspension_is_granted_next_however_the_last_hold_ends() {
         assert_eq!(
             story.grants(),
             [behind],
-            "and whatever ends the suspension, those behind it come next"
+            "those behind a suspension come next, however it ends"
         );
     }
 }
