@@ -52,7 +52,7 @@ pub(crate) fn held(
     let few = slow_down(&mut cluster, FEW_HELD, args, progress, sheet)?;
     let (mut there, mut memory) = (FEW_HELD, [0; 2]);
     for many in tables(args.table).into_iter().skip(1) {
-        progress.say(&format!("{many} locks are taken"));
+        progress.show(&format!("{many} locks are taken"));
         // Counting begins here and not while rates are measured, because it has a cost.
         count(&mut cluster, true)?;
         let before = allocated(&mut cluster)?;
@@ -122,7 +122,7 @@ fn slow_down(
         |load| -> BenchResult<f64> { Ok(cluster.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
     rate(table)?; // it fills its table first, which may take longer than a round
     for round in 1..=args.rounds {
-        progress.say(&format!("{held} locks held, round {round} of {}", args.rounds));
+        progress.show(&format!("{held} locks held, round {round} of {}", args.rounds));
         let (rate, floor) = (rate(locks)?, rate(table)?);
         if rate == 0.0 || floor == 0.0 {
             return Err(format!(
@@ -163,7 +163,7 @@ pub(crate) fn names(
     let each = args.names.div_ceil(args.rounds);
     let mut more = 0.0;
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         for (index, name) in [
             (GRANTOR, "names, at the grantor's own member"),
             (HOLDER, "names, from the other member"),
@@ -204,7 +204,7 @@ pub(crate) fn waiters(
     let mut cluster = BenchCluster::set(1, logs.to_owned())?;
     cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         let mut few = None;
         for waiters in [FEW_WAITING, many] {
             let costs =

@@ -76,7 +76,7 @@ pub(crate) fn idle(
     let mut cluster = BenchCluster::set(IDLERS, logs.to_owned())?;
     cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         let used = watch(&mut cluster, IDLERS)?;
         let busiest = Figure::new("of one core, the busiest", Unit::Share).at_most(IDLE_BUSY);
         sheet.note(size, busiest, most(&used, |used| used.busy));
@@ -115,7 +115,7 @@ pub(crate) fn members(
         cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
         let (mut there, mut few) = (FEWEST, None);
         for &members in &sizes {
-            progress.say(&format!("{members} members, round {round} of {}", args.rounds));
+            progress.show(&format!("{members} members, round {round} of {}", args.rounds));
             while there < members {
                 cluster.enter(there)?;
                 there += 1;

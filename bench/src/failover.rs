@@ -54,7 +54,7 @@ pub(crate) fn fail_over(
 ) -> BenchResult<()> {
     for round in 1..=args.rounds {
         for victim in &VICTIMS {
-            progress.say(&format!("round {round} of {}: {}", args.rounds, victim.figure));
+            progress.show(&format!("round {round} of {}: {}", args.rounds, victim.figure));
             let figure = Figure::time(victim.figure).at_most(victim.target);
             sheet.note_time(HOLDS, figure, victim.kill(logs)?);
             progress.step();

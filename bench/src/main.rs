@@ -279,7 +279,7 @@ impl Progress {
     }
 
     /// Shows the present activity.
-    fn say(&self, text: &str) {
+    fn show(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }
 

@@ -75,7 +75,7 @@ fn in_turn<T>(
     mut note: impl FnMut([f64; 2]),
 ) -> BenchResult<()> {
     for round in 1..=args.rounds {
-        progress.say(&format!("{part}, round {round} of {}", args.rounds));
+        progress.show(&format!("{part}, round {round} of {}", args.rounds));
         let [without, with] = both;
         let measured = if round % 2 == 0 {
             let with = measure(with, round)?;
@@ -121,7 +121,7 @@ pub(crate) fn secure(
     let [without, with] = both.set(2)?;
     let mut pairs = [Pair::of(without)?, Pair::of(with)?];
     for round in 1..=args.rounds {
-        progress.say(&format!("remote, round {round} of {}", args.rounds));
+        progress.show(&format!("remote, round {round} of {}", args.rounds));
         let [without, with, more] = remote_times(&mut pairs, args)?;
         sheet.note(1, Figure::time("remote without the key, each"), without);
         sheet.note(1, Figure::time("remote with the key, each"), with);

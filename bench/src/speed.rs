@@ -46,7 +46,7 @@ pub(crate) fn local(
     let mut rate =
         |load| -> BenchResult<f64> { Ok(cluster.run(&[(0, load)], args.span())?[0].rate()) };
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         let mut both = |threads, names| -> BenchResult<[f64; 2]> {
             let mut rate = |floor| rate(Load::Threads { threads, names, round, floor });
             Ok([rate(false)?, rate(true)?])
@@ -113,7 +113,7 @@ pub(crate) fn remote(
 ) -> BenchResult<()> {
     let mut pair = Pair::set(logs)?;
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         let (locks, floor) = (pair.locks(1, args)?, pair.floor(1, args)?);
         sheet.note(1, Figure::time("lock and release, each"), 1.0 / locks.rate());
         sheet.note(1, Figure::time("floor R, each"), 1.0 / floor.rate());
@@ -135,7 +135,7 @@ pub(crate) fn remote_many(
 ) -> BenchResult<()> {
     let mut pair = Pair::set(logs)?;
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         for tasks in TASKS {
             let (locks, floor, most) =
                 (pair.locks(tasks, args)?, pair.floor(tasks, args)?, pair.most(tasks, args)?);
@@ -226,7 +226,7 @@ pub(crate) fn contended(
     cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
     let size = CROWD as u32;
     for round in 1..=args.rounds {
-        progress.say(&format!("round {round} of {}", args.rounds));
+        progress.show(&format!("round {round} of {}", args.rounds));
         let fought = fight(&mut cluster, args)?;
 
         let at = cluster.listener(0, &BenchOrder::Hub(size))?;

@@ -84,10 +84,10 @@ fn measure(
 ) -> BenchResult<()> {
     sheet.notes.push(format!("{} requests wait", args.waiters));
     for &holds in &args.holds {
-        progress.say(&format!("{holds} locks are taken"));
+        progress.show(&format!("{holds} locks are taken"));
         let mut play = TakeoverRun::begin(holds, args.waiters, logs)?;
         for round in 1..=args.rounds {
-            progress.say(&format!("{holds} locks held, round {round} of {}", args.rounds));
+            progress.show(&format!("{holds} locks held, round {round} of {}", args.rounds));
             for (figure, took) in play.round(kind)? {
                 sheet.note_time(holds, figure, took);
             }

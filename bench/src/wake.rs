@@ -35,7 +35,7 @@ pub(crate) fn wake(
     cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     let rounds = args.rounds.max(ROUNDS);
     for round in 1..=rounds {
-        progress.say(&format!("round {round} of {rounds}"));
+        progress.show(&format!("round {round} of {rounds}"));
         cluster.ask(HOLDER, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         let waiters =
             (0..WAITERS).map(|waiter| QueuedWaiter { queue: waiter % QUEUES, waiter }).collect();

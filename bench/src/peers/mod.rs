@@ -122,7 +122,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
 
     let mut contenders = Vec::new();
     for entry in &ENTRIES {
-        progress.say(&format!("{} starts", entry.name));
+        progress.show(&format!("{} starts", entry.name));
         match RunningRival::start(entry, logs) {
             Ok(contender) => {
                 // The version is the same for a server with and without its disk.
@@ -137,7 +137,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
     // The round before the first only warms up.
     for round in 0..=args.rounds {
         contenders.retain_mut(|contender| {
-            progress.say(&format!("round {round} of {}: {}", args.rounds, contender.entry.name));
+            progress.show(&format!("round {round} of {}: {}", args.rounds, contender.entry.name));
             let measured =
                 interrupt::check().and_then(|()| contender.measure(args, round > 0, &mut sheets));
             if round > 0 {

@@ -154,7 +154,7 @@ impl ScopeModel {
         state.world.trace_from_here();
         let mut text = String::new();
         for (number, what) in trail.moves.iter().enumerate() {
-            text += &format!("{:>3}. {}\n", number + 1, say(&state.world, what));
+            text += &format!("{:>3}. {}\n", number + 1, described(&state.world, what));
             state = self.scope.go(&state, what);
             for line in state.world.take_trace() {
                 text += &format!("       {line}\n");
@@ -164,8 +164,8 @@ impl ScopeModel {
     }
 }
 
-/// A move in words.
-fn say(world: &World, what: &Move) -> String {
+/// Returns a move in words.
+fn described(world: &World, what: &Move) -> String {
     let packet = |number: usize| {
         let under_way = world.under_way().nth(number);
         under_way.map_or_else(String::new, |(_, parcel)| {

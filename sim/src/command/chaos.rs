@@ -190,12 +190,13 @@ fn one(
     progress.add(&run);
     if options.keep_going {
         if let Some(short) = run.falls_short() {
-            progress.say(&format!("seed {seed} does not count: {short}"));
+            progress.print_line(&format!("seed {seed} does not count: {short}"));
         }
         if let Some(loss) = run.forced {
             let plan = describe(&plan);
             let plan = plan.lines().next().unwrap_or_default();
-            progress.say(&format!("seed {seed} was forced to go on: {}: {plan}", loss.name()));
+            progress
+                .print_line(&format!("seed {seed} was forced to go on: {}: {plan}", loss.name()));
         }
     }
     if seed.is_multiple_of(TWICE_EVERY) {

@@ -119,8 +119,8 @@ impl Progress {
         }
     }
 
-    /// A line between, on stderr as well.
-    pub(crate) fn say(&self, line: &str) {
+    /// Prints a line between, on stderr as well.
+    pub(crate) fn print_line(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 

@@ -166,11 +166,9 @@ fn wild_record(seed: u64) -> Record {
                     founder: (0, 1),
                 }
             }
-            12 => Entry::Fault {
-                fault: call,
-                kind: "isolate <all>".into(),
-                sites: vec![site, other],
-            },
+            12 => {
+                Entry::Fault { fault: call, kind: "isolate <all>".into(), sites: vec![site, other] }
+            }
             _ => {
                 packet += 1;
                 let kind = rng.pick(&["Grant", "Recover", "Report", "Beat"]).to_string();
@@ -266,5 +264,8 @@ fn labels_over_another_and_errors_are_seen() {
     let wrong = page.replace("measure();\n</script>", "measure();\nmissing();\n</script>");
     assert_ne!(page, wrong);
     let seen = open(&browser, "wrong", &wrong, 1280);
-    assert!(seen.errors > 0 && seen.console.iter().any(|line| line.contains("missing")), "{seen:?}");
+    assert!(
+        seen.errors > 0 && seen.console.iter().any(|line| line.contains("missing")),
+        "{seen:?}"
+    );
 }
