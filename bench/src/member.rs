@@ -9,7 +9,7 @@ use crate::message::{
     BenchOrder, BenchReport, Event, Holdings, Load, LoadResult, Names, QueuedWaiter, Served, Usage,
     Window,
 };
-use crate::processes::{listen, say};
+use crate::processes::{listen, send_report};
 use crate::{clock, count};
 use clap::Args;
 use elderlock::{Events, Guard, Keyring, LockService, Member, MemberEvent};
@@ -81,7 +81,7 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     }
     let member = builder.join().await?;
     tokio::spawn(tell(member.events()));
-    say(&BenchReport::Joined(format!("{:032x}", member.process().0)));
+    send_report(&BenchReport::Joined(format!("{:032x}", member.process().0)));
     let service = member.lock_service("bench").await?;
     let mut desk = BenchMember {
         member,
@@ -98,9 +98,9 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
             Err(nonsense) => Err(nonsense.into()),
         };
         match report {
-            Ok(Some(report)) => say(&report),
+            Ok(Some(report)) => send_report(&report),
             Ok(None) => {}
-            Err(error) => say(&BenchReport::Failed(error.to_string())),
+            Err(error) => send_report(&BenchReport::Failed(error.to_string())),
         }
         if leaves {
             break;
@@ -122,12 +122,12 @@ async fn tell(mut events: Events) {
             ),
             MemberEvent::BecameGrantor { .. } => Event::BecameGrantor,
             MemberEvent::Suspended | MemberEvent::Lost | MemberEvent::Missed { .. } => {
-                say(&BenchReport::Failed(format!("{event:?}")));
+                send_report(&BenchReport::Failed(format!("{event:?}")));
                 continue;
             }
             _ => continue,
         };
-        say(&BenchReport::Event { at, event });
+        send_report(&BenchReport::Event { at, event });
     }
 }
 
@@ -160,8 +160,10 @@ impl BenchMember {
                 let service = self.service.clone();
                 tokio::spawn(async move {
                     match wait(service, waiters).await {
-                        Ok(served) => say(&BenchReport::Served(served)),
-                        Err(error) => say(&BenchReport::Failed(format!("a wait failed: {error}"))),
+                        Ok(served) => send_report(&BenchReport::Served(served)),
+                        Err(error) => {
+                            send_report(&BenchReport::Failed(format!("a wait failed: {error}")))
+                        }
                     }
                 });
                 return Ok(None);

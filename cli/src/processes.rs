@@ -221,8 +221,8 @@ impl<R> Drop for Processes<R> {
     }
 }
 
-/// A child's end of its pipes: sends a report to the parent.
-pub(crate) fn say(report: &impl Serialize) {
+/// Sends a report to the parent by the child's end of its pipes.
+pub(crate) fn send_report(report: &impl Serialize) {
     let mut line = serde_json::to_string(report).expect("reports always serialise");
     line.push('\n');
     if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {

@@ -8,7 +8,7 @@ use crate::load::{Locker, Outcome, run};
 use crate::message::{
     BenchOrder, BenchReport, Load, LoadResult, Names, QueuedWaiter, Served, Window,
 };
-use crate::processes::{listen, say};
+use crate::processes::{listen, send_report};
 use clap::Args;
 use redis::aio::MultiplexedConnection;
 use std::net::SocketAddr;
@@ -55,13 +55,13 @@ pub(crate) async fn serve(args: ClientArgs) -> Done {
         }
     };
     let mut desk = ClientPool { clients: vec![client] };
-    say(&BenchReport::Joined(String::new()));
+    send_report(&BenchReport::Joined(String::new()));
     while let Some(order) = orders.recv().await {
         let report = match order {
             Ok(order) => desk.obey(order).await,
             Err(nonsense) => Err(nonsense.into()),
         };
-        say(&report.unwrap_or_else(|error| BenchReport::Failed(error.to_string())));
+        send_report(&report.unwrap_or_else(|error| BenchReport::Failed(error.to_string())));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
 use super::shop::{Audit, Fence, Shop, WriteResult};
 use crate::Done;
-use crate::processes::{listen, say};
+use crate::processes::{listen, send_report};
 use clap::Args;
 use elderlock::{Guard, Keyring, LockService, Member, ProcessId, Timing, View};
 use rand::rngs::StdRng;
@@ -114,7 +114,7 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     let followed = orders.clone();
     listen(move |order| match order {
         Ok(order) => followed.follow(order),
-        Err(trouble) => say(&WorkerReport::Trouble(trouble)),
+        Err(trouble) => send_report(&WorkerReport::Trouble(trouble)),
     })?;
     let shop = Shop::open(&args.file, !args.no_fence)?;
     let member = Member::builder(CLUSTER)
@@ -181,7 +181,7 @@ async fn sell_article(store: Arc<Store>, service: LockService, article: u32, mut
                 let sold = store.sell(hold, article, &mut chance).await;
                 store.busy.fetch_sub(1, Ordering::SeqCst);
                 if let Err(trouble) = sold {
-                    say(&WorkerReport::Trouble(format!("article {article}: {trouble}")));
+                    send_report(&WorkerReport::Trouble(format!("article {article}: {trouble}")));
                 }
             }
         }
@@ -201,7 +201,7 @@ async fn office(store: Arc<Store>, service: LockService) {
             () = store.orders.become_grantor.notified() => store.become_grantor(&service).await,
             () = store.orders.count.notified() => store.count(&service).await,
         };
-        say(&done.unwrap_or_else(|error| WorkerReport::Failed(error.to_string())));
+        send_report(&done.unwrap_or_else(|error| WorkerReport::Failed(error.to_string())));
     }
 }
 
@@ -249,7 +249,7 @@ impl Store {
             Err(error) => {
                 // Timed out in a long fail-over, or this process was expelled and joins anew: try
                 // again soon.
-                say(&WorkerReport::Unserved(format!("article {article}: {error}")));
+                send_report(&WorkerReport::Unserved(format!("article {article}: {error}")));
                 tokio::time::sleep(LOOK).await;
                 Hold::Denied
             }
@@ -278,18 +278,18 @@ impl Store {
         // shops too.
         let mut shop = self.shop.clone().lock_owned().await;
         let Some(fence) = hold.fence() else {
-            say(&WorkerReport::Unserved(format!("article {article}: the lock was lost")));
+            send_report(&WorkerReport::Unserved(format!("article {article}: the lock was lost")));
             return Ok(());
         };
         let token = fence.token;
         if self.orders.stand.swap(false, Ordering::SeqCst) {
-            say(&WorkerReport::Standing { article, token, sight: self.sight() });
+            send_report(&WorkerReport::Standing { article, token, sight: self.sight() });
             self.orders.go.notified().await;
         }
         let worker = self.index;
         let written =
             tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, fence)).await??;
-        say(&match written {
+        send_report(&match written {
             WriteResult::Sold => WorkerReport::Sale { article, token },
             WriteResult::Refused => WorkerReport::Refused { article, token },
         });
@@ -371,7 +371,7 @@ async fn look_around(store: Arc<Store>) {
     loop {
         let sight = store.sight();
         if last.as_ref() != Some(&sight) {
-            say(&WorkerReport::Sees(sight.clone()));
+            send_report(&WorkerReport::Sees(sight.clone()));
             last = Some(sight);
         }
         tokio::time::sleep(LOOK).await;
