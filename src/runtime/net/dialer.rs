@@ -142,7 +142,7 @@ async fn write_rest(
         shared.spawn(incarnation, async move {
             let limit = reception.timeouts.frame;
             let link = slow.finish(&reception.counters, limit).await;
-            peer.give_back(process, link);
+            peer.return_link(process, link);
         });
     }
     writer.finish(&reception.counters).await;

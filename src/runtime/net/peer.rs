@@ -536,13 +536,13 @@ impl Peer {
         self.wake_from(queue);
     }
 
-    /// The frames for the process wait until its connection is [back](Self::give_back).
+    /// The frames for the process wait until its connection is [back](Self::return_link).
     pub(super) fn note_aside(&self, process: ProcessId) {
         self.queue().aside.insert(process);
     }
 
     /// The connection of the process that was set aside is back, or closed.
-    pub(super) fn give_back(&self, process: ProcessId, link: Option<ConnectionWriter>) {
+    pub(super) fn return_link(&self, process: ProcessId, link: Option<ConnectionWriter>) {
         let mut queue = self.queue();
         queue.aside.remove(&process);
         queue.returned.extend(link);
