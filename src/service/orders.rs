@@ -40,7 +40,7 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
     }
     let last = match order {
         Order::Revoke { service, name, metadata, wait, force } => {
-            let revocation = Revoking {
+            let revocation = RevocationOrder {
                 service: LockService::new(engine, service),
                 name: name.map(|name| name.as_bytes().to_vec()),
                 wait,
@@ -174,7 +174,7 @@ fn key(holder: &HolderInfo) -> HoldKey {
 }
 
 /// A lock that is requested back, and taken away if that was ordered.
-struct Revoking<'a> {
+struct RevocationOrder<'a> {
     service: LockService,
     name: Option<Vec<u8>>,
     wait: Duration,
@@ -182,7 +182,7 @@ struct Revoking<'a> {
     reporter: &'a Reporter,
 }
 
-impl Revoking<'_> {
+impl RevocationOrder<'_> {
     async fn run(&self, metadata: &[u8]) -> Result<OrderReport, String> {
         let reporter = self.reporter;
         let ask = match &self.name {
