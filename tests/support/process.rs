@@ -29,12 +29,12 @@ struct Input {
 /// The output of a child, filled by the thread that reads it.
 #[derive(Default)]
 struct ProcessBoard {
-    state: Mutex<Heard>,
+    state: Mutex<ChildOutput>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ChildOutput {
     answers: HashMap<u64, Answer>,
     events: VecDeque<String>,
     ended: bool,
