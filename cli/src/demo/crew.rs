@@ -2,7 +2,7 @@
 //! end them.
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
-use crate::processes::{ChildOutput, ChildUpdate as Heard, Processes, StopSignal, free_addresses};
+use crate::processes::{ChildOutput, ChildUpdate, Processes, StopSignal, free_addresses};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -98,19 +98,20 @@ impl Crew {
         let (worker, recipe) = (&self.workers[index], &self.recipe);
         let mut arguments: Vec<String> =
             ["worker", "--index", &index.to_string()].map(str::to_owned).into();
-        let mut say = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        say("--bind", worker.addr.to_string());
+        let mut add_argument =
+            |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        add_argument("--bind", worker.addr.to_string());
         for seed in &self.seeds {
-            say("--seed-address", seed.to_string());
+            add_argument("--seed-address", seed.to_string());
         }
-        say("--file", recipe.file.display().to_string());
-        say("--key-file", recipe.key.display().to_string());
-        say("--articles", recipe.articles.to_string());
+        add_argument("--file", recipe.file.display().to_string());
+        add_argument("--key-file", recipe.key.display().to_string());
+        add_argument("--articles", recipe.articles.to_string());
         let chance = recipe
             .seed
             .wrapping_mul(1_000_003)
             .wrapping_add((index as u64) << 8 | u64::from(worker.run));
-        say("--chance", chance.to_string());
+        add_argument("--chance", chance.to_string());
         if recipe.no_lock {
             arguments.push("--no-lock".to_owned());
         }
@@ -153,7 +154,7 @@ impl Crew {
     /// The next report of a living worker; `None` when it is `until` and no report came.
     pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, WorkerUpdate)> {
         loop {
-            let Heard { index, at, is_late, what } = self.processes.next(until)?;
+            let ChildUpdate { index, at, is_late, what } = self.processes.next(until)?;
             let worker = &mut self.workers[index];
             let report = match what {
                 ChildOutput::Said(report) => report,
