@@ -1,7 +1,7 @@
 //! `Connection`: states come in the documented order, none is lost, and guards fail before the
 //! state is told.
 
-use super::{Workload, at_once, goes_on, have_read_and_write};
+use super::{Workload, goes_on, have_read_and_write, poll_once};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
     Connection, ConnectionEvent, ConnectionStatus, Guard, LockError, LockService, LostReason,
@@ -69,7 +69,7 @@ async fn listen(worker: &Workload, service: &LockService) {
     }
     listener.hear().await;
     let mut other = Vec::new();
-    while let Some(Some(state)) = at_once(lazy.next()).await {
+    while let Some(Some(state)) = poll_once(lazy.next()).await {
         other.push(state);
     }
     if other != listener.heard {
@@ -119,7 +119,7 @@ impl Listener<'_> {
     async fn hear(&mut self) {
         let status = self.worker.member.connection_status();
         while !self.is_over {
-            match at_once(self.connection.next()).await {
+            match poll_once(self.connection.next()).await {
                 Some(Some(state)) => self.on_state(state),
                 Some(None) => self.on_end(),
                 None => break,

@@ -1,7 +1,7 @@
 //! Revocation: a holder is told once that a revocation of its lock is requested. Only then the lock
 //! is revoked by force, and the next waiter gets it.
 
-use super::{Workload, at_once, goes_on, have};
+use super::{Workload, goes_on, have, poll_once};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::simulated::{by_clock, paced};
 use elderlock::{
@@ -191,7 +191,8 @@ async fn judge_told(worker: &Workload, holder: &HolderInfo, word: &str) {
     let most = worker.harness.plan.limits.wanted;
     let is_told = async {
         let mut seen = 0;
-        while let Some(Some(request)) = paced(wanted.clock, at_once(revocation.requested())).await {
+        while let Some(Some(request)) = paced(wanted.clock, poll_once(revocation.requested())).await
+        {
             seen += 1;
             if request.metadata.as_bytes() == word.as_bytes() {
                 return true;
