@@ -1,7 +1,7 @@
 //! Planted breaks of the layers above the core, to prove that the simulation of whole members
-//! can fail. Each is a mistake that a programmer could make. They work only with `--cfg
-//! elderlock_mutants` and the feature `simulated`; where one is planted, the code says `planted!`.
-//! Those of the core are in `protocol/mutant.rs`.
+//! can fail. Each is a mistake that a programmer could make. The feature `simulated` has the list;
+//! only a build with `--cfg elderlock_mutants` asks it. Where one is planted, the code says
+//! `planted!`. Those of the core are in `protocol/mutant.rs`.
 
 use std::cell::Cell;
 
