@@ -452,7 +452,8 @@ pub enum ServiceError {
     /// The name is empty or longer than 255 bytes.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// The member has left.
+    /// The member has left or is leaving: it gives no lock service any more. This will not change:
+    /// join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
     /// The member uses as many services as it may. Services in use are not disturbed.
