@@ -435,7 +435,7 @@ fn rate_under_attack(cluster: &Cluster, load: &Load, packets: &[Vec<u8>]) -> u64
     let (control, attack) = (controls[SLICES / 2], attacks[SLICES / 2]);
     let ratio = attack * 100 / control.max(1);
     println!(
-        "{ratio} %: {attack} locks in {SLICE:?} under attack, {control} in the control; \
+        "rate under attack: {ratio} % of the control, {attack} and {control} locks in {SLICE:?}; \
          {attacks:?} and {controls:?}"
     );
     ratio
@@ -513,6 +513,10 @@ fn strangers_change_nothing_and_take_no_lock_of_a_cluster_without_a_key() {
     withstands_attacks(&cluster, None);
 }
 
+fn key_word(key: Option<&str>) -> &'static str {
+    if key.is_some() { "with a key" } else { "without a key" }
+}
+
 /// A fourth member.
 fn join_beside_a_crowd(cluster: &Cluster, key: Option<&str>) -> Peer {
     let addr = ports::free(1)[0].to_string();
@@ -523,7 +527,7 @@ fn join_beside_a_crowd(cluster: &Cluster, key: Option<&str>) -> Peer {
     let started = Instant::now();
     newcomer.ask(&join).expect("it joins beside the crowd");
     let took = started.elapsed();
-    println!("a fourth member joined after {took:?}");
+    println!("crowd {}, a fourth member joins: {took:?}", key_word(key));
     // A promise of the documents, and not a measurement: it takes some tenths of a second.
     assert!(took < Duration::from_secs(5), "a fourth member joined after {took:?}");
     newcomer
@@ -621,7 +625,7 @@ fn withstands_a_crowd(cluster: &Cluster, key: Option<&str>) {
     load.until_more(50);
     load.stop();
     for (before, after) in before.iter().zip(memory()) {
-        println!("{before} KiB became {after} KiB");
+        println!("crowd {}, memory of a member: {before} KiB to {after} KiB", key_word(key));
         assert!(after < before + 128 * 1024, "{before} KiB have become {after} KiB");
     }
     is_undisturbed(&cluster.peers);
