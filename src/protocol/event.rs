@@ -150,13 +150,13 @@ pub enum Input {
     Timer,
     /// The write with this number, and so each before it, is on disk for good.
     Stored {
-        /// As in [`Output::Store`].
+        /// The number of the [`Output::Store`].
         number: u64,
     },
     /// The write with this number failed: the disk has an earlier vote, or this vote. The node asks
     /// for it again.
     StoreFailed {
-        /// As in [`Output::Store`].
+        /// The number of the [`Output::Store`].
         number: u64,
     },
 }

@@ -270,7 +270,7 @@ pub enum ProtocolMutant {
     AnswerWithoutValue,
     /// A recovering grantor does not mark reported contents as maybe stale.
     CallItSure,
-    /// Of two reported values the first one counts.
+    /// The first of two reported values counts.
     FirstValueWins,
     /// Contents that are transferred are marked as maybe stale.
     StaleByTransfer,

@@ -71,7 +71,7 @@ pub enum Notice {
     HelloReply {
         /// The sender.
         me: MemberInfo,
-        /// As in the question.
+        /// The address in the question.
         asked: SocketAddr,
         /// The sender's affiliation.
         belonging: Affiliation,
@@ -234,14 +234,14 @@ pub enum Notice {
     StaleVote {
         /// The process whose vote it is.
         voter: ProcessId,
-        /// As in the `Hello` that it answers.
+        /// The nonce of the `Hello` that it answers.
         nonce: u64,
     },
     /// Decided, whole.
     FullView {
         /// The view.
         view: View,
-        /// As in the question that it answers; otherwise 0.
+        /// The nonce of the question that it answers; otherwise 0.
         nonce: u64,
     },
     /// Send me your view; mine is this.
@@ -250,7 +250,7 @@ pub enum Notice {
         lineage: Lineage,
         /// Its number.
         have: ViewNumber,
-        /// As in `Hello`.
+        /// A nonce, as in `Hello`.
         nonce: u64,
     },
 }

@@ -99,7 +99,7 @@ impl TokenPool {
         self.size
     }
 
-    /// With fewer left it asks.
+    /// Returns the number of tokens below which it asks for more.
     fn low(&self) -> u64 {
         u64::from(self.size / 2)
     }
