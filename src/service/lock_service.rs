@@ -810,9 +810,9 @@ pub enum DestroyError {
     /// The service was destroyed before, by way of this handle or a clone of it.
     #[error("the service was destroyed before")]
     Destroyed,
-    /// The member has left or is leaving, so all of its part in the service ends without this
-    /// call. Where [`ServiceError::Left`](crate::ServiceError::Left) refuses a call, this tells that
-    /// the call had nothing to do.
+    /// The member has left or is leaving, so all of its part in the service ends without this call.
+    /// Where [`ServiceError::Left`](crate::ServiceError::Left) refuses a call, this tells that the
+    /// call had nothing to do.
     #[error("{}", Unavailable::Left)]
     Left,
     /// The service is destroyed here, but no grantor has confirmed within a member lease that

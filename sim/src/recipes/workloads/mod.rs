@@ -387,7 +387,7 @@ impl Workload {
 }
 
 /// The result of the future at this instant; `None`: it still waits.
-async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+async fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     // Without this, tokio makes a task yield that has done much since its last poll.
     let mut future = pin!(tokio::task::unconstrained(future));
     poll_fn(|context| match future.as_mut().poll(context) {
