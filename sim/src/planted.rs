@@ -2,13 +2,13 @@
 
 use elderlock::protocol::mutant::ProtocolMutant;
 
-/// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees the
-/// scripts and logs break.
+/// The script, log or test that finds a break which chaos does not find for sure.
+/// `tests/simulator/scripts.rs` sees the scripts and logs break.
 pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
     match mutant {
         ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
         ProtocolMutant::FoundAtTheClock | ProtocolMutant::DealBeyondLimit => {
-            Some("tests/founding.rs")
+            Some("tests/simulator/founding.rs")
         }
         ProtocolMutant::BeginForFormerElder => {
             Some("regressions/an_old_epoch_begins_after_a_forgotten_one")

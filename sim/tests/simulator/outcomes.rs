@@ -1,6 +1,6 @@
 //! The outcomes of two hundred seeds of chaos, pinned.
 //!
-//! `tests/chaos.rs` pins whole runs: every message of three seeds. These digests know no messages,
+//! `chaos.rs` pins whole runs: every message of three seeds. These digests know no messages,
 //! only the order of answers, tokens, losses, contents and views. So they stay equal when
 //! messages get another form, and show a decision of the protocol that came out otherwise. Only
 //! damaged frames depend on the bytes of a message: a longer one is damaged in another place.
