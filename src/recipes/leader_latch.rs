@@ -1,17 +1,17 @@
-//! `LeaderLatch`: stands for the lead, and goes on standing for it, until it is closed.
+//! `LeaderLatch`: competes for leadership, and goes on competing for it, until it is closed.
 //!
 //! ```text
 //! Latent ->[start] Started
 //! Started ->[close, drop; the member leaves, the service is destroyed here] Closed
 //!
-//! Started:     +---- the lead is lost: it is released, and asked for again ----+
+//! Started:     +--- leadership is lost: it is released, and asked for again ---+
 //!              v                                                               |
 //!         queues ->[granted] leads (IsLeader) ->[lease or member lease over,
 //!                                               expelled; resign] (NotLeader)
 //! ```
 //! All of it is one value behind a watch channel. An event is put into the log in the same step as
-//! its change, so no reader sees one without the other. A lead is released after that step, so no
-//! other latch leads before the end is told here.
+//! its change, so no reader sees one without the other. Leadership is released after that step, so
+//! no other latch leads before the end is told here.
 
 use super::leadership::{
     Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd,
@@ -33,10 +33,10 @@ use tokio::task::JoinHandle;
 const LOG: usize = 64;
 
 /// A leader latch: of all latches of one name, in all members, one leads, and the others wait in
-/// line for it.
+/// the queue for it.
 ///
-/// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped. A
-/// term is lost when the member is cut off, suspended or expelled, or when its
+/// [`start`](LeaderLatch::start) it, and it competes for leadership until it is closed or dropped.
+/// A term is lost when the member is cut off, suspended or expelled, or when its
 /// [lease](LeaderLatch::lease) ends. Then the latch queues again at the end by itself. Latches lead
 /// in the order in which they were started.
 ///
@@ -49,7 +49,7 @@ const LOG: usize = 64;
 /// | connected | leads, or waits in the queue |
 /// | suspended (no elder with a quorum within its lease) | does not lead, even if no other latch does; waits |
 /// | connected again | waits: at its former position, or at the end of the queue if it led |
-/// | lost (expelled) | does not lead; requests the lead again when the member is back |
+/// | lost (expelled) | does not lead; requests leadership again when the member is back |
 /// | gone (left) | is closed |
 ///
 /// A latch that leads holds a lock of its service until it is closed. A
@@ -62,8 +62,8 @@ const LOG: usize = 64;
 pub struct LeaderLatch {
     candidacy: Arc<Candidacy>,
     state: Arc<watch::Sender<LatchCore>>,
-    /// The task that stands for the lead; `None` before the start. The mutex is locked while the
-    /// latch starts, so that a caller that sees the phase `Started` finds the task here.
+    /// The task that competes for leadership; `None` before the start. The mutex is locked while
+    /// the latch starts, so that a caller that sees the phase `Started` finds the task here.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -73,7 +73,7 @@ pub struct LeaderLatch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LatchState {
-    /// The latch is not started: it does not stand for the lead.
+    /// The latch is not started: it does not compete for leadership.
     Latent,
     /// The latch leads or queues.
     Started,
@@ -160,8 +160,8 @@ impl LatchCore {
         self.tenure.as_ref().map(|tenure| tenure.term().clone())
     }
 
-    /// Ends the term, for its handles and for its listeners. The lead is released when the returned
-    /// value is dropped; not while the state is borrowed, for the same reason.
+    /// Ends the term, for its handles and for its listeners. Leadership is released when the
+    /// returned value is dropped; not while the state is borrowed, for the same reason.
     fn depose(&mut self, mode: CloseMode) -> Option<HeldTerm> {
         let tenure = self.tenure.take()?;
         let (token, end) = (tenure.term().token(), tenure.term().resign());
@@ -194,7 +194,7 @@ fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> La
     before
 }
 
-/// The task's state while it stands for the lead. However the task ends, the latch is closed.
+/// The task's state while it competes for leadership. However the task ends, the latch is closed.
 struct LatchTask(Arc<watch::Sender<LatchCore>>);
 
 impl LatchTask {
@@ -225,7 +225,7 @@ impl LatchTask {
                 planted!(TellTwice => state.tell(LatchEvent::IsLeader(term.clone())));
             }
         });
-        // The latch was closed meanwhile and does not take the lead.
+        // The latch was closed meanwhile and does not take leadership.
         drop(tenure);
         term.ended().await;
         let mut deposed = None;
@@ -292,11 +292,11 @@ impl LeaderLatch {
         self
     }
 
-    /// Lets others [ask for the lead back](LockService::revoke), by the name of the latch, and
+    /// Lets others [ask for leadership back](LockService::revoke), by the name of the latch, and
     /// [take it away](LockService::force_revoke) once this latch has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's
     /// [`revocation`](Term::revocation), and [close](LeaderLatch::close) the latch as soon as that
-    /// is safe. A member that loses the lead in this way queues again at the end. After
+    /// is safe. A member that loses leadership in this way queues again at the end. After
     /// [`start`](LeaderLatch::start) this has no effect.
     ///
     /// Curator: none; `Revocable` is of mutexes only.
@@ -322,9 +322,9 @@ impl LeaderLatch {
         self
     }
 
-    /// Stands for the lead from now on: takes a position in the queue and returns. It is a task of
-    /// the tokio runtime that this is called in, which must outlive the latch: when that ends, the
-    /// latch is closed. Outside of a runtime it is a task of a member that has a runtime of its
+    /// Competes for leadership from now on: takes a position in the queue and returns. It is a task
+    /// of the tokio runtime that this is called in, which must outlive the latch: when that ends,
+    /// the latch is closed. Outside of a runtime it is a task of a member that has a runtime of its
     /// own, see [`blocking`](crate::blocking).
     ///
     /// # Errors
@@ -516,8 +516,9 @@ impl LeaderLatch {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// Withdraws the candidacy, and gives up the lead if the latch has it. Returns when the latch's
-    /// position in the queue is given up too. The readers of its events get no event, only the end.
+    /// Withdraws the candidacy, and gives up leadership if the latch has it. Returns when the
+    /// latch's position in the queue is given up too. The readers of its events get no event, only
+    /// the end.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
@@ -533,7 +534,7 @@ impl LeaderLatch {
 
     /// Like [`close`](LeaderLatch::close), and chooses the event that the readers of the latch
     /// hear. With [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before
-    /// the lead is released.
+    /// leadership is released.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
@@ -556,10 +557,10 @@ impl LeaderLatch {
         Ok(())
     }
 
-    /// Gives up the lead, if `term` is the term in which the latch leads, and stands again, at the
-    /// end of the queue: if others wait, the first of them leads next. The readers of its events
-    /// hear [`LatchEvent::NotLeader`] before the lead is released. Returns whether the term was
-    /// given up by this call; if it was over before, nothing is changed.
+    /// Gives up leadership, if `term` is the term in which the latch leads, and competes again, at
+    /// the end of the queue: if others wait, the first of them leads next. The readers of its
+    /// events hear [`LatchEvent::NotLeader`] before leadership is released. Returns whether the
+    /// term was given up by this call; if it was over before, nothing is changed.
     ///
     /// Curator: none; there the latch is closed, and another one made.
     ///
@@ -594,8 +595,8 @@ impl LeaderLatch {
             }
             deposed.is_some()
         });
-        // Gives the lead back. The task that stands for it hears that the term is over, and asks
-        // anew after that.
+        // Gives leadership back. The task that competes for it hears that the term is over, and
+        // asks anew after that.
         let is_mine = deposed.is_some();
         drop(deposed);
         is_mine && term.fence() == Err(TermEnd::GivenUp)

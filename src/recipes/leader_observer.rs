@@ -1,4 +1,4 @@
-//! `LeaderObserver`: tells which participant leads, without standing for the lead.
+//! `LeaderObserver`: tells which participant leads, without competing for leadership.
 
 use super::leadership::{Candidacy, Participant, Participants};
 use crate::protocol::{InvalidName, Token};
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// How often the grantor is asked by default.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Tells which participant leads, and each change of that, without standing for the lead: for load
-/// balancers and dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a
+/// Tells which participant leads, and each change of that, without competing for leadership: for
+/// load balancers and dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a
 /// [`LeaderSelector`](crate::LeaderSelector), or the holder of the lock of that name.
 ///
 /// The observer asks the grantor for the leader, again and again: one question and one answer each
@@ -27,8 +27,8 @@ pub struct LeaderObserver {
 }
 
 impl LeaderObserver {
-    /// Makes an observer of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of
-    /// any value. Sends no message.
+    /// Makes an observer of the leadership `name`, as latches and selectors have it: 1 to 4096
+    /// bytes of any value. Sends no message.
     ///
     /// # Errors
     /// [`InvalidName`]: the name is empty or too long.

@@ -11,13 +11,13 @@ use std::time::Duration;
 /// members, one does.
 ///
 /// [`run_once`](LeaderSelector::run_once) queues, runs the work for one term and releases
-/// the lead; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
-/// that the lead is lost or [interrupted](LeaderSelector::interrupt), and always before the lead is
-/// released. It can be stopped only where it awaits: each side effect still wants the
+/// leadership; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
+/// that leadership is lost or [interrupted](LeaderSelector::interrupt), and always before
+/// leadership is released. It can be stopped only where it awaits: each side effect still wants the
 /// [token](Term::fence) of the term, and a resource that checks it.
 ///
 /// There is nothing to start or to close: dropping the future that runs gives up the position in
-/// line, or the lead.
+/// the queue, or leadership.
 ///
 /// Curator: `LeaderSelector`, whose work runs in a thread and has to notice by itself that it is
 /// over.
@@ -47,16 +47,16 @@ impl LeaderSelector {
     /// Limits each term of the selector to `lease`. Then the work is dropped and the next waiter
     /// leads. The lease is above zero and at most ten years; [`run`](LeaderSelector::run) and
     /// [`run_once`](LeaderSelector::run_once) refuse any other. Without a lease, a term lasts until
-    /// the work is done or the lead is lost.
+    /// the work is done or leadership is lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.candidacy.lease = Some(lease);
         self
     }
 
-    /// Lets others [ask for the lead back](LockService::revoke), by the name of the selector, and
+    /// Lets others [ask for leadership back](LockService::revoke), by the name of the selector, and
     /// [take it away](LockService::force_revoke) once the work has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Let the work listen to the term's
-    /// [`revocation`](Term::revocation), and end as soon as that is safe. When the lead is taken
+    /// [`revocation`](Term::revocation), and end as soon as that is safe. When leadership is taken
     /// away, the work is dropped where it stands.
     ///
     /// Curator: none; `Revocable` is of mutexes only.
@@ -65,7 +65,7 @@ impl LeaderSelector {
         self
     }
 
-    /// Queues until the selector leads, runs `work` with the term, releases the lead, and returns
+    /// Queues until the selector leads, runs `work` with the term, releases leadership, and returns
     /// the result of the work.
     ///
     /// If the same selector runs more than once at a time, each queues for itself.
@@ -77,7 +77,7 @@ impl LeaderSelector {
     ///
     /// # Cancel safety
     /// If the future is dropped, the work is dropped where it stands. Then the position in the
-    /// queue or the lead is given up.
+    /// queue or leadership is given up.
     ///
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///
@@ -167,8 +167,8 @@ impl LeaderSelector {
         }
     }
 
-    /// Ends the present term: the work is dropped at its next await, and the lead goes to the next
-    /// waiter. Says whether it led.
+    /// Ends the present term: the work is dropped at its next await, and leadership goes to the
+    /// next waiter. Says whether it led.
     ///
     /// Curator: `LeaderSelector.interruptLeadership`.
     ///
@@ -258,7 +258,7 @@ pub enum SelectorError {
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// The term was over before the work was done: the work was dropped where it stood. Run it
-    /// again to stand for the lead again.
+    /// again to compete for leadership again.
     #[error(transparent)]
     Ended(#[from] TermEnd),
     /// The service was destroyed at this member. Get a new handle from the member.

@@ -1,5 +1,5 @@
-//! The common part of a latch and a selector: how a member stands for the lead, and the handles of
-//! a leader.
+//! The common part of a latch and a selector: how a member competes for leadership, and the handles
+//! of a leader.
 //!
 //! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is
 //! the number of the term.
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A member that joins again takes about a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// A candidate for the lead of `name`.
+/// A candidate for the leadership `name`.
 #[derive(Debug)]
 pub(super) struct Candidacy {
     service: LockService,
@@ -309,9 +309,9 @@ impl Term {
         }
     }
 
-    /// Requests to have the lead back. None arrive unless the
+    /// Requests to have leadership back. None arrive unless the
     /// [latch](super::LeaderLatch::revocable) or the [selector](super::LeaderSelector::revocable)
-    /// is revocable; it keeps nothing held. To release the lead, close the latch, or let the work
+    /// is revocable; it keeps nothing held. To release leadership, close the latch, or let the work
     /// of the selector end.
     ///
     /// Curator: none; there a leader can be asked to go by means of one's own only.
@@ -385,8 +385,8 @@ impl std::fmt::Debug for Term {
     }
 }
 
-/// The lead itself. When it is dropped, the lead is given up, first for each handle of the term,
-/// then at the grantor: so no other member leads before this term has ended.
+/// Leadership itself. When it is dropped, leadership is given up, first for each handle of the
+/// term, then at the grantor: so no other member leads before this term has ended.
 pub(super) struct HeldTerm {
     term: Term,
     /// Dropped after the body of `drop`.

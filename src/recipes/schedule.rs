@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! tick n is due at n * period after the Unix epoch, by the leader's wall clock
-//! the lead: the lock of the name.    the last finished tick: the value of that lock
+//! leadership: the lock of the name.    the last finished tick: the value of that lock
 //!
 //! queues ->[leads] reads the last finished tick, which shuts earlier leaders out
 //!   -> waits for the next tick by the policy -> runs the job -> writes the tick as finished -> ...
-//!   ->[the lead is lost: the job is dropped] queues
+//!   ->[leadership is lost: the job is dropped] queues
 //! ```
 
 use super::any_guard::fenced_by_term;
@@ -135,7 +135,7 @@ impl Tick {
     /// former leader after a later one.
     ///
     /// # Errors
-    /// [`TermEnd`], for good: the lead is lost, or given up. Nothing is changed by asking.
+    /// [`TermEnd`], for good: leadership is lost, or given up. Nothing is changed by asking.
     pub fn fence(&self) -> Result<Token, TermEnd> {
         self.term.fence()
     }
@@ -230,9 +230,9 @@ impl Schedule {
         *self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues for the lead, runs `job` for each tick while it leads, and queues again
-    /// when the lead is lost. Returns only when it can never lead again. The job is dropped the
-    /// moment that the lead is lost; it can be stopped only where it awaits.
+    /// Queues for leadership, runs `job` for each tick while it leads, and queues again
+    /// when leadership is lost. Returns only when it can never lead again. The job is dropped the
+    /// moment that leadership is lost; it can be stopped only where it awaits.
     ///
     /// If the same schedule runs more than once at a time, each queues for itself.
     ///
@@ -240,9 +240,9 @@ impl Schedule {
     /// The returned error is the reason. Nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job is dropped where it stands. Then the lead or the position
-    /// in line is given up. The next leader runs a tick again whose job was dropped, or has just
-    /// finished.
+    /// If the future is dropped, the job is dropped where it stands. Then leadership or the
+    /// position in the queue is given up. The next leader runs a tick again whose job was dropped,
+    /// or has just finished.
     pub async fn run<J, F>(&self, mut job: J) -> ScheduleError
     where
         J: FnMut(Tick) -> F,
@@ -267,7 +267,7 @@ impl Schedule {
                 Err(end) => return end.into(),
             };
             let term = led.term().clone();
-            // However this ends, the job is dropped before the lead, which stands above it.
+            // However this ends, the job is dropped before leadership, which stands above it.
             let ended = term.protect(self.lead(&term, &value, &mut job)).await;
             if let Ok(LockValueError::NotALockValue) = ended {
                 return ScheduleError::OtherRecipe;

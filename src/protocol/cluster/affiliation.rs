@@ -388,8 +388,8 @@ impl Cluster {
     }
 
     /// A process that knows only seeds, none of which has told it of a cluster for a while,
-    /// believes each process: all seeds may have started again. The while ends before a view that
-    /// took it in without an answer would leave it out again.
+    /// believes each process: all seeds may have started again. It does so before a view that
+    /// admitted it would drop it, because it has not answered.
     fn believes_all(&self, now: Time) -> bool {
         let MemberPhase::Seeking(seeking) = &self.phase else { return false };
         let knows_others = self.config.last_view().is_some() || !self.config.contacts.is_empty();

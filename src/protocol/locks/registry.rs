@@ -492,7 +492,7 @@ impl Registry {
         let all_heard = all_heard || planted!(cx.mutant, CallUnheardFree);
         let origin = match source {
             _ if entry.vacant || is_new && all_heard => Origin::Free,
-            // It would keep the table for the rest of its lease.
+            // A lost grantor would keep the table for the rest of its lease.
             Some((process, _)) if !cx.is_lost(process) => Origin::Predecessor(process),
             _ => Origin::Everyone,
         };

@@ -11,8 +11,8 @@
 //! - a suspension, when no request but its owner's holds anything, and no request before it in the
 //!   line could be granted. A request that still waits before it then waits for the suspension's
 //!   owner, which would otherwise wait for itself;
-//! - no request behind the **gate**. The gate is the first waiting suspension. While a suspension
-//!   is held, only the requests that passed it stand before the gate.
+//! - no request behind the **first suspension** of the line. While a suspension is held, only the
+//!   requests that passed it stand before that place.
 //!
 //! A request of an owner with a hold **passes**: it gets a position in the line right before the
 //! first suspension. So tickets have room:
@@ -101,7 +101,8 @@ pub(crate) struct Table {
     suspended: Option<(Token, RequestKey)>,
     queues: BTreeMap<LockName, BTreeSet<QueueRank>>,
     suspensions: BTreeSet<QueueRank>,
-    /// Waiting locks and batches that miss nothing: to be granted if they are before the gate.
+    /// Waiting locks and batches that miss nothing: to be granted if they are before the first
+    /// suspension.
     ready: BTreeSet<QueueRank>,
     /// The requests that wait to have an object open, for nothing but a token.
     opening: BTreeSet<QueueRank>,

@@ -42,7 +42,7 @@ pub(super) struct EngineState {
     /// The storage of the vote, if this member has a data directory, until the writing thread has
     /// begun.
     pub(super) disk: Option<Box<dyn VoteStorage>>,
-    /// The way to that thread.
+    /// Sends votes to that thread.
     pub(super) writer: Option<VoteWriter>,
     /// Why the last write failed, if it did.
     pub(super) disk_trouble: Option<(io::ErrorKind, String)>,
@@ -525,7 +525,7 @@ impl EngineState {
         after: &mut TurnEffects,
     ) {
         if event == Event::Suspended {
-            // Here, or no reader would hear of it if the same step resumes it.
+            // Reported now: the same step may resume the member, and no reader would hear of it.
             self.note_status(ConnectionStatus::Suspended, after);
         }
         if let Event::ViewInstalled(view) = &event {

@@ -45,9 +45,10 @@ impl Table {
         // A request of an owner with a hold has to pass this suspension, and must not wait behind
         // it.
         let suspensions = waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
-        let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
-        let is_open =
-            |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
+        let first_suspension = suspensions.filter_map(|(_, wait)| wait.ticket).min();
+        let is_before = |ticket: &Ticket| {
+            self.suspended.is_none() && first_suspension.is_none_or(|first| *ticket < first)
+        };
         let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
         let mut completed = BTreeSet::new();
         for (process, wait) in waits.iter_mut().rev() {
@@ -59,7 +60,7 @@ impl Table {
                 None if wait.lock.want != Want::Suspension => {
                     let holds = self.holds_of(*process, wait.lock.owner) > 0;
                     wait.ticket =
-                        next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
+                        next.get(process).copied().filter(|ticket| !holds || is_before(ticket));
                     if wait.ticket.is_some() {
                         completed.insert((*process, wait.request));
                     }
@@ -75,12 +76,12 @@ impl Table {
         if let Some(rank) = self.opening.first() {
             return Some(*rank);
         }
-        let gate = match self.suspended {
+        let first_suspension = match self.suspended {
             Some((token, _)) => Some(Ticket::in_front(token, POSITION)),
             None => self.suspensions.first().map(|rank| rank.0),
         };
         if let Some(rank) = self.ready.first()
-            && gate.is_none_or(|gate| rank.0 < gate)
+            && first_suspension.is_none_or(|first| rank.0 < first)
         {
             return Some(*rank);
         }
