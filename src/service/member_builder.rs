@@ -201,7 +201,9 @@ impl MemberBuilder {
     }
 
     /// Allows addresses outside loopback without a key: every process that reaches the port is a
-    /// member. With a keyring it is an error.
+    /// member. Orders of operators and [sessions](crate::hold_through) of programs are still taken
+    /// from the member's own host only: from another host they take a keyring. With a keyring it is
+    /// an error.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self

@@ -16,8 +16,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 /// Gives an order to the member at `addr` (`host:port`) of cluster `cluster`, which carries it out.
-/// For a cluster without a key. Joins nothing. Ends within five seconds; the reports take as long
-/// as the order.
+/// For a cluster without a key, and a member on this host: it refuses orders from other hosts with
+/// [`OrderReport::Failed`]. Joins nothing. Ends within five seconds; the reports take as long as
+/// the order.
 ///
 /// # Errors
 /// See [`QueryError`]; nothing was done in any case, unless the connection failed when the order

@@ -8,6 +8,7 @@ use super::security::{self, Secured};
 use super::transport_state::TransportState;
 use crate::runtime::inbox::OrderExchange;
 use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -29,6 +30,28 @@ pub(super) struct PendingOrder {
     pub(super) decoder: Decoder,
     /// Seals the reports, if the cluster has a key.
     pub(super) secured: Option<Secured>,
+}
+
+/// Whether the other end of a connection is on this host. Without a key only its users give orders:
+/// they may end the process in any case.
+pub(super) fn is_from_this_host(stream: &TcpStream) -> bool {
+    match (stream.peer_addr(), stream.local_addr()) {
+        (Ok(from), Ok(here)) => is_of_this_host(from.ip(), here.ip()),
+        _ => false,
+    }
+}
+
+/// `from`: the address of the other end. The system lets no packet in that comes from another host
+/// and has the address of this one.
+fn is_of_this_host(from: IpAddr, here: IpAddr) -> bool {
+    from.is_loopback() || from == here
+}
+
+/// The answer to an order from another host, without a key.
+pub(super) fn refusal() -> Frame {
+    let reason = "an order from another host needs a cluster key: give it on the host of this \
+                  member, or give the cluster a key";
+    Frame::Report(Box::new(OrderReport::Failed(reason.into())))
 }
 
 /// Reads the order behind a handshake. `None`: it did not come, or is malformed.
@@ -180,4 +203,34 @@ fn encoded(frame: &Frame) -> Result<Vec<u8>, FrameError> {
     let mut bytes = Vec::new();
     wire::encode(frame, &mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_without_a_key_are_taken_from_this_host_alone() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        for (from, here, is_taken) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.2", "127.0.0.1", true),
+            ("::1", "::1", true),
+            ("10.0.0.5", "10.0.0.5", true),
+            ("2001:db8::5", "2001:db8::5", true),
+            ("10.0.0.6", "10.0.0.5", false),
+            ("192.168.1.1", "127.0.0.1", false),
+            ("2001:db8::6", "2001:db8::5", false),
+            ("fe80::1", "::1", false),
+        ] {
+            assert_eq!(is_of_this_host(ip(from), ip(here)), is_taken, "{from} at {here}");
+        }
+    }
+
+    #[test]
+    fn an_order_that_is_refused_is_told_the_remedy() {
+        let Frame::Report(report) = refusal() else { panic!("it is a report") };
+        let OrderReport::Failed(reason) = *report else { panic!("it has failed") };
+        assert!(reason.contains("give the cluster a key"), "{reason}");
+    }
 }

@@ -22,8 +22,8 @@ const QUESTIONS: u32 = 4;
 const SHORTEST: Duration = Duration::from_millis(20);
 
 /// Holds a lock through the member at `addr` (`host:port`) of cluster `cluster`, which must [serve
-/// sessions](crate::MemberBuilder::serve_sessions). For a cluster without a key. Joins nothing.
-/// Completes when the lock is held, or will not be.
+/// sessions](crate::MemberBuilder::serve_sessions). For a cluster without a key, and a member on
+/// this host. Joins nothing. Completes when the lock is held, or will not be.
 ///
 /// # Errors
 /// [`SessionError`]; nothing is held, or the member releases it again.
@@ -91,7 +91,7 @@ pub enum SessionError {
         /// The member's reason.
         reason: String,
     },
-    /// The member does not hold locks for programs.
+    /// The member does not hold locks for programs, or not for those of other hosts.
     #[error("{reason}")]
     NotServed {
         /// The member's reason, with the remedy.

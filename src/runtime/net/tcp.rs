@@ -234,8 +234,17 @@ async fn answer(
             return is_written.then_some(Admitted::Member(handshaken));
         }
         (Ok(Some(Frame::Order(request))), None) if request.cluster == shared.cluster => {
-            let (order, decoder) = (request.order, std::mem::take(decoder));
-            return Some(Admitted::Order(PendingOrder { order, decoder, secured: None }));
+            if orders::is_from_this_host(stream) {
+                let (order, decoder) = (request.order, std::mem::take(decoder));
+                return Some(Admitted::Order(PendingOrder { order, decoder, secured: None }));
+            }
+            add(&counters.above_role, 1);
+            refuse_for(&"an order from another host needs a cluster key");
+            if shared.may_answer() {
+                let _ = stream.write_all(&bytes_of(&orders::refusal())).await;
+            }
+            let _ = stream.shutdown().await;
+            return None;
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
             let _ = stream.write_all(&bytes_of(&status(shared, incarnation)?)).await;
