@@ -10,6 +10,8 @@
 use crate::protocol::ProcessId;
 #[cfg(any(test, target_os = "linux"))]
 use crate::protocol::{Host, MemberInfo};
+#[cfg(target_os = "linux")]
+use tokio_util::sync::CancellationToken;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{DeathWatch, here};
@@ -19,6 +21,9 @@ pub(crate) use nowhere::{NoDeathWatch as DeathWatch, here};
 /// A process that is watched.
 pub(super) struct HeldProcess {
     pub(super) process: ProcessId,
+    /// Cancelled when the process leaves the view.
+    #[cfg(target_os = "linux")]
+    let_go: CancellationToken,
     /// Stays with this process, also when the system uses its number again.
     #[cfg(target_os = "linux")]
     descriptor: std::os::fd::OwnedFd,
@@ -41,15 +46,16 @@ fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
 #[cfg(target_os = "linux")]
 mod linux {
     use super::{HeldProcess, neighbour, start_time};
-    use crate::protocol::{Host, MemberInfo, ProcessId};
+    use crate::protocol::{Host, MemberInfo, ProcessId, View};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
     use std::fs;
     use std::os::fd::OwnedFd;
     use std::os::linux::fs::MetadataExt as _;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
+    use tokio_util::sync::CancellationToken;
 
     /// Processes watched at one time: a descriptor and a small task each.
     const MAX_WATCHED: usize = 1024;
@@ -87,7 +93,8 @@ mod linux {
         mine: Option<Host>,
         /// The most processes that are watched.
         most: usize,
-        watched: Mutex<BTreeSet<ProcessId>>,
+        /// Each with the token that ends its watch.
+        watched: Mutex<BTreeMap<ProcessId, CancellationToken>>,
     }
 
     impl DeathWatch {
@@ -104,22 +111,45 @@ mod linux {
         pub(in super::super) fn hold(&self, info: &MemberInfo) -> Option<HeldProcess> {
             let host = neighbour(self.mine, info)?;
             let process = info.process;
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            if watched.len() >= self.most || watched.contains(&process) {
+            let mut watched = self.watched();
+            if watched.len() >= self.most || watched.contains_key(&process) {
                 return None;
             }
             let descriptor = hold(&host)?;
-            watched.insert(process);
-            Some(HeldProcess { process, descriptor })
+            let let_go = CancellationToken::new();
+            watched.insert(process, let_go.clone());
+            Some(HeldProcess { process, let_go, descriptor })
         }
 
-        /// Returns when the held process has ended; an error tells nothing.
-        pub(in super::super) async fn ended(&self, held: HeldProcess) -> std::io::Result<()> {
-            let told = ended(held.descriptor).await;
-            // It cannot come back: no process can show its start time again.
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            watched.remove(&held.process);
-            told
+        fn watched(&self) -> MutexGuard<'_, BTreeMap<ProcessId, CancellationToken>> {
+            self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// Ends the watches of processes that this view does not list: their deaths change
+        /// nothing, and each keeps a descriptor.
+        pub(in super::super) fn keep(&self, view: &View) {
+            self.watched().retain(|process, let_go| {
+                let is_kept = view.contains(*process);
+                if !is_kept {
+                    let_go.cancel();
+                }
+                is_kept
+            });
+        }
+
+        /// Whether the held process has ended, when that is known. `false`: it has left the view
+        /// before. An error tells nothing.
+        pub(in super::super) async fn ended(&self, held: HeldProcess) -> std::io::Result<bool> {
+            let HeldProcess { process, let_go, descriptor } = held;
+            tokio::select! {
+                biased;
+                () = let_go.cancelled() => Ok(false),
+                told = ended(descriptor) => {
+                    // It cannot come back: no process can show its start time again.
+                    self.watched().remove(&process);
+                    told.map(|()| true)
+                }
+            }
         }
     }
 }
@@ -127,7 +157,7 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 mod nowhere {
     use super::HeldProcess;
-    use crate::protocol::{Host, MemberInfo};
+    use crate::protocol::{Host, MemberInfo, View};
 
     /// Nothing on this platform is known to tell.
     pub(crate) fn here() -> Option<Host> {
@@ -146,7 +176,9 @@ mod nowhere {
             None
         }
 
-        pub(in super::super) async fn ended(&self, _held: HeldProcess) -> std::io::Result<()> {
+        pub(in super::super) fn keep(&self, _view: &View) {}
+
+        pub(in super::super) async fn ended(&self, _held: HeldProcess) -> std::io::Result<bool> {
             std::future::pending().await
         }
     }
@@ -156,6 +188,7 @@ mod nowhere {
 mod tests {
     use super::linux::{ended, hold};
     use super::*;
+    use crate::protocol::{Slot, Timing, View};
     use std::process::{Child, Command};
     use std::time::Duration;
 
@@ -231,10 +264,27 @@ mod tests {
         assert!(hold(0).is_none(), "it is watched already");
         assert!(hold(1).is_none(), "there is room for one");
         children[0].kill().expect("it can be killed");
-        watch.ended(first).await.expect("told");
+        assert!(watch.ended(first).await.expect("told"));
         assert!(hold(1).is_some(), "there is room again");
         children[1].kill().expect("it can be killed");
         children.iter_mut().for_each(|child| drop(child.wait()));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_leaves_the_view_is_watched_no_more() {
+        let watch = DeathWatch::new(here());
+        let (mut child, host) = sleeper();
+        let info = MemberInfo::new(ProcessId(1), ([127, 0, 0, 1], 7400).into());
+        let info = MemberInfo { host: Some(host), ..info };
+        let other = MemberInfo::new(ProcessId(2), ([127, 0, 0, 1], 7401).into());
+        let held = watch.hold(&info).expect("there is room");
+        let view = |members| View::first(Slot(9), members, Timing::lan(), 7);
+        watch.keep(&view(vec![info.clone(), other.clone()]));
+        assert!(watch.hold(&info).is_none(), "it is watched still");
+        watch.keep(&view(vec![other]));
+        assert!(!watch.ended(held).await.expect("told"), "it lives, and is let go");
+        assert!(watch.hold(&info).is_some(), "it may be watched again");
+        child.kill().and_then(|()| child.wait()).expect("it can be killed");
     }
 
     #[tokio::test]

@@ -491,7 +491,8 @@ async fn tell_death(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
         () = shared.closing.cancelled() => return,
     };
     match told {
-        Ok(()) => incarnation.inbox.input(Input::Hint(Hint::Dead(process))),
+        Ok(true) => incarnation.inbox.input(Input::Hint(Hint::Dead(process))),
+        Ok(false) => {}
         Err(error) => {
             tracing::warn!(%process, %error, "cannot watch the end of a process of this host")
         }

@@ -316,6 +316,7 @@ impl Network for Transport {
     fn installed(&self, view: &View) {
         self.shared.set_view(view);
         if let Some(incarnation) = self.shared.incarnation() {
+            incarnation.watch.keep(view);
             let members = view.members.iter();
             members.for_each(|member| tcp::watch(&self.shared, &incarnation, &member.info));
         }

@@ -862,7 +862,14 @@ async fn the_death_of_a_neighbour_is_told_once() {
     }
     // The processes of the view are watched, once each.
     b.in_view_with(&info);
+    // One that has left the view is watched no more.
+    b.in_view_with(&MemberInfo::new(ProcessId(8), addr));
+    let incarnation = b.transport.shared.incarnation().expect("it has begun");
+    assert!(incarnation.watch.hold(&info).is_some());
+    b.in_view_with(&MemberInfo::new(ProcessId(8), addr));
     b.in_view_with(&info);
+    b.in_view_with(&info);
+    assert!(incarnation.watch.hold(&info).is_none());
     let dead = Input::Hint(Hint::Dead(info.process));
     assert_eq!(b.letters.count(&dead), 0);
     child.kill().expect("it can be killed");
