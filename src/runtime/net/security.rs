@@ -366,18 +366,19 @@ impl Datagrams {
     }
 
     /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip. An answer to
-    /// it stands in `reply`, if there is one.
+    /// it stands in `reply`, if there is one. `may_answer`: whether one more answer may be sent, to
+    /// a question for the process id or else to a datagram for another process.
     pub(super) fn open<'a>(
         &mut self,
         from: SocketAddr,
         datagram: &'a mut [u8],
-        may_answer: impl Fn() -> bool,
+        may_answer: impl Fn(bool) -> bool,
         reply: &mut Vec<u8>,
     ) -> Result<Option<&'a [u8]>, GossipError> {
         reply.clear();
         match self.gossip.open(datagram) {
             Ok(OpenedDatagram::Payload(payload)) => return Ok(Some(payload)),
-            Ok(OpenedDatagram::IdQuestion(process)) if may_answer() => {
+            Ok(OpenedDatagram::IdQuestion(process)) if may_answer(true) => {
                 self.gossip.answer_id(process, reply);
             }
             Ok(OpenedDatagram::IdQuestion(_)) => {}
@@ -392,7 +393,7 @@ impl Datagrams {
             }
             // Its sender holds the key and knows an earlier process of this address.
             Err(error @ GossipError::Misaddressed { from: process }) => {
-                if may_answer() {
+                if may_answer(false) {
                     self.gossip.answer_id(process, reply);
                 }
                 return Err(error);

@@ -118,7 +118,7 @@ impl NoDatagrams {
         &mut self,
         _from: SocketAddr,
         _datagram: &'a mut [u8],
-        _may_answer: impl Fn() -> bool,
+        _may_answer: impl Fn(bool) -> bool,
         _reply: &mut Vec<u8>,
     ) -> Result<Option<&'a [u8]>, Infallible> {
         match self.0 {}

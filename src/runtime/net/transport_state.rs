@@ -96,6 +96,11 @@ pub(super) struct TransportState {
     answers: RateLimit,
     /// The limit of answers to processes that prove a key.
     key_answers: RateLimit,
+    /// Of answers to questions for the process id.
+    id_answers: RateLimit,
+    /// Of answers to datagrams for another process. A recording has thousands of them, and must
+    /// leave the answers above to others.
+    stray_answers: RateLimit,
     questions: RateLimit,
     /// Room for dials of addresses that neither the view nor the seeds name.
     pub(super) dials: Semaphore,
@@ -143,6 +148,8 @@ impl TransportState {
             sessions: Semaphore::new(limits.sessions()),
             answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             key_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
+            id_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
+            stray_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             questions: RateLimit::new(MOST_QUESTIONS, QUESTIONS_A_SECOND),
             dials: Semaphore::new(limits.unfinished()),
             current: Mutex::new(None),
@@ -235,6 +242,12 @@ impl TransportState {
     /// The same for a process that proves a key.
     pub(super) fn may_answer_key(&self) -> bool {
         self.key_answers.pass().is_some()
+    }
+
+    /// The same for a datagram that asks for the process id, or is for another process.
+    pub(super) fn may_answer_datagram(&self, is_question: bool) -> bool {
+        let rate = if is_question { &self.id_answers } else { &self.stray_answers };
+        rate.pass().is_some()
     }
 
     /// Returns whether one more question for the status may be answered: [`MOST_QUESTIONS`] in a

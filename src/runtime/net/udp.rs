@@ -157,7 +157,8 @@ impl Gossip {
     async fn receive(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         let shared = self.shared.clone();
         if let Some(sealed) = &mut self.sealed {
-            let opened = sealed.open(from, datagram, || shared.may_answer_key(), &mut self.reply);
+            let may_answer = |is_question| shared.may_answer_datagram(is_question);
+            let opened = sealed.open(from, datagram, may_answer, &mut self.reply);
             if !self.reply.is_empty()
                 && let Err(error) = self.socket.send_to(&self.reply, from).await
             {

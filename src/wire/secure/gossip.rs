@@ -36,7 +36,9 @@ pub enum OpenedDatagram<'a> {
     IdAnswer(ProcessId),
 }
 
-/// The reason to drop a datagram. The window has not moved.
+/// The reason to drop a datagram. Its window has moved only if it is [`Misaddressed`].
+///
+/// [`Misaddressed`]: GossipError::Misaddressed
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GossipError {
     /// The bytes are no sealed datagram of elderlock.
@@ -142,7 +144,8 @@ impl SealedGossip {
     /// Opens a datagram in place.
     ///
     /// # Errors
-    /// [`GossipError`]: the datagram is to be dropped. Nothing has changed.
+    /// [`GossipError`]: the datagram is to be dropped. Nothing has changed, but that a misaddressed
+    /// one is told once.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<OpenedDatagram<'a>, GossipError> {
         if datagram.len() < HEAD + TAG
             || datagram.len() > MAX_DATAGRAM
@@ -169,10 +172,11 @@ impl SealedGossip {
         }
         planted!(MoveWindowFirst => self.move_window(from, number));
         let used = self.open_with(from, number, head, sealed).ok_or(GossipError::Forged)?;
+        // Also a misaddressed one: repeated, it would be answered each time.
+        self.note(from, number, used);
         if to != self.me && kind != ID_QUESTION && !planted!(HearForOthers) {
             return Err(GossipError::Misaddressed { from });
         }
-        self.note(from, number, used);
         let payload = &sealed[..sealed.len() - TAG];
         Ok(match kind {
             PAYLOAD => OpenedDatagram::Payload(payload),

@@ -314,6 +314,7 @@ fn a_datagram_is_heard_once_by_the_process_that_it_is_for() {
     let (mut one, mut two, mut three) = (gossip(1, &[1]), gossip(2, &[1]), gossip(3, &[1]));
     let datagram = payload(&mut one, 2, b"news");
     assert_eq!(heard(&mut three, &datagram), Err(GossipError::Misaddressed { from: ProcessId(1) }));
+    assert_eq!(heard(&mut three, &datagram), Err(GossipError::Repeated));
     assert_eq!(heard(&mut two, &datagram).unwrap(), b"news");
     assert_eq!(heard(&mut two, &datagram), Err(GossipError::Repeated));
     let mut shed = SealedGossip::new("shed", ProcessId(2), Keyring::new(key(1)));

@@ -5,8 +5,8 @@ use crate::protocol::{Slot, Timing, View};
 use crate::runtime::net::security::entropy;
 use crate::runtime::{OrderReports, QueryError, query_status_with};
 use crate::wire::secure::{
-    ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Sealer, Session, StaticKey, VERSIONS,
-    Versions,
+    ClusterKey, HandshakeSetup, Initiator, Keyring, OpenedDatagram, Purpose, SealedGossip, Sealer,
+    Session, StaticKey, VERSIONS, Versions,
 };
 use crate::wire::{HandshakeRefusal, MAX_HELLO, Order, OrderReport, PROTOCOL_VERSION, Role};
 use std::net::SocketAddr;
@@ -489,4 +489,32 @@ async fn without_a_key_of_the_ring_no_datagram_is_taken() {
         (counters.garbage, counters.datagrams_in) == (2, 0)
     })
     .await;
+}
+
+#[tokio::test]
+async fn recorded_datagrams_for_another_process_leave_answers_to_questions_for_the_id() {
+    let b = keyed("shop", &[1]).await;
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let gossip = |process| SealedGossip::new("shop", ProcessId(process), ring(&[1]));
+    let (mut recorded, mut asker, mut datagram) = (gossip(50), gossip(60), Vec::new());
+    for number in 1..=200 {
+        assert!(recorded.seal(ProcessId(51), b"news", &mut datagram));
+        socket.send_to(&datagram, b.me.addr).await.unwrap();
+        if number % 20 == 0 {
+            until("they are refused", || b.transport.counters().repeated == number).await;
+        }
+    }
+    assert!(!b.transport.shared.may_answer_datagram(false), "their answers are used up");
+    asker.ask_id(&mut datagram);
+    socket.send_to(&datagram, b.me.addr).await.unwrap();
+    let answered = async {
+        let mut answer = [0; 1024];
+        loop {
+            let (length, _) = socket.recv_from(&mut answer).await.unwrap();
+            if let Ok(OpenedDatagram::IdAnswer(process)) = asker.open(&mut answer[..length]) {
+                return process;
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(GUARD, answered).await.expect("an answer"), b.me.process);
 }
