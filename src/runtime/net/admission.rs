@@ -27,6 +27,8 @@ const MAX_UNFINISHED_OF_ONE: usize = 16;
 /// dials would close connections whose first packet was not read yet. A round trip of the network
 /// must fit in.
 const GRACE: u32 = 20;
+/// The turns of other tasks before a handshake is evicted.
+const TURNS: usize = 4;
 /// The id of no process: operators' connections have it.
 pub(super) const NO_PROCESS: ProcessId = ProcessId(0);
 /// One process needs one connection; a few may cross or replace each other.
@@ -151,12 +153,14 @@ impl Admissions {
     /// one from an unknown host.
     pub(super) fn has_room(&self, is_known: bool) -> bool {
         let is_other = |entry: &AdmissionEntry| entry.process.is_none() && !entry.is_known;
-        self.full_until().is_none() || is_known && self.table().count(is_other) > 0
+        let table = self.table();
+        let unfinished = table.count(|entry| entry.process.is_none());
+        unfinished < self.limits.unfinished || is_known && table.count(is_other) > 0
     }
 
     /// The most connections that wait for room. Each has an open file.
     pub(super) fn most_waiting(&self) -> usize {
-        self.limits.unfinished
+        self.limits.strangers
     }
 
     /// Waits until one more handshake may begin: until one has ended, or the oldest one has had its
@@ -167,6 +171,17 @@ impl Admissions {
                 () = self.ended.notified() => {}
                 () = tokio::time::sleep_until(due) => {}
             }
+        }
+    }
+
+    /// Lets handshakes end whose bytes are there. On a busy machine they may have had their grace,
+    /// and no turn to read them.
+    pub(super) async fn let_handshakes_end(&self) {
+        for _ in 0..TURNS {
+            if self.has_room(false) {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
     }
 

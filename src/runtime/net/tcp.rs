@@ -78,14 +78,16 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut waiting = VecDeque::new();
     loop {
+        // Those that wait go first, or new ones would pile up behind them.
         let accepted = tokio::select! {
+            biased;
             () = shared.closing.cancelled() => return,
-            () = shared.admissions.room(), if !waiting.is_empty() => None,
-            accepted = listener.accept() => Some(accepted),
             _ = sweep.tick() => {
                 shared.admissions.sweep();
                 continue;
             }
+            () = shared.admissions.room(), if !waiting.is_empty() => None,
+            accepted = listener.accept() => Some(accepted),
         };
         match accepted {
             Some(Ok((stream, from))) => {
@@ -96,6 +98,8 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
                     admit(&shared, stream, (from.ip(), is_known));
                 } else {
                     waiting.push_back((stream, (from.ip(), is_known)));
+                    // The handshakes that have begun go on before more wait for them.
+                    tokio::task::yield_now().await;
                 }
                 if waiting.len() > shared.admissions.most_waiting() {
                     let unknown = waiting.iter().position(|(_, (_, is_known))| !is_known);
@@ -115,6 +119,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
             None => {
+                shared.admissions.let_handshakes_end().await;
                 if let Some((stream, from)) = waiting.pop_front() {
                     admit(&shared, stream, from);
                 }
