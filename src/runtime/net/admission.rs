@@ -1,9 +1,9 @@
-//! The bounds of accepted connections, so that strangers take none from members.
+//! The bounds of connections, so that strangers take none from members.
 //!
 //! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
-//! Few strangers are admitted. When no more may be, a new connection closes the stranger that was
-//! silent longest: a process that joins sends packets, and an attacker that only keeps connections
-//! open does not.
+//! It may have been a member's before. Few strangers are admitted. When no more may be, a new
+//! connection closes the stranger that was silent longest: a process that joins sends packets, and
+//! an attacker that only keeps connections open does not.
 
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +42,7 @@ const FILES: u64 = 1024;
 /// The number of connections of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AdmissionLimits {
+    /// All but those of members that were dialled.
     accepted: usize,
     strangers: usize,
     unfinished: usize,
@@ -79,18 +80,20 @@ impl AdmissionLimits {
 
 /// The address that counts as one origin. Of IPv6 it is a network of 64 bits, which one machine may
 /// have all for itself.
-fn origin(ip: IpAddr) -> IpAddr {
+pub(super) fn origin(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
     }
 }
 
-/// All accepted connections of a member.
+/// All connections of a member.
 pub(super) struct Admissions {
     limits: AdmissionLimits,
     /// An unfinished handshake is not evicted for this time.
     grace: Duration,
+    /// A process that has sent nothing for this time is silent: that of a handshake.
+    silence: Duration,
     began: Instant,
     table: Mutex<AdmissionTable>,
     /// Connections that were closed to make room, or for their silence.
@@ -113,8 +116,10 @@ struct AdmissionEntry {
     /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
-    /// A program's session, which counts as a member under any view.
+    /// A program's session, or a connection to a seed: it counts as a member's whatever the view
+    /// is.
     is_kept: bool,
+    is_dialled: bool,
     heard: Arc<AtomicU64>,
     end: CancellationToken,
 }
@@ -124,8 +129,35 @@ pub(super) struct Admission {
     admissions: Arc<Admissions>,
     id: u64,
     heard: Arc<AtomicU64>,
+    pub(super) opening: ConnectionOpening,
     /// Cancelled when the connection is to end.
     pub(super) end: CancellationToken,
+}
+
+/// The side that has opened a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ConnectionOpening {
+    Accepted,
+    /// By this member. `is_seed`: at the address of a seed.
+    Dialled {
+        is_seed: bool,
+    },
+}
+
+impl AdmissionEntry {
+    /// A connection whose handshake begins `now`.
+    fn new(origin: IpAddr, now: u64) -> Self {
+        AdmissionEntry {
+            origin,
+            is_known: false,
+            process: None,
+            is_member: false,
+            is_kept: false,
+            is_dialled: false,
+            heard: Arc::new(AtomicU64::new(now)),
+            end: CancellationToken::new(),
+        }
+    }
 }
 
 impl Admissions {
@@ -134,6 +166,7 @@ impl Admissions {
         Arc::new(Admissions {
             limits,
             grace: handshake / GRACE,
+            silence: handshake,
             began: Instant::now(),
             table: Mutex::default(),
             evicted: AtomicU64::new(0),
@@ -163,8 +196,8 @@ impl Admissions {
         self.limits.strangers
     }
 
-    /// Waits until one more handshake may begin: until one has ended, or the oldest one has had its
-    /// grace.
+    /// Waits until one more handshake may begin: until one has ended, or the one that gives way
+    /// first has had its grace.
     pub(super) async fn room(&self) {
         while let Some(due) = self.full_until() {
             tokio::select! {
@@ -191,8 +224,9 @@ impl Admissions {
         if table.count(|entry| entry.process.is_none()) < self.limits.unfinished {
             return None;
         }
-        let oldest = Duration::from_millis(table.oldest(|entry| entry.process.is_none())?);
-        let due = self.began + oldest + self.grace;
+        let first = self.first_to_go(&table, |entry| entry.process.is_none())?;
+        let heard = Duration::from_millis(table.entries.get(&first)?.heard.load(Relaxed));
+        let due = self.began + heard + self.grace;
         (due > Instant::now()).then_some(due)
     }
 
@@ -213,40 +247,95 @@ impl Admissions {
         if table.count(|entry| entry.process.is_none()) >= self.limits.unfinished {
             self.evict(&mut table, |entry| entry.process.is_none());
         }
-        if table.count(|entry| !entry.is_member) >= self.limits.strangers {
-            self.evict(&mut table, |entry| !entry.is_member);
-        }
-        let is_full = table.entries.len() >= self.limits.accepted;
-        if is_full && !self.evict(&mut table, |entry| !entry.is_member) {
+        if !self.make_room(&mut table) {
             return None;
         }
-        let id = table.next;
-        table.next += 1;
-        let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
-        let admission =
-            Admission { admissions: self.clone(), id, heard: heard.clone(), end: end.clone() };
-        table.entries.insert(
-            id,
-            AdmissionEntry {
-                origin,
-                is_known,
-                process: None,
-                is_member: false,
-                is_kept: false,
-                heard,
-                end,
-            },
-        );
+        let entry = AdmissionEntry { is_known, ..AdmissionEntry::new(origin, self.now()) };
+        Some(self.insert(&mut table, entry, ConnectionOpening::Accepted))
+    }
+
+    /// Admits a connection that was dialled, with `process` at its other end. `is_seed`: it gives
+    /// way to no stranger. `None`: members have all connections, and `process` is none.
+    pub(super) fn take_dialled(
+        self: &Arc<Self>,
+        ip: IpAddr,
+        process: ProcessId,
+        is_seed: bool,
+    ) -> Option<Admission> {
+        let mut table = self.table();
+        let is_member = is_seed || table.members.contains(&process);
+        if !is_member && !self.make_room(&mut table) {
+            return None;
+        }
+        let entry = AdmissionEntry {
+            process: Some(process),
+            is_member,
+            is_kept: is_seed,
+            is_dialled: true,
+            ..AdmissionEntry::new(origin(ip), self.now())
+        };
+        let opening = ConnectionOpening::Dialled { is_seed };
+        let admission = self.insert(&mut table, entry, opening);
+        self.limit_process(&mut table, process);
         Some(admission)
     }
 
-    /// Ends the fitting connection that was silent longest, of those from unknown hosts if there
-    /// are any. `false`: there is none.
-    fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&AdmissionEntry) -> bool) -> bool {
+    /// Makes room for one more stranger. `false`: members have all connections.
+    fn make_room(&self, table: &mut AdmissionTable) -> bool {
+        self.limit_strangers(table, self.limits.strangers - 1);
+        let counts = |entry: &AdmissionEntry| !(entry.is_dialled && entry.is_member);
+        let is_full = table.count(counts) >= self.limits.accepted;
+        !is_full || self.evict(table, |entry| !entry.is_member)
+    }
+
+    fn limit_strangers(&self, table: &mut AdmissionTable, most: usize) {
+        while table.count(|entry| !entry.is_member) > most {
+            self.evict(table, |entry| !entry.is_member);
+        }
+    }
+
+    fn limit_process(&self, table: &mut AdmissionTable, process: ProcessId) {
+        let is_its = |entry: &AdmissionEntry| entry.process == Some(process) && !entry.is_kept;
+        if table.count(is_its) > MAX_OF_PROCESS {
+            self.evict(table, is_its);
+        }
+    }
+
+    fn insert(
+        self: &Arc<Self>,
+        table: &mut AdmissionTable,
+        entry: AdmissionEntry,
+        opening: ConnectionOpening,
+    ) -> Admission {
+        let id = table.next;
+        table.next += 1;
+        let (heard, end) = (entry.heard.clone(), entry.end.clone());
+        table.entries.insert(id, entry);
+        Admission { admissions: self.clone(), id, heard, opening, end }
+    }
+
+    /// The fitting connection that gives way first: a silent one before one that speaks, or a
+    /// joiner would make room for an attacker's; then one from an unknown host, and the one that
+    /// was silent longest. A handshake speaks within its time limit, as it may be slow on a busy
+    /// machine.
+    fn first_to_go(
+        &self,
+        table: &AdmissionTable,
+        fits: impl Fn(&AdmissionEntry) -> bool,
+    ) -> Option<u64> {
+        let (now, silence) = (self.now(), self.silence.as_millis() as u64);
         let candidates = table.entries.iter().filter(|(_, entry)| fits(entry));
-        let oldest =
-            candidates.min_by_key(|(_, entry)| (entry.is_known, entry.heard.load(Relaxed)));
-        let Some(id) = oldest.map(|(id, _)| *id) else { return false };
+        let first = candidates.min_by_key(|(_, entry)| {
+            let heard = entry.heard.load(Relaxed);
+            (now.saturating_sub(heard) < silence, entry.is_known, heard)
+        });
+        first.map(|(id, _)| *id)
+    }
+
+    /// Ends the fitting connection that [gives way first](Self::first_to_go). `false`: there is
+    /// none.
+    fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&AdmissionEntry) -> bool) -> bool {
+        let Some(id) = self.first_to_go(table, fits) else { return false };
         if let Some(entry) = table.entries.remove(&id) {
             entry.end.cancel();
             self.evicted.fetch_add(1, Relaxed);
@@ -254,14 +343,20 @@ impl Admissions {
         true
     }
 
-    /// Replaces the set of members.
+    /// Replaces the set of members. A process that leaves it is a stranger from now on, and was
+    /// heard just now: while it was a member its packets were not noted.
     pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
-        let mut table = self.table();
+        let (mut table, now) = (self.table(), self.now());
         for entry in table.entries.values_mut() {
+            let was_member = entry.is_member;
             entry.is_member =
                 entry.is_kept || entry.process.is_some_and(|process| members.contains(&process));
+            if was_member && !entry.is_member {
+                entry.heard.store(now, Relaxed);
+            }
         }
         table.members = members;
+        self.limit_strangers(&mut table, self.limits.strangers);
     }
 
     /// Ends strangers that were silent for [`IDLE`].
@@ -299,10 +394,7 @@ impl Admission {
             entry.process = Some(process);
             entry.is_member = is_member || entry.is_kept;
         }
-        let is_its = |entry: &AdmissionEntry| entry.process == Some(process) && !entry.is_kept;
-        if table.count(is_its) > MAX_OF_PROCESS {
-            self.admissions.evict(&mut table, is_its);
-        }
+        self.admissions.limit_process(&mut table, process);
         drop(table);
         self.admissions.ended.notify_one();
     }
@@ -432,6 +524,71 @@ mod tests {
         let more: Vec<Admission> = (1..MAX_UNFINISHED).map(|_| take(true)).collect();
         assert_eq!((open(&crowd), open(&more)), (0, more.len()));
         assert!(!known.end.is_cancelled() && !admissions.has_room(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_joiner_that_speaks_stays_and_silent_connections_of_known_hosts_give_way() {
+        let limits = AdmissionLimits { accepted: 4096, strangers: 8, unfinished: 4 };
+        let admissions = Admissions::new(limits, HANDSHAKE);
+        let joiner = admissions.take(FAR, false).expect("room");
+        joiner.finish(ProcessId(1));
+        let take_near = || admissions.take(LOOPBACK, true).expect("room");
+        let silent: Vec<Admission> = (2..9)
+            .map(|number| {
+                let admission = take_near();
+                admission.finish(ProcessId(number));
+                admission
+            })
+            .collect();
+        tokio::time::advance(HANDSHAKE).await;
+        joiner.note_packet();
+        let next: Vec<Admission> = (0..4).map(|_| take_near()).collect();
+        assert!(!joiner.end.is_cancelled(), "it speaks");
+        assert_eq!((open(&silent), open(&next)), (3, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_from_an_unknown_host_has_its_grace_while_one_from_a_known_host_is_slow() {
+        let limits = AdmissionLimits { accepted: 4096, strangers: 8, unfinished: 2 };
+        let admissions = Admissions::new(limits, HANDSHAKE);
+        let slow = admissions.take(LOOPBACK, true).expect("room");
+        tokio::time::advance(GRACE).await;
+        let fresh = admissions.take(FAR, false).expect("room");
+        let began = Instant::now();
+        admissions.room().await;
+        assert_eq!(began.elapsed(), GRACE, "the fresh one has its grace");
+        let _next = admissions.take(FAR, false).expect("room");
+        assert!(fresh.end.is_cancelled() && !slow.end.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dialled_connection_takes_no_place_of_a_handshake() {
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
+        let crowd: Vec<Admission> =
+            (0..MAX_UNFINISHED).map(|_| admissions.take(LOOPBACK, false).expect("room")).collect();
+        let dialled = admissions.take_dialled(FAR, ProcessId(1), false).expect("room");
+        assert_eq!(open(&crowd), MAX_UNFINISHED);
+        assert!(!dialled.end.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connections_of_a_process_that_leaves_the_view_are_those_of_a_stranger() {
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
+        admissions.set_members((1..=300).map(ProcessId).collect());
+        let mut all: Vec<Admission> = (1..=300)
+            .map(|number| admissions.take_dialled(FAR, ProcessId(number), false).expect("room"))
+            .collect();
+        all.push(admissions.take_dialled(FAR, ProcessId(400), true).expect("a seed has room"));
+        tokio::time::advance(2 * IDLE).await;
+        admissions.sweep();
+        assert_eq!(open(&all), 301, "members may be silent");
+        admissions.set_members([ProcessId(300)].into());
+        assert_eq!(open(&all), MAX_STRANGERS + 2, "more are not taken of strangers");
+        admissions.sweep();
+        assert_eq!(open(&all), MAX_STRANGERS + 2, "they were heard just now");
+        tokio::time::advance(IDLE + Duration::from_millis(1)).await;
+        admissions.sweep();
+        assert_eq!(open(&all), 2, "the member and the seed");
     }
 
     #[tokio::test(start_paused = true)]

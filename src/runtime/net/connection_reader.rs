@@ -14,7 +14,7 @@
 //! competitive spinning for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL`
 //! does it below the socket.
 
-use super::admission::Admission;
+use super::admission::{Admission, ConnectionOpening};
 use super::counters::add;
 use super::incarnation::Incarnation;
 use super::reception::{GossipInput, Reception};
@@ -94,10 +94,17 @@ struct ReadHalf {
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
     ending: Option<ConnectionEnd>,
-    /// The admission of an accepted connection.
-    admission: Option<Admission>,
-    /// Whether the other side is outside the view, and the count of view changes at that answer.
-    strange: (bool, u64),
+    admission: Admission,
+    standing: PeerStanding,
+}
+
+/// The place of the other side in this member's view.
+struct PeerStanding {
+    is_member: bool,
+    /// It is outside the view. Without a view no process is.
+    is_strange: bool,
+    /// The count of view changes at that answer.
+    changed: u64,
 }
 
 /// The result of one read.
@@ -121,7 +128,7 @@ impl ConnectionReader {
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
-        admission: Option<Admission>,
+        admission: Admission,
     ) -> Self {
         let read_half = ReadHalf {
             half,
@@ -130,7 +137,7 @@ impl ConnectionReader {
             packets: Vec::new(),
             ending: None,
             admission,
-            strange: (false, u64::MAX),
+            standing: PeerStanding { is_member: false, is_strange: false, changed: u64::MAX },
         };
         let slot = ReadHalfSlot {
             read_half: Some(read_half),
@@ -329,26 +336,13 @@ impl ConnectionReader {
 
     /// Hands on the frames that are whole.
     fn deliver(&self, read_half: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
-        let ReadHalf { decoder, due, packets, admission, strange, .. } = read_half;
+        self.learn_standing(read_half);
+        let ReadHalf { decoder, due, packets, standing, .. } = read_half;
         let ConnectionReader { reception, incarnation, info, .. } = self;
-        let changed = reception.members_changed();
-        if strange.1 != changed {
-            *strange = (reception.is_stranger(info.process), changed);
-            // A connection that was dialled at a member's or a seed's address may bring the long
-            // view of a later membership.
-            decoder.set_strange(strange.0 && admission.is_some());
-            let is_unknown = !reception.is_member(info.process) && admission.is_some();
-            decoder.set_unknown(is_unknown);
-        }
-        if decoder.is_unknown()
-            && let Some(admission) = admission
-        {
-            admission.note_packet();
-        }
         let mut read = ReadSummary::default();
         loop {
             // It repeats its frames if it wants to join.
-            if strange.0 && decoder.skip_unless(|| reception.may_take_strange()) {
+            if standing.is_strange && decoder.skip_unless(|| reception.may_take_strange()) {
                 add(&reception.counters.throttled, 1);
                 *due = None;
                 continue;
@@ -368,7 +362,9 @@ impl ConnectionReader {
                     match frame {
                         Frame::Packet(packet) => {
                             let packet = match &incarnation.relays {
-                                Some(relays) => relays.open(packet, strange.0, reception, info),
+                                Some(relays) => {
+                                    relays.open(packet, standing.is_strange, reception, info)
+                                }
                                 None => Some(packet),
                             };
                             packets.extend(packet.map(|packet| Input::Received {
@@ -398,6 +394,32 @@ impl ConnectionReader {
             *due = Some(Instant::now() + reception.timeouts.frame);
         }
         Ok(read)
+    }
+
+    /// Looks the other side up after each change of the view, and notes that a stranger has sent
+    /// bytes.
+    fn learn_standing(&self, read_half: &mut ReadHalf) {
+        let ReadHalf { decoder, admission, standing, .. } = read_half;
+        let (reception, process) = (&self.reception, self.info.process);
+        let changed = reception.members_changed();
+        if standing.changed != changed {
+            let (is_member, is_strange) =
+                (reception.is_member(process), reception.is_stranger(process));
+            *standing = PeerStanding { is_member, is_strange, changed };
+            // The process at a member's or a seed's address may bring the long view of a later
+            // membership.
+            let may_be_long = match admission.opening {
+                ConnectionOpening::Accepted => false,
+                ConnectionOpening::Dialled { is_seed } => {
+                    is_seed || reception.may_be_member_at(self.addr)
+                }
+            };
+            decoder.set_strange(is_strange && !may_be_long);
+            decoder.set_unknown(!is_member && !may_be_long);
+        }
+        if !standing.is_member {
+            admission.note_packet();
+        }
     }
 
     fn take_gossip(&self, frame: Frame) {

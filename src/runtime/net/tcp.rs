@@ -3,7 +3,7 @@
 //! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a
 //! task of its own, here; its writing half belongs to the [`Peer`] of the other side's address.
 
-use super::admission::{Admission, NO_PROCESS};
+use super::admission::{Admission, ConnectionOpening, NO_PROCESS};
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
 use super::death_watch::HeldProcess;
@@ -67,8 +67,6 @@ struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
     handshaken: HandshakeResult,
-    /// The admission of an accepted connection, or of a dialled one of a stranger.
-    admission: Option<Admission>,
 }
 
 /// Accepts until closing. Where too many handshakes have just begun, connections from unknown hosts
@@ -174,9 +172,8 @@ async fn listen(
         Some(Admitted::Member(handshaken)) => {
             admission.finish(handshaken.info.process);
             let addr = handshaken.info.addr;
-            let opened =
-                HandshakenConnection { stream, decoder, handshaken, admission: Some(admission) };
-            converse(&shared, &incarnation, addr, opened, false).await;
+            let opened = HandshakenConnection { stream, decoder, handshaken };
+            converse(&shared, &incarnation, addr, opened, admission).await;
         }
         Some(Admitted::Order(pending)) => {
             let order = orders::carry_out(shared.clone(), incarnation, stream, pending, admission);
@@ -340,17 +337,15 @@ pub(super) async fn dial(
         };
         open(&shared, &incarnation, peer.addr).await
     };
-    let opened = opened.and_then(|opened| match is_known {
-        true => Ok(opened),
-        false => {
-            let admission = shared.admissions.take(peer.addr.ip(), false);
-            let admission = admission.ok_or(DialError::Unreachable("no room for it".into()))?;
-            admission.finish(opened.handshaken.info.process);
-            Ok(HandshakenConnection { admission: Some(admission), ..opened })
-        }
+    // The view may have changed meanwhile, so that only now counts.
+    let opened = opened.and_then(|opened| {
+        let process = opened.handshaken.info.process;
+        let is_seed = shared.seeds.borrow().contains(&peer.addr);
+        let admission = shared.admissions.take_dialled(peer.addr.ip(), process, is_seed);
+        Ok((opened, admission.ok_or(DialError::Unreachable("no room for it".into()))?))
     });
     match opened {
-        Ok(opened) => {
+        Ok((opened, admission)) => {
             shared.note_dial(peer.addr, None);
             // A seed may have more gossip: ask once, when the first connection with it is opened.
             let process = opened.handshaken.info.process;
@@ -360,7 +355,7 @@ pub(super) async fn dial(
                 peer.push(Some(process), &Frame::GossipWanted, false);
                 peer.wake();
             }
-            converse(&shared, &incarnation, peer.addr, opened, true).await;
+            converse(&shared, &incarnation, peer.addr, opened, admission).await;
         }
         Err(error) => {
             tracing::debug!(addr = %peer.addr, ?error, "cannot reach");
@@ -396,7 +391,7 @@ async fn open(
     let handshaken = timeout(shared.reception.timeouts.handshake, greet)
         .await
         .map_err(|_| late("the handshake"))??;
-    Ok(HandshakenConnection { stream, decoder, handshaken, admission: None })
+    Ok(HandshakenConnection { stream, decoder, handshaken })
 }
 
 fn side<'a>(shared: &'a TransportState, incarnation: &'a Incarnation) -> HandshakeSide<'a> {
@@ -510,14 +505,14 @@ async fn converse(
     incarnation: &Arc<Incarnation>,
     addr: SocketAddr,
     opened: HandshakenConnection,
-    dialled: bool,
+    admission: Admission,
 ) {
-    let HandshakenConnection { stream, decoder, handshaken, admission } = opened;
+    let HandshakenConnection { stream, decoder, handshaken } = opened;
     let HandshakeResult { info, secured } = handshaken;
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
-    let evicted =
-        admission.as_ref().map_or_else(CancellationToken::new, |admission| admission.end.clone());
+    let evicted = admission.end.clone();
+    let dialled = admission.opening != ConnectionOpening::Accepted;
     // The session is held until the end, so that a removed key closes the connection.
     let _session = match (&secured, &shared.security) {
         (Some(secured), Some(security)) => match security.register(secured, redundant.clone()) {

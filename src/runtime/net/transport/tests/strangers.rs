@@ -172,6 +172,14 @@ async fn an_address_that_a_stranger_claims_tells_nothing_of_a_member() {
 async fn a_stranger_that_was_dialled_has_the_limits_of_strangers() {
     let (a, _b) = member().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (_, mut stream) = welcome_dial(&a, &listener).await;
+    let long = (wire::MAX_STRANGE_FRAME as u32 + 1).to_be_bytes();
+    stream.write_all(&[&long[..], &[3; 1000]].concat()).await.expect("it reads");
+    until("it is refused", || a.transport.counters().oversized == 1).await;
+}
+
+/// The member `a` dials this address and shakes hands with process 66 there.
+async fn welcome_dial(a: &TestPeer, listener: &TcpListener) -> (MemberInfo, TcpStream) {
     let me = MemberInfo::new(ProcessId(66), listener.local_addr().expect("an address"));
     a.transport.send(me.addr, Some(me.process), numbered(1));
     a.transport.flush(false);
@@ -181,6 +189,20 @@ async fn a_stranger_that_was_dialled_has_the_limits_of_strangers() {
     wire::encode(&Frame::Welcome(Box::new(welcome)), &mut bytes).expect("it is short");
     stream.write_all(&bytes).await.expect("it reads");
     a.letters.hint(Hint::Connected(me.process)).await;
+    (me, stream)
+}
+
+#[tokio::test]
+async fn a_dialled_member_that_leaves_the_view_has_the_limits_of_strangers() {
+    let (a, b) = member().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let me = MemberInfo::new(ProcessId(66), listener.local_addr().expect("an address"));
+    a.in_view_with(&me);
+    let (_, mut stream) = welcome_dial(&a, &listener).await;
+    let (_, packet) = greeting_and_packet(&me);
+    stream.write_all(&packet).await.expect("it reads");
+    a.letters.until(|inputs| (numbers(inputs, me.process) == [7]).then_some(())).await;
+    a.in_view_with(&b.me);
     let long = (wire::MAX_STRANGE_FRAME as u32 + 1).to_be_bytes();
     stream.write_all(&[&long[..], &[3; 1000]].concat()).await.expect("it reads");
     until("it is refused", || a.transport.counters().oversized == 1).await;
