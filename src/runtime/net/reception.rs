@@ -4,13 +4,14 @@ use super::counters::AtomicCounters;
 use super::rate_limit::RateLimit;
 use super::timeouts::ConnectionTimeouts;
 use crate::protocol::ProcessId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, mpsc};
 
 /// Log lines that other processes cause, in a row.
 const MOST_WARNINGS: u32 = 16;
@@ -39,15 +40,25 @@ pub(super) struct Reception {
     pub(super) counters: AtomicCounters,
     /// The way to the gossip task.
     gossip: mpsc::Sender<GossipInput>,
-    /// The addresses of the view's processes.
-    members: Mutex<Option<BTreeMap<ProcessId, SocketAddr>>>,
+    /// The view's processes.
+    members: Mutex<Option<BTreeMap<ProcessId, KnownMember>>>,
     /// The number of changes of the members. Readers ask again after each.
     members_changed: AtomicU64,
+    /// Tells of each change of the members.
+    has_new_members: Notify,
     /// The limit of log lines that other processes cause.
     warnings: RateLimit,
     /// The limit of frames of processes outside the view: each is a turn of the engine, and may be
     /// answered with the whole view.
     strangers: RateLimit,
+}
+
+/// A process of the view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownMember {
+    pub(super) addr: SocketAddr,
+    /// It has not shown itself since it joined.
+    pub(super) is_learner: bool,
 }
 
 impl Reception {
@@ -63,15 +74,22 @@ impl Reception {
             gossip,
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),
+            has_new_members: Notify::new(),
             warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
             strangers: RateLimit::new(MOST_STRANGE, STRANGE_A_SECOND),
         }
     }
 
     /// The processes of the view; `None`: this process is in no view.
-    pub(super) fn set_members(&self, members: Option<BTreeMap<ProcessId, SocketAddr>>) {
+    pub(super) fn set_members(&self, members: Option<BTreeMap<ProcessId, KnownMember>>) {
         *self.members() = members;
         self.members_changed.fetch_add(1, Relaxed);
+        self.has_new_members.notify_waiters();
+    }
+
+    /// Completes with the next change of the members, after this is enabled.
+    pub(super) fn new_members(&self) -> Notified<'_> {
+        self.has_new_members.notified()
     }
 
     /// Rises with each change of the members.
@@ -92,22 +110,37 @@ impl Reception {
     /// Returns whether a process of the view has another address there.
     pub(super) fn is_elsewhere(&self, process: ProcessId, addr: SocketAddr) -> bool {
         let members = self.members();
-        members.as_ref().and_then(|members| members.get(&process)).is_some_and(|own| *own != addr)
+        members
+            .as_ref()
+            .and_then(|members| members.get(&process))
+            .is_some_and(|own| own.addr != addr)
     }
 
     /// Returns whether a process of the view has this address. Without a view each address counts:
     /// the member dials only those that it was configured with, or that it seeks its cluster at.
     pub(super) fn may_be_member_at(&self, addr: SocketAddr) -> bool {
-        self.members().as_ref().is_none_or(|members| members.values().any(|own| *own == addr))
+        self.members().as_ref().is_none_or(|members| members.values().any(|own| own.addr == addr))
+    }
+
+    /// The process of the view that has this address. Of several one that is no learner.
+    pub(super) fn member_at(&self, addr: SocketAddr) -> Option<KnownMember> {
+        let members = self.members();
+        let at = members.iter().flat_map(BTreeMap::values).filter(|own| own.addr == addr);
+        at.min_by_key(|own| own.is_learner).copied()
+    }
+
+    /// The addresses of the processes of the view.
+    pub(super) fn member_addrs(&self) -> BTreeSet<SocketAddr> {
+        self.members().iter().flat_map(BTreeMap::values).map(|own| own.addr).collect()
     }
 
     /// Returns whether a process of the view has an address of this host.
     pub(super) fn has_member_on(&self, ip: IpAddr) -> bool {
         let members = self.members();
-        members.as_ref().is_some_and(|members| members.values().any(|own| own.ip() == ip))
+        members.as_ref().is_some_and(|members| members.values().any(|own| own.addr.ip() == ip))
     }
 
-    fn members(&self) -> MutexGuard<'_, Option<BTreeMap<ProcessId, SocketAddr>>> {
+    fn members(&self) -> MutexGuard<'_, Option<BTreeMap<ProcessId, KnownMember>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -327,14 +327,8 @@ pub(super) async fn dial(
     incarnation: Arc<Incarnation>,
     peer: Arc<Peer>,
 ) {
-    // A stranger can name any address to answer to. Such dials are few at a time, and their
-    // connections count among those of strangers.
-    let is_known = shared.is_known(peer.addr);
     let opened = {
-        let _turn = match is_known {
-            true => None,
-            false => shared.dials.acquire().await.ok(),
-        };
+        let _turn = shared.dial_turn(peer.addr).await;
         open(&shared, &incarnation, peer.addr).await
     };
     // The view may have changed meanwhile, so that only now counts.

@@ -12,7 +12,7 @@ use super::incarnation::Incarnation;
 use super::peer::{Budget, ConnectionWriter, Peer};
 use super::poll_on_wake::on_wake;
 use super::rate_limit::RateLimit;
-use super::reception::Reception;
+use super::reception::{KnownMember, Reception};
 use super::security::{Relays, Security};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::runtime::fork_guard::ForkGuard;
@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -104,6 +104,9 @@ pub(super) struct TransportState {
     questions: RateLimit,
     /// Room for dials of addresses that neither the view nor the seeds name.
     pub(super) dials: Semaphore,
+    /// Room for dials of learners: a process without a key may join under any address, and show
+    /// itself at none.
+    pub(super) learner_dials: Semaphore,
     current: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
     /// The connections are its own: a copy of it does not touch them.
@@ -152,6 +155,7 @@ impl TransportState {
             stray_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             questions: RateLimit::new(MOST_QUESTIONS, QUESTIONS_A_SECOND),
             dials: Semaphore::new(limits.unfinished()),
+            learner_dials: Semaphore::new(limits.unfinished()),
             current: Mutex::new(None),
             errors: Mutex::default(),
             home: ForkGuard::here(),
@@ -208,11 +212,14 @@ impl TransportState {
         {
             relays.set_view(view);
         }
-        let members = view.members.iter().map(|member| (member.info.process, member.info.addr));
+        let members = view.members.iter().map(|member| {
+            let known = KnownMember { addr: member.info.addr, is_learner: member.learner };
+            (member.info.process, known)
+        });
         self.set_members(Some(members.collect()));
     }
 
-    fn set_members(&self, members: Option<BTreeMap<ProcessId, SocketAddr>>) {
+    fn set_members(&self, members: Option<BTreeMap<ProcessId, KnownMember>>) {
         self.admissions
             .set_members(members.iter().flatten().map(|(process, _)| *process).collect());
         self.reception.set_members(members);
@@ -223,9 +230,41 @@ impl TransportState {
         &self.budget
     }
 
-    /// Returns whether the view or the seeds name an address.
-    pub(super) fn is_known(&self, addr: SocketAddr) -> bool {
-        self.reception.may_be_member_at(addr) || self.seeds.borrow().contains(&addr)
+    /// The turn of a dial of this address. A stranger can name any address to answer to, and so can
+    /// a joiner: such dials are few at a time. `None`: no turn is needed.
+    pub(super) async fn dial_turn(&self, addr: SocketAddr) -> Option<SemaphorePermit<'_>> {
+        while let Some(room) = self.dial_room(addr) {
+            let turn = room.acquire();
+            tokio::pin!(turn);
+            // The address may become a member's meanwhile.
+            let is_same = || self.dial_room(addr).is_some_and(|now| std::ptr::eq(now, room));
+            loop {
+                let changed = self.reception.new_members();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if !is_same() {
+                    break;
+                }
+                tokio::select! {
+                    turn = &mut turn => return turn.ok(),
+                    () = changed => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// The room that a dial of this address takes a part of. `None`: members that have shown
+    /// themselves, and seeds, are dialled at once.
+    fn dial_room(&self, addr: SocketAddr) -> Option<&Semaphore> {
+        if self.seeds.borrow().contains(&addr) {
+            return None;
+        }
+        match self.reception.member_at(addr) {
+            Some(member) if member.is_learner => Some(&self.learner_dials),
+            Some(_) => None,
+            None => Some(&self.dials),
+        }
     }
 
     /// Returns whether members of the view, or seeds, are on this host.

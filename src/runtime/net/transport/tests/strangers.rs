@@ -208,6 +208,53 @@ async fn a_dialled_member_that_leaves_the_view_has_the_limits_of_strangers() {
     until("it is refused", || a.transport.counters().oversized == 1).await;
 }
 
+/// A view of `a`, `b` and these, which are learners but for `promoted`.
+fn install_learners(a: &TestPeer, b: &TestPeer, learners: &[MemberInfo], promoted: &[ProcessId]) {
+    let members = [&[a.me.clone(), b.me.clone()], learners].concat();
+    let mut view = View::first(Slot(9), members, Timing::lan(), 7);
+    for member in &mut view.members[2..] {
+        member.learner = !promoted.contains(&member.info.process);
+    }
+    a.transport.installed(&view);
+}
+
+#[tokio::test]
+async fn learners_that_answer_nothing_take_few_dials_and_none_of_members() {
+    let limits = ConnectionTimeouts { handshake: GUARD * 60, ..ConnectionTimeouts::default() };
+    let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let (a, b) = (TestPeer::with(5, options).await, TestPeer::new(6).await);
+    let dials = a.transport.shared.learner_dials.available_permits();
+    let (mut listeners, mut learners) = (Vec::new(), Vec::new());
+    for number in 0..2 * dials as u128 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        learners.push(MemberInfo::new(ProcessId(1000 + number), addr));
+        listeners.push(listener);
+    }
+    install_learners(&a, &b, &learners, &[]);
+    for learner in &learners {
+        a.transport.send(learner.addr, Some(learner.process), numbered(1));
+    }
+    a.transport.flush(false);
+    let free = || a.transport.shared.learner_dials.available_permits();
+    until("as many as may be are dialled", || free() == 0).await;
+    let (mut dialled, mut waiting) = (Vec::new(), Vec::new());
+    for (listener, learner) in listeners.iter().zip(&learners) {
+        match tokio::time::timeout(Duration::from_millis(1), listener.accept()).await {
+            Ok(accepted) => dialled.push(accepted.expect("it dials")),
+            Err(_) => waiting.push((listener, learner.process)),
+        }
+    }
+    assert!(dialled.len() <= dials, "{} of {dials}", dialled.len());
+    a.send(&b, numbered(1));
+    b.letters.until(|inputs| (numbers(inputs, a.me.process) == [1]).then_some(())).await;
+    // One that gets its vote meanwhile waits no more.
+    let (listener, process) = waiting.last().expect("some wait");
+    install_learners(&a, &b, &learners, &[*process]);
+    let accepted = tokio::time::timeout(GUARD, listener.accept()).await;
+    accepted.expect("it is dialled in time").expect("it is dialled");
+}
+
 #[tokio::test]
 async fn few_strangers_are_dialled_at_a_time() {
     let (a, _b) = member().await;
