@@ -17,6 +17,7 @@
 use super::admission::{Admission, ConnectionOpening};
 use super::counters::add;
 use super::incarnation::Incarnation;
+use super::rate_limit::RateLimit;
 use super::reception::{GossipInput, Reception};
 use crate::protocol::{Input, MemberInfo};
 use crate::wire::{Decoder, Frame};
@@ -96,6 +97,8 @@ struct ReadHalf {
     ending: Option<ConnectionEnd>,
     admission: Admission,
     standing: PeerStanding,
+    /// The part of the rate of strangers, once it is one.
+    part: Option<Arc<RateLimit>>,
 }
 
 /// The place of the other side in this member's view.
@@ -138,6 +141,7 @@ impl ConnectionReader {
             ending: None,
             admission,
             standing: PeerStanding { is_member: false, is_strange: false, changed: u64::MAX },
+            part: None,
         };
         let slot = ReadHalfSlot {
             read_half: Some(read_half),
@@ -337,12 +341,14 @@ impl ConnectionReader {
     /// Hands on the frames that are whole.
     fn deliver(&self, read_half: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
         self.learn_standing(read_half);
-        let ReadHalf { decoder, due, packets, standing, .. } = read_half;
+        let ReadHalf { decoder, due, packets, standing, part, .. } = read_half;
         let ConnectionReader { reception, incarnation, info, .. } = self;
         let mut read = ReadSummary::default();
         loop {
             // It repeats its frames if it wants to join.
-            if standing.is_strange && decoder.skip_unless(|| reception.may_take_strange()) {
+            if let Some(part) = part.as_ref().filter(|_| standing.is_strange)
+                && decoder.skip_unless(|| reception.may_take_strange(part))
+            {
                 add(&reception.counters.throttled, 1);
                 *due = None;
                 continue;
@@ -399,7 +405,7 @@ impl ConnectionReader {
     /// Looks the other side up after each change of the view, and notes that a stranger has sent
     /// bytes.
     fn learn_standing(&self, read_half: &mut ReadHalf) {
-        let ReadHalf { decoder, admission, standing, .. } = read_half;
+        let ReadHalf { half, decoder, admission, standing, part, .. } = read_half;
         let (reception, process) = (&self.reception, self.info.process);
         let changed = reception.members_changed();
         if standing.changed != changed {
@@ -416,6 +422,10 @@ impl ConnectionReader {
             };
             decoder.set_strange(is_strange && !may_be_long);
             decoder.set_unknown(!is_member && !may_be_long);
+            if is_strange && part.is_none() {
+                let ip = half.peer_addr().unwrap_or(self.addr).ip();
+                *part = Some(reception.strange_part(ip));
+            }
         }
         if !standing.is_member {
             admission.note_packet();

@@ -1,7 +1,13 @@
 //! `RateLimit`: a number of events in a row, and a rate in the long run.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+/// Addresses whose part of a shared rate is remembered. One that asks again after it was forgotten
+/// has a whole part.
+const MAX_PARTS: usize = 1024;
 
 /// Lets [`burst`](RateLimit::new) events pass in a row, and then a number of them each second.
 pub(crate) struct RateLimit {
@@ -44,10 +50,92 @@ impl RateLimit {
     }
 }
 
+/// A rate that many share, of which each has at most a part.
+pub(crate) struct SharedRate {
+    all: RateLimit,
+    /// The burst and the rate of a part.
+    of_one: (u32, u32),
+    parts: Mutex<RateParts>,
+}
+
+/// The parts of addresses.
+#[derive(Default)]
+struct RateParts {
+    /// Questions for a part.
+    asked: u64,
+    /// Each with the number of its latest question.
+    of: BTreeMap<IpAddr, (u64, Arc<RateLimit>)>,
+}
+
+impl SharedRate {
+    /// Each has one in `parts` of the burst and the rate.
+    pub(crate) fn new(burst: u32, a_second: u32, parts: u32) -> Self {
+        SharedRate {
+            all: RateLimit::new(burst, a_second),
+            of_one: (burst / parts, a_second / parts),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// The part of an address. `None`: a part of its own for each question.
+    pub(crate) fn part(&self, ip: Option<IpAddr>) -> Arc<RateLimit> {
+        let (burst, a_second) = self.of_one;
+        let new = || Arc::new(RateLimit::new(burst, a_second));
+        let Some(ip) = ip else { return new() };
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let RateParts { asked, of } = &mut *parts;
+        *asked += 1;
+        if of.len() >= MAX_PARTS && !of.contains_key(&ip) {
+            // One that a connection has is used.
+            let oldest = of
+                .iter()
+                .min_by_key(|(_, (asked, part))| (Arc::strong_count(part) > 1, *asked))
+                .map(|(ip, _)| *ip);
+            oldest.and_then(|ip| of.remove(&ip));
+        }
+        let (latest, part) = of.entry(ip).or_insert_with(|| (*asked, new()));
+        *latest = *asked;
+        part.clone()
+    }
+
+    /// Whether one more event may pass of the user of this part.
+    pub(crate) fn pass(&self, part: &RateLimit) -> bool {
+        // The part first, so that the events that it stops take nothing from the others.
+        part.pass().is_some() && self.all.pass().is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    fn ip(number: u32) -> Option<IpAddr> {
+        Some(IpAddr::from(number.to_be_bytes()))
+    }
+
+    #[test]
+    fn one_address_has_its_part_of_a_shared_rate_on_all_its_connections() {
+        let rate = SharedRate::new(8, 0, 4);
+        let passed = |part: &RateLimit| (0..10).filter(|_| rate.pass(part)).count();
+        let (first, second) = (rate.part(ip(1)), rate.part(ip(1)));
+        assert_eq!((passed(&first), passed(&second)), (2, 0));
+        assert_eq!(passed(&rate.part(ip(2))), 2, "another address has its own");
+        assert_eq!([(), ()].map(|()| passed(&rate.part(None))), [2, 2], "each has its own");
+        assert_eq!(passed(&rate.part(ip(3))), 0, "all are used up");
+    }
+
+    #[test]
+    fn the_parts_of_a_thousand_addresses_are_remembered_and_used_ones_longest() {
+        let rate = SharedRate::new(8, 0, 4);
+        let used = rate.part(ip(1));
+        assert!(rate.pass(&used) && rate.pass(&used));
+        for number in 2..3000 {
+            drop(rate.part(ip(number)));
+        }
+        assert!(!rate.pass(&rate.part(ip(1))), "it is in use");
+        assert_eq!(rate.parts.lock().expect("no panic").of.len(), MAX_PARTS);
+    }
 
     #[test]
     fn a_burst_passes_and_then_the_rate_with_the_number_of_stopped_events() {

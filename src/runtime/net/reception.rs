@@ -1,14 +1,15 @@
 //! `Reception`: the part of a transport's state that its readers need.
 
+use super::admission::origin;
 use super::counters::AtomicCounters;
-use super::rate_limit::RateLimit;
+use super::rate_limit::{RateLimit, SharedRate};
 use super::timeouts::ConnectionTimeouts;
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, mpsc};
@@ -22,6 +23,8 @@ const WARNINGS_A_SECOND: u32 = 1;
 pub(super) const MOST_STRANGE: u32 = 4096;
 /// Frames of processes outside the view, in the long run.
 pub(super) const STRANGE_A_SECOND: u32 = 1024;
+/// The part of both that one address has at most.
+pub(super) const STRANGE_PART: u32 = 4;
 
 /// The connections' input for the gossip machine.
 pub(super) enum GossipInput {
@@ -50,7 +53,7 @@ pub(super) struct Reception {
     warnings: RateLimit,
     /// The limit of frames of processes outside the view: each is a turn of the engine, and may be
     /// answered with the whole view.
-    strangers: RateLimit,
+    strangers: SharedRate,
 }
 
 /// A process of the view.
@@ -76,7 +79,7 @@ impl Reception {
             members_changed: AtomicU64::new(0),
             has_new_members: Notify::new(),
             warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
-            strangers: RateLimit::new(MOST_STRANGE, STRANGE_A_SECOND),
+            strangers: SharedRate::new(MOST_STRANGE, STRANGE_A_SECOND, STRANGE_PART),
         }
     }
 
@@ -150,9 +153,15 @@ impl Reception {
         self.warnings.pass()
     }
 
+    /// The part that a connection from `ip` has of the rate of strangers. Each one of the loopback
+    /// has a part of its own, as its processes are of many users.
+    pub(super) fn strange_part(&self, ip: IpAddr) -> Arc<RateLimit> {
+        self.strangers.part(Some(origin(ip)).filter(|_| !ip.is_loopback()))
+    }
+
     /// Returns whether one more frame of a process outside the view is taken.
-    pub(super) fn may_take_strange(&self) -> bool {
-        self.strangers.pass().is_some()
+    pub(super) fn may_take_strange(&self, part: &RateLimit) -> bool {
+        self.strangers.pass(part)
     }
 
     /// Logs that input from this address was refused, within the limit of such lines.
