@@ -137,12 +137,11 @@ async fn write_rest(
     let reception = &shared.reception;
     let is_member = |process| reception.is_member(process);
     if let Some(slow) = writer.set_aside(&reception.counters, shared.budget(), is_member) {
-        let (reception, peer, process) = (reception.clone(), peer.clone(), slow.process());
-        peer.note_aside(process);
+        let (reception, peer, number) = (reception.clone(), peer.clone(), peer.note_aside(&slow));
         shared.spawn(incarnation, async move {
             let limit = reception.timeouts.frame;
             let link = slow.finish(&reception.counters, limit).await;
-            peer.return_link(process, link);
+            peer.return_link(number, link);
         });
     }
     writer.finish(&reception.counters).await;

@@ -104,8 +104,9 @@ struct PeerQueue {
     bulk: QueueLoad,
     /// New connections, for the task to take over.
     offered: Vec<ConnectionWriter>,
-    /// The processes of connections that are set aside: their frames wait.
-    aside: BTreeSet<ProcessId>,
+    /// The connections that are set aside: the frames for their processes wait.
+    aside: BTreeMap<u64, AsideConnection>,
+    next_aside: u64,
     /// Connections that were [set aside](WriteHalf::set_aside) and have taken their bytes.
     returned: Vec<ConnectionWriter>,
     /// How the dial that was under way has ended.
@@ -170,7 +171,15 @@ pub(super) struct SlowWrite {
     batch: Vec<u8>,
     written: usize,
     frames: usize,
-    _share: BudgetShare,
+}
+
+/// A connection that is set aside, as its peer knows it.
+struct AsideConnection {
+    process: ProcessId,
+    /// Of its batch.
+    share: BudgetShare,
+    /// Ends the connection.
+    closed: CancellationToken,
 }
 
 /// Bytes that the budget counts until this is dropped.
@@ -184,6 +193,10 @@ impl BudgetShare {
         budget.used.fetch_add(bytes, Relaxed);
         BudgetShare { budget: budget.clone(), bytes }
     }
+
+    fn empty(&mut self) {
+        self.budget.used.fetch_sub(std::mem::take(&mut self.bytes), Relaxed);
+    }
 }
 
 impl Drop for BudgetShare {
@@ -193,11 +206,6 @@ impl Drop for BudgetShare {
 }
 
 impl SlowWrite {
-    /// The process that is to read it.
-    pub(super) fn process(&self) -> ProcessId {
-        self.link.process
-    }
-
     /// Writes the rest within `limit`. `None`: it was not taken, and the connection is closed.
     pub(super) async fn finish(
         mut self,
@@ -353,7 +361,8 @@ impl PeerQueue {
             notices: QueueLoad::default(),
             bulk: QueueLoad::default(),
             offered: Vec::new(),
-            aside: BTreeSet::new(),
+            aside: BTreeMap::new(),
+            next_aside: 0,
             returned: Vec::new(),
             dialled: None,
             changed: false,
@@ -366,6 +375,17 @@ impl PeerQueue {
 
     fn is_empty(&self) -> bool {
         self.wants.values().all(OutboundQueues::is_empty)
+    }
+
+    /// Drops the frames of the fitting queues; returns how many.
+    fn drop_frames(&mut self, fits: impl Fn(&OutboundQueues) -> bool) -> usize {
+        let PeerQueue { wants, notices, bulk, budget, .. } = self;
+        let mut frames = 0;
+        for queues in wants.values_mut().filter(|queues| fits(queues)) {
+            frames += notices.drop_all(&mut queues.notices) + bulk.drop_all(&mut queues.bulk);
+            queues.count(budget);
+        }
+        frames
     }
 
     /// The writer, for the task. `None`: it is woken when the writer is back.
@@ -390,12 +410,13 @@ impl PeerQueue {
         let mut plan = NextWrite { write: None, frames: 0, dial: false };
         // A queue is dropped if no link leads to its process and no frame waits in it.
         self.wants.retain(|want, queues| !queues.is_empty() || route(links, *want).is_some());
+        let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
         for (want, queues) in &mut self.wants {
             if queues.is_empty() {
                 continue;
             }
             match route(links, *want) {
-                None if want.is_some_and(|process| self.aside.contains(&process)) => {}
+                None if aside.contains(want) => {}
                 None => plan.dial = true,
                 Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
                     plan.write = Some(link);
@@ -415,9 +436,9 @@ impl PeerQueue {
     /// frames.
     fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
+        let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
         for (want, queues) in &mut self.wants {
-            let is_aside = want.is_some_and(|process| self.aside.contains(&process));
-            if !queues.is_empty() && !is_aside && route(links, *want).is_none() {
+            if !queues.is_empty() && !aside.contains(want) && route(links, *want).is_none() {
                 frames += self.notices.drop_all(&mut queues.notices)
                     + self.bulk.drop_all(&mut queues.bulk);
                 queues.count(&self.budget);
@@ -477,19 +498,21 @@ impl Peer {
 
     /// The number of bytes that wait here for strangers.
     pub(super) fn strange_bytes(&self) -> usize {
-        self.queue().wants.values().map(|queues| queues.counted).sum()
+        let queue = self.queue();
+        let queued: usize = queue.wants.values().map(|queues| queues.counted).sum();
+        queued + queue.aside.values().map(|aside| aside.share.bytes).sum::<usize>()
     }
 
-    /// Drops the frames that wait here for strangers, and returns their number.
+    /// Drops the frames that wait here for strangers, and returns their number. Those that are set
+    /// aside end with their connections.
     pub(super) fn drop_strange(&self) -> usize {
         let mut queue = self.queue();
-        let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
-        let mut frames = 0;
-        for queues in wants.values_mut().filter(|queues| queues.is_strange) {
-            frames += notices.drop_all(&mut queues.notices) + bulk.drop_all(&mut queues.bulk);
-            queues.count(budget);
+        for aside in queue.aside.values_mut() {
+            aside.closed.cancel();
+            // Its task frees the batch as soon as it runs.
+            aside.share.empty();
         }
-        frames
+        queue.drop_frames(|queues| queues.is_strange)
     }
 
     /// Writes queued frames, as much as a connection takes at once. All other work is left to the
@@ -536,15 +559,22 @@ impl Peer {
         self.wake_from(queue);
     }
 
-    /// The frames for the process wait until its connection is [back](Self::return_link).
-    pub(super) fn note_aside(&self, process: ProcessId) {
-        self.queue().aside.insert(process);
+    /// The frames for the process of this connection wait until it is [back](Self::return_link).
+    /// Returns the number under which it returns.
+    pub(super) fn note_aside(&self, slow: &SlowWrite) -> u64 {
+        let mut queue = self.queue();
+        let share = BudgetShare::new(&queue.budget, slow.batch.len());
+        let (process, closed) = (slow.link.process, slow.link.closed.clone());
+        let number = queue.next_aside;
+        queue.next_aside += 1;
+        queue.aside.insert(number, AsideConnection { process, share, closed });
+        number
     }
 
-    /// The connection of the process that was set aside is back, or closed.
-    pub(super) fn return_link(&self, process: ProcessId, link: Option<ConnectionWriter>) {
+    /// A connection that was set aside is back, or closed.
+    pub(super) fn return_link(&self, number: u64, link: Option<ConnectionWriter>) {
         let mut queue = self.queue();
-        queue.aside.remove(&process);
+        queue.aside.remove(&number);
         queue.returned.extend(link);
         queue.changed = true;
         self.wake_from(queue);
@@ -737,8 +767,7 @@ impl WriteHalf {
             link.closed.cancel();
             return None;
         }
-        let share = BudgetShare::new(budget, batch.len());
-        Some(SlowWrite { link, batch, written, frames, _share: share })
+        Some(SlowWrite { link, batch, written, frames })
     }
 
     /// Takes over a connection. Those that opened within `crossing` of each other crossed.

@@ -257,6 +257,35 @@ async fn learners_that_answer_nothing_take_few_dials_and_none_of_members() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_set_aside_counts_for_the_stranger_that_reads_nothing() {
+    // Neither the limit of a frame nor the system ends the connection in this test.
+    let (user_timeout, frame) = (GUARD * 60, GUARD * 60);
+    let limits = ConnectionTimeouts { user_timeout, frame, ..ConnectionTimeouts::default() };
+    let stranger_memory = 300 * 1024;
+    let options = TransportOptions {
+        limits,
+        stranger_memory,
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
+    let (a, b) = (TestPeer::with(5, options).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    let _claim = claim_address_of(&b, &a, ProcessId(1)).await;
+    let service = ServiceName::new(&"x".repeat(250)).expect("a good name");
+    let ended = Input::Hint(Hint::Unreachable(ProcessId(1)));
+    until("the one that uses most is closed", || {
+        for seq in 0..100 {
+            let message = RegistryMessage::FindGrantor { service: service.clone(), heard: None };
+            let message = Message::Registry(message);
+            let packet = Packet::Linked { view: ViewNumber(1), seq, ack: 0, message };
+            a.transport.send(b.me.addr, Some(ProcessId(1)), packet);
+        }
+        a.transport.flush(false);
+        a.letters.count(&ended) > 0
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn few_strangers_are_dialled_at_a_time() {
     let (a, _b) = member().await;
     let dials = a.transport.shared.dials.available_permits();
