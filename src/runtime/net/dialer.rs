@@ -43,6 +43,9 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
     let mut backoff = Duration::ZERO;
     let mut not_before = Instant::now();
     loop {
+        if peer.is_retired() {
+            return;
+        }
         let Some(TaskWork { mut writer, offered, returned, dialled }) = peer.take_work() else {
             peer.woken().await;
             continue;

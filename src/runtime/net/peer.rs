@@ -93,6 +93,7 @@ impl DialError {
 
 pub(super) struct Peer {
     pub(super) addr: SocketAddr,
+    pub(super) born: Instant,
     queue: Mutex<PeerQueue>,
 }
 
@@ -107,6 +108,8 @@ struct PeerQueue {
     /// The connections that are set aside: the frames for their processes wait.
     aside: BTreeMap<u64, AsideConnection>,
     next_aside: u64,
+    /// The peer has made room for another one, and its task ends.
+    is_retired: bool,
     /// Connections that were [set aside](WriteHalf::set_aside) and have taken their bytes.
     returned: Vec<ConnectionWriter>,
     /// How the dial that was under way has ended.
@@ -363,6 +366,7 @@ impl PeerQueue {
             offered: Vec::new(),
             aside: BTreeMap::new(),
             next_aside: 0,
+            is_retired: false,
             returned: Vec::new(),
             dialled: None,
             changed: false,
@@ -470,7 +474,7 @@ fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
 
 impl Peer {
     pub(super) fn new(addr: SocketAddr, budget: Arc<Budget>) -> Self {
-        Peer { addr, queue: Mutex::new(PeerQueue::new(budget)) }
+        Peer { addr, born: Instant::now(), queue: Mutex::new(PeerQueue::new(budget)) }
     }
 
     fn queue(&self) -> MutexGuard<'_, PeerQueue> {
@@ -513,6 +517,29 @@ impl Peer {
             aside.share.empty();
         }
         queue.drop_frames(|queues| queues.is_strange)
+    }
+
+    /// Ends this peer if no connection leads here: drops its frames, and returns their number. The
+    /// caller forgets it. `None`: a connection does.
+    pub(super) fn make_room(&self) -> Option<usize> {
+        let mut queue = self.queue();
+        let has_links = !queue.offered.is_empty()
+            || !queue.returned.is_empty()
+            || !queue.aside.is_empty()
+            || queue.writer.as_ref().is_none_or(WriteHalf::is_in_use);
+        if has_links {
+            return None;
+        }
+        let frames = queue.drop_frames(|_| true);
+        queue.is_retired = true;
+        queue.changed = true;
+        self.wake_from(queue);
+        Some(frames)
+    }
+
+    /// Whether this peer has [made room](Self::make_room).
+    pub(super) fn is_retired(&self) -> bool {
+        self.queue().is_retired
     }
 
     /// Writes queued frames, as much as a connection takes at once. All other work is left to the
@@ -787,6 +814,11 @@ impl WriteHalf {
 
     pub(super) fn has_links(&self) -> bool {
         !self.links.is_empty()
+    }
+
+    /// Whether a connection lives, or a batch is on its way.
+    fn is_in_use(&self) -> bool {
+        self.begun.is_some() || self.links.iter().any(|link| !link.closed.is_cancelled())
     }
 
     /// Ends the writing. The reading halves go on until the other side has seen the end, so that

@@ -32,6 +32,8 @@ use tokio_util::task::TaskTracker;
 const MAX_PEERS: usize = 4096;
 /// The number of them for everyone. The others are reserved for members of the view and seeds.
 pub(super) const FREE_PEERS: usize = MAX_PEERS / 4 * 3;
+/// Peers of strangers that make room at a time.
+const FORGOTTEN: usize = 64;
 /// Connections that the flushing thread writes to; writing to more of them is their tasks' work.
 const AT_ONCE: usize = 8;
 /// Refusals, and answers to datagrams of strangers, in a row.
@@ -434,12 +436,15 @@ impl TransportState {
             process.is_some_and(|process| self.reception.is_member(process))
                 || self.seeds.borrow().contains(&addr)
         };
-        let is_full = match current.peers.len() {
+        let is_full = |peers: usize| match peers {
             0..FREE_PEERS => false,
             FREE_PEERS..MAX_PEERS => !is_reserved(),
             _ => true,
         };
-        if is_full || self.closing.is_cancelled() {
+        if is_full(current.peers.len()) {
+            self.forget_strangers(current);
+        }
+        if is_full(current.peers.len()) || self.closing.is_cancelled() {
             return None;
         }
         let peer = Arc::new(Peer::new(addr, self.budget.clone()));
@@ -447,6 +452,28 @@ impl TransportState {
         let task = (self.drive)(self.clone(), current.incarnation.clone(), peer.clone());
         self.spawn(&current.incarnation, task);
         Some(peer)
+    }
+
+    /// Ends the oldest peers at addresses that neither the view nor the seeds name, to which no
+    /// connection leads: a stranger can name thousands of addresses. Several at a time, as a crowd
+    /// names more.
+    fn forget_strangers(&self, current: &mut IncarnationState) {
+        let (members, seeds) = (self.reception.member_addrs(), self.seeds.borrow());
+        let is_strange = |addr: &SocketAddr| !members.contains(addr) && !seeds.contains(addr);
+        let strangers = current.peers.values().filter(|peer| is_strange(&peer.addr));
+        let mut strangers: Vec<Arc<Peer>> = strangers.cloned().collect();
+        strangers.sort_unstable_by_key(|peer| peer.born);
+        let mut forgotten = 0;
+        for peer in strangers {
+            if forgotten == FORGOTTEN {
+                return;
+            }
+            if let Some(frames) = peer.make_room() {
+                current.peers.remove(&peer.addr);
+                add(&self.reception.counters.overflowed, frames);
+                forgotten += 1;
+            }
+        }
     }
 
     /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are
@@ -491,6 +518,9 @@ impl TransportState {
         else {
             return true;
         };
+        if peer.is_retired() {
+            return true;
+        }
         let idle = peer.is_idle();
         if idle {
             current.peers.remove(&peer.addr);

@@ -112,6 +112,12 @@ async fn strangers_at_thousands_of_addresses_leave_room_for_members_and_seeds() 
         a.transport.flush(false);
         peer.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
     }
+    // A joiner takes the place of an address that no connection leads to.
+    let joiner = TestPeer::new(8).await;
+    joiner.send(&a, numbered(3));
+    a.letters.hint(Hint::Connected(joiner.me.process)).await;
+    a.send(&joiner, numbered(4));
+    joiner.letters.until(|inputs| (numbers(inputs, a.me.process) == [4]).then_some(())).await;
 }
 
 #[tokio::test]
