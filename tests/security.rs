@@ -7,8 +7,10 @@ use elderlock::protocol::{
     Affiliation, ClientMessage, Epoch, GrantorMessage, Host, Message, Notice, Packet,
     RegistryMessage, RequestId, ServiceName, Slot, Token, View, ViewNumber,
 };
-use elderlock::wire::secure::{HandshakeSetup, Initiator, StaticKey, VERSIONS};
-use elderlock::wire::{Decoder, Frame, Handshake, StatusQuery, encode};
+use elderlock::wire::secure::{HandshakeSetup, Initiator, Purpose, StaticKey, VERSIONS, Versions};
+use elderlock::wire::{
+    Decoder, Frame, Handshake, HandshakeRefusal, PROTOCOL_VERSION, StatusQuery, encode,
+};
 use elderlock::{
     ClusterKey, JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError, Timing,
 };
@@ -659,5 +661,98 @@ fn a_member_that_dies_is_followed_as_without_a_key() {
     cluster.peers[elder].process.kill();
     let text = waiting.wait().expect("the next waiter has it");
     assert!(support::process::Grant::read(&text).token > grant.token);
+    cluster.agree();
+}
+
+#[test]
+fn four_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key() {
+    let cluster = Cluster::start(3, &mut Rng::new("silent joiners", 11));
+    let elder = &cluster.peers[cluster.agree()];
+    let load = Load::start(&cluster.peers);
+    load.until_more(20);
+    let view = || Attacks::seen_by(elder, &cluster.name, None);
+    let heard = view().number;
+    let joiners = (1..5_u16).map(|number| {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 8 + number));
+        let me = MemberInfo::new(ProcessId(1000 + u128::from(number)), addr);
+        let (name, reserved) = (cluster.name.clone(), Vec::new());
+        let hello = Handshake { cluster: name, me: me.clone(), reserved };
+        let mut stream = TcpStream::connect(&elder.addr).expect("it listens");
+        stream.write_all(&bytes_of(&Frame::Hello(Box::new(hello)))).expect("it reads");
+        let join = Packet::from(Notice::Join { me: me.clone(), heard });
+        stream.write_all(&bytes_of(&Frame::Packet(join))).expect("it reads");
+        (me, stream)
+    });
+    let joiners: Vec<_> = joiners.collect();
+    let in_view = || {
+        let view = view();
+        joiners.iter().filter(|(me, _)| view.contains(me.process)).count()
+    };
+    wait::until("they are in the view", || match in_view() {
+        0 => Err("none is".into()),
+        _ => Ok(()),
+    });
+    load.until_more(50);
+    wait::until("they are out of the view", || match in_view() {
+        0 => Ok(()),
+        count => Err(format!("{count} are in it")),
+    });
+    load.until_more(20);
+    load.stop();
+    is_undisturbed(&cluster.peers);
+    cluster.agree();
+}
+
+/// Writes this frame of a handshake and returns the next one that comes back. `None`: the
+/// connection has ended.
+fn answer_to(stream: &mut TcpStream, decoder: &mut Decoder, frame: &Frame) -> Option<Frame> {
+    stream.write_all(&bytes_of(frame)).expect("it reads");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    loop {
+        if let Some(frame) = decoder.next().expect("a frame") {
+            return Some(frame);
+        }
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes) {
+            Ok(0) => return None,
+            Ok(read) => decoder.back().extend_from_slice(&bytes[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+            Err(error) => panic!("no answer: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_holder_of_the_key_with_an_older_version_or_the_id_of_another_is_no_member() {
+    let text = new_key();
+    let cluster = Cluster::start_with(3, &text, &mut Rng::new("borrowed ids", 12));
+    let key = Keyring::parse(&text).expect("a key").first().clone();
+    let victim = &cluster.peers[0];
+    let view = Attacks::seen_by(victim, &cluster.name, Some(&text));
+    let identity = &StaticKey::new([7; 32]);
+    let older = Versions { lowest: 1, highest: VERSIONS.highest - 1 };
+    let begin = |versions| {
+        let name = cluster.name.as_str();
+        let setup = HandshakeSetup { cluster: name, versions, identity, entropy: [8; 32] };
+        let (initiator, initiate) = Initiator::start(&key, &setup).expect("a good name");
+        let mut stream = TcpStream::connect(&victim.addr).expect("it listens");
+        let mut decoder = Decoder::new();
+        let answer = answer_to(&mut stream, &mut decoder, &Frame::Initiate(initiate));
+        (initiator, stream, decoder, answer)
+    };
+    let (.., answer) = begin(older);
+    assert_eq!(answer, Some(Frame::Refused(HandshakeRefusal::Version(PROTOCOL_VERSION))));
+    for member in &view.members {
+        let (initiator, mut stream, mut decoder, answer) = begin(VERSIONS);
+        let Some(Frame::Respond(respond)) = answer else { panic!("{answer:?}") };
+        let static_key = Some(identity.public());
+        let me = MemberInfo { static_key, ..member.info.clone() };
+        let (_, confirm) = initiator.finish(&respond, &Purpose::Member(me)).expect("it fits");
+        let answer = answer_to(&mut stream, &mut decoder, &Frame::Confirm(confirm));
+        assert_eq!(answer, None, "the connection is closed");
+    }
+    let counted = victim.ask("counters").expect("it counts");
+    assert_eq!(counted.split(' ').nth(1), Some("3"), "impostors: {counted}");
+    is_undisturbed(&cluster.peers);
     cluster.agree();
 }
