@@ -95,10 +95,10 @@ pub mod wire;
 pub use protocol::id::{InvalidBatch, InvalidLineage, InvalidToken};
 pub use protocol::message::WaiterInfo;
 pub use protocol::{
-    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming,
-    InvalidValue, Lineage, LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode,
-    ProcessId, RevocationRequest, ServiceName, ServiceStatus, Slot, Status, Timing, Token, View,
-    ViewMember, ViewNumber,
+    Epoch, GrantorState, HolderInfo, Host, InvalidMemberName, InvalidName, InvalidPermits,
+    InvalidTiming, InvalidValue, Lineage, LineageId, LockName, LockStatus, LostReason,
+    MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode, ProcessId, RevocationRequest,
+    ServiceName, ServiceStatus, Slot, Status, Timing, Token, View, ViewMember, ViewNumber,
 };
 #[cfg(all(feature = "secure", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]

@@ -1,7 +1,9 @@
 //! Locks, their holders and processes as people read them.
 
 use clap::Args;
-use elderlock::{InvalidName, LockName, Metadata, ProcessId, ReportedHolder, ServiceName};
+use elderlock::{
+    InvalidName, LockName, MemberName, Metadata, ProcessId, ReportedHolder, ServiceName,
+};
 use std::net::SocketAddr;
 
 /// The lock, or the suspension, that a command is about.
@@ -43,18 +45,24 @@ pub(crate) fn lock(service: &str, name: Option<&str>) -> String {
     }
 }
 
-/// A holder as people know it: its process, where that is, its owner, token, and own text.
+/// A holder as people know it: its member, its process, where that is, its owner, token, and own
+/// text.
 pub(crate) fn holder_text(holder: &ReportedHolder) -> String {
-    let ReportedHolder { info, addr, .. } = holder;
+    let ReportedHolder { info, addr, member, .. } = holder;
     let token = format!(" with token {}", info.token);
-    process(info.process, *addr, info.owner) + &token + &own_text(&info.metadata)
+    process(info.process, (member.as_ref(), *addr), info.owner) + &token + &own_text(&info.metadata)
 }
 
-/// A process, where it is, and the owner within it.
-pub(crate) fn process(process: ProcessId, addr: Option<SocketAddr>, owner: u64) -> String {
+/// A process with the name of its member, where it is, and the owner within it.
+pub(crate) fn process(
+    process: ProcessId,
+    (member, addr): (Option<&MemberName>, Option<SocketAddr>),
+    owner: u64,
+) -> String {
     let owner = if owner == 0 { String::new() } else { format!("owner {owner} of ") };
     let at = addr.map_or(String::new(), |addr| format!(" at {addr}"));
-    format!("{owner}process {process}{at}")
+    let member = member.map_or(String::new(), |member| format!("{member}, "));
+    format!("{owner}{member}process {process}{at}")
 }
 
 /// The text that a holder or waiter gave with its request, in parentheses.

@@ -36,6 +36,8 @@ pub(crate) async fn run(args: MembersArgs) -> Done {
 pub(crate) fn lines(status: &Status) -> String {
     let mut text = String::new();
     let Some(view) = &status.view else { return text };
+    let names = view.members.iter().map(|member| member.info.name.as_str().len());
+    let width = names.max().unwrap_or(0);
     for member in &view.members {
         let process = member.info.process;
         let notes = [
@@ -48,7 +50,8 @@ pub(crate) fn lines(status: &Status) -> String {
         let notes: Vec<&str> =
             notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect();
         let line = format!(
-            "{process}  {:<21}  since {}  {}",
+            "{process}  {:<width$}  {:<21}  since {}  {}",
+            member.info.name,
             member.info.addr,
             member.joined,
             notes.join(", ")

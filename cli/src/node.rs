@@ -25,8 +25,8 @@ use tokio::task::JoinHandle;
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
-    /// expect, insecure, key_file, trust_refused, serve_sessions, data_dir, join_seconds.
+    /// A TOML file with the same settings: bind, advertise, name, seeds = [..], cluster, timing,
+    /// found, expect, insecure, key_file, trust_refused, serve_sessions, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Serve metrics, probes, the status and a page over HTTP at this address, such as
@@ -55,6 +55,9 @@ struct Settings {
     /// Address that others dial, if it is another.
     #[arg(long, env = "ELDERLOCK_ADVERTISE")]
     advertise: Option<String>,
+    /// Name of this member for people (the host name and the port unless given).
+    #[arg(long, env = "ELDERLOCK_NAME")]
+    name: Option<String>,
     /// Address of a seed; may be given several times, or with commas.
     #[arg(long = "seed", env = "ELDERLOCK_SEEDS", value_delimiter = ',')]
     seeds: Vec<String>,
@@ -164,11 +167,11 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
         }
         None => None,
     };
-    let (process, addr) = (member.process(), member.addr());
+    let (name, process, addr) = (member.name(), member.process(), member.addr());
     say(
         "joined",
-        format!("joined as {process} at {addr}"),
-        json!({ "process": hex(process), "addr": addr }),
+        format!("joined as {name}, process {process} at {addr}"),
+        json!({ "name": name.as_str(), "process": hex(process), "addr": addr }),
     );
     if let Some((addr, _)) = &http {
         say("http", format!("serves http://{addr}/"), json!({ "addr": addr }));
@@ -292,6 +295,7 @@ impl Settings {
         Settings {
             bind: self.bind.or(others.bind),
             advertise: self.advertise.or(others.advertise),
+            name: self.name.or(others.name),
             seeds: if self.seeds.is_empty() { others.seeds } else { self.seeds },
             cluster: self.cluster.or(others.cluster),
             timing: self.timing.or(others.timing),
@@ -323,6 +327,9 @@ impl Settings {
             .serve_sessions(self.serve_sessions);
         if let Some(advertise) = self.advertise {
             builder = builder.advertise(advertise);
+        }
+        if let Some(name) = self.name {
+            builder = builder.name(name);
         }
         if self.found {
             builder = builder.found();
@@ -442,7 +449,8 @@ fn describe(view: &View) -> String {
         .iter()
         .map(|member| {
             format!(
-                "{}@{}{}",
+                "{} ({}@{}){}",
+                member.info.name,
                 member.info.process,
                 member.info.addr,
                 if member.ghost {
@@ -455,7 +463,7 @@ fn describe(view: &View) -> String {
             )
         })
         .collect();
-    format!("view {}: elder {}; {}", view.number, view.elder().process, members.join(", "))
+    format!("view {}: elder {}; {}", view.number, view.elder().name, members.join(", "))
 }
 
 fn view_json(view: &View) -> Value {
@@ -465,6 +473,7 @@ fn view_json(view: &View) -> Value {
         .map(|member| {
             json!({
                 "process": hex(member.info.process),
+                "name": member.info.name.as_str(),
                 "addr": member.info.addr,
                 "joined": member.joined.0.to_string(),
                 "ghost": member.ghost,

@@ -4,7 +4,7 @@ use crate::control_escaper::to_json;
 use crate::holders::own_text;
 use crate::{Done, keys, members};
 use clap::Args;
-use elderlock::{HolderInfo, LockStatus, Mode, Status, StatusReport, WaiterInfo};
+use elderlock::{HolderInfo, LockStatus, Mode, ProcessId, Status, StatusReport, WaiterInfo};
 use serde_json::ser::PrettyFormatter;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -100,7 +100,10 @@ async fn watch(address: &MemberAddress) -> Done {
 
 /// The status as people read it.
 fn table(status: &Status) -> String {
-    let mut text = format!("member   {} at {}\n", status.me.process, status.me.addr);
+    let mut text = format!(
+        "member   {}, process {} at {}\n",
+        status.me.name, status.me.process, status.me.addr
+    );
     text += &format!(
         "lease    {}\n",
         if status.leased { "runs" } else { "has run out: no quorum heard" }
@@ -116,7 +119,8 @@ fn table(status: &Status) -> String {
         }
     }
     for service in &status.services {
-        let grantor = service.grantor.map_or("unknown".to_owned(), |grantor| grantor.to_string());
+        let grantor =
+            service.grantor.map_or("unknown".to_owned(), |grantor| member(status, grantor));
         let epoch = service.epoch.map_or(String::new(), |epoch| format!(", epoch {epoch}"));
         let name = service.service.as_str().escape_debug();
         text += &format!("service  {name}: grantor {grantor}{epoch}");
@@ -125,9 +129,9 @@ fn table(status: &Status) -> String {
         for lock in &service.locks {
             match &lock.name {
                 Some(name) => {
-                    text += &format!("  {name}  {}, {} waiting\n", held(lock), lock.waiters)
+                    text += &format!("  {name}  {}, {} waiting\n", held(status, lock), lock.waiters)
                 }
-                None => text += &suspension(lock),
+                None => text += &suspension(status, lock),
             }
         }
         if service.more_locks > 0 {
@@ -140,8 +144,16 @@ fn table(status: &Status) -> String {
     text
 }
 
+/// A member by its name and process, or a process that is in no view here.
+fn member(status: &Status, process: ProcessId) -> String {
+    match status.member_name(process) {
+        Some(name) => format!("{name} ({process})"),
+        None => process.to_string(),
+    }
+}
+
 /// The holders of a lock, of shares or of permits, and how many members have its object open.
-fn held(lock: &LockStatus) -> String {
+fn held(status: &Status, lock: &LockStatus) -> String {
     let mut text = match &lock.holder {
         None => "free".to_owned(),
         Some(HolderInfo { process, token, mode, revocable, .. }) => {
@@ -150,7 +162,8 @@ fn held(lock: &LockStatus) -> String {
                 Mode::Permits(_) => "permits held",
                 _ => "held",
             };
-            format!("{how} by {process} with token {token}{}", revocability(*revocable))
+            let by = member(status, *process);
+            format!("{how} by {by} with token {token}{}", revocability(*revocable))
         }
     };
     if lock.holders > 1 {
@@ -163,7 +176,7 @@ fn held(lock: &LockStatus) -> String {
 }
 
 /// The suspension of a service, with its own text if one was given.
-fn suspension(lock: &LockStatus) -> String {
+fn suspension(status: &Status, lock: &LockStatus) -> String {
     let (process, why, state) = match (&lock.holder, &lock.next) {
         (Some(HolderInfo { process, metadata, token, revocable, .. }), _) => {
             (process, metadata, format!("suspended with token {token}{}", revocability(*revocable)))
@@ -173,7 +186,8 @@ fn suspension(lock: &LockStatus) -> String {
         }
         (None, None) => return String::new(),
     };
-    format!("  {state} by {process}{}; {} waiting\n", own_text(why), lock.waiters)
+    let by = member(status, *process);
+    format!("  {state} by {by}{}; {} waiting\n", own_text(why), lock.waiters)
 }
 
 /// Tells that other members may request the hold back.
@@ -196,7 +210,7 @@ mod tests {
     async fn shares_permits_and_objects_are_told_apart() {
         let member = Member::local().await.expect("it joins");
         let service = member.lock_service("stock").await.expect("a good name");
-        let me = member.status().me.process;
+        let me = super::member(&member.status(), member.process());
         let readers = [
             service.share("a").await.expect("it is free"),
             service.share("a").await.expect("so it is"),
@@ -259,7 +273,7 @@ mod tests {
     async fn a_suspension_is_told_with_its_reason_whether_it_holds_or_waits() {
         let member = Member::local().await.expect("it joins");
         let service = member.lock_service("stock").await.expect("a good name");
-        let me = member.status().me.process;
+        let me = super::member(&member.status(), member.process());
         let guard = service.lock("a").owner(1).await.expect("it is free");
         assert_eq!(told(&member), Vec::<String>::new());
 

@@ -60,7 +60,7 @@ impl HoldLine {
         HoldLine {
             name: holder.info.name.as_ref().map(ToString::to_string),
             addr: holder.addr,
-            holder: HolderReport::new(&holder.info),
+            holder: HolderReport::new(&holder.info, holder.member.as_ref()),
         }
     }
 }
@@ -104,9 +104,9 @@ pub(crate) async fn why(args: WhyArgs) -> Done {
         return Ok(code);
     }
     if args.json {
-        let waiter = |ReportedWaiter { info, addr, .. }: &ReportedWaiter| WaiterLine {
+        let waiter = |ReportedWaiter { info, addr, member, .. }: &ReportedWaiter| WaiterLine {
             addr: *addr,
-            waiter: WaiterReport::new(info),
+            waiter: WaiterReport::new(info, member.as_ref()),
         };
         let value = json!({
             "version": 1,
@@ -136,9 +136,10 @@ fn text(what: &str, answer: &Answer) -> String {
     if answer.more_holders > 0 {
         lines.push(format!("and {} more", answer.more_holders));
     }
-    for (number, ReportedWaiter { info, addr, .. }) in answer.waiters.iter().enumerate() {
+    for (number, ReportedWaiter { info, addr, member, .. }) in answer.waiters.iter().enumerate() {
         let mode = mode(info.mode);
-        let waiter = process(info.process, *addr, info.owner) + &own_text(&info.metadata);
+        let at = (member.as_ref(), *addr);
+        let waiter = process(info.process, at, info.owner) + &own_text(&info.metadata);
         lines.push(format!("{}. {waiter} waits for {mode}", number + 1));
     }
     if answer.waiters.is_empty() {

@@ -250,6 +250,9 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
             match &variable.value {
                 Some(value) => command.env(&variable.name, here(value, pod)),
                 None if variable.name == "POD_IP" => &mut command,
+                None if variable.name == "ELDERLOCK_NAME" => {
+                    command.env(&variable.name, format!("{name}-{pod}"))
+                }
                 None => command.env(&variable.name, "a value of a secret"),
             };
         }

@@ -71,7 +71,8 @@ async fn a_holder_that_is_asked_gives_the_lock_back() {
         &["--service", "inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"],
     )
     .await;
-    let me = format!("process {process} at {} with token {token} (till 3)", member.addr());
+    let (name, addr) = (member.name(), member.addr());
+    let me = format!("{name}, process {process} at {addr} with token {token} (till 3)");
     let expected = format!(
         "{me} was told that sku-42 of inventory is requested back: stock-taking\n{me} released it\n"
     );
@@ -122,7 +123,7 @@ async fn a_share_that_became_the_lock_was_not_released() {
 async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     let (member, service) = founded().await;
     let process = member.process();
-    let addr = member.addr();
+    let (name, addr) = (member.name(), member.addr());
     service.lock("a").await.expect("it is free").release().await.expect("it was held");
     let nothing = "no member holds sku-42 of inventory\nno request waits for it\n";
     let asked = ["why", "--service", "inventory", "sku-42"];
@@ -140,12 +141,13 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     let (said, code) = elderlock(&member, &asked).await;
     let lines: Vec<&str> = said.lines().collect();
     let token = lock.token();
-    let held =
-        format!("by owner 6 of process {process} at {addr} with token {token} (till 3\\u{{1b}})");
+    let held = format!(
+        "by owner 6 of {name}, process {process} at {addr} with token {token} (till 3\\u{{1b}})"
+    );
     assert!(lines[0].starts_with("sku-42 of inventory is held for ") && lines[0].ends_with(&held));
     let waits = [
-        format!("1. owner 7 of process {process} at {addr} (till 4) waits for the lock"),
-        format!("2. process {process} at {addr} waits for a share"),
+        format!("1. owner 7 of {name}, process {process} at {addr} (till 4) waits for the lock"),
+        format!("2. {name}, process {process} at {addr} waits for a share"),
     ];
     assert_eq!(lines[1..], waits);
     assert_eq!(code, Some(0));

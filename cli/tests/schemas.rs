@@ -104,7 +104,7 @@ fn a_value_of_another_form_is_refused() {
     let process = "0123456789abcdef0123456789abcdef";
     let hold = json!({
         "name": "a", "addr": null, "process": process, "owner": null, "token": "7", "mode": "lock",
-        "permits": null, "revocable": false, "metadata": "", "held_for": 1.5,
+        "permits": null, "revocable": false, "metadata": "", "held_for": 1.5, "member": null,
     });
     let held = |key: &str, value: Value| {
         let mut hold = hold.clone();

@@ -5,8 +5,8 @@ use super::cluster::vote_successor::StoredVote;
 use super::content::Content;
 use super::content::Edit;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Slot, Token,
-    ViewNumber, Want,
+    Epoch, LockName, MemberInfo, MemberName, Metadata, ProcessId, RequestId, ServiceName, Slot,
+    Token, ViewNumber, Want,
 };
 use super::limits::Limits;
 use super::message::{HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo};
@@ -624,6 +624,16 @@ pub struct Status {
     pub more_services: usize,
     /// Members that some hint calls unreachable.
     pub suspected: Vec<ProcessId>,
+}
+
+impl Status {
+    /// The name of the member with this process id, if it is this member or in its view.
+    pub fn member_name(&self, process: ProcessId) -> Option<&MemberName> {
+        if self.me.process == process {
+            return Some(&self.me.name);
+        }
+        Some(&self.view.as_ref()?.member(process)?.info.name)
+    }
 }
 
 /// How much a node keeps, counted: finished work must leave nothing behind. At rest all but the

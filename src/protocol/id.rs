@@ -1,6 +1,7 @@
 //! The names of things: processes, services, locks, requests, views, epochs, tokens.
 
 mod lineage;
+mod member_name;
 mod name;
 mod process;
 mod request;
@@ -9,6 +10,7 @@ mod value;
 mod want;
 
 pub use lineage::{InvalidLineage, Lineage, LineageId, ViewNumber};
+pub use member_name::{InvalidMemberName, MAX_MEMBER_NAME, MemberName};
 pub use name::{InvalidName, LockName, MAX_LOCK_NAME, MAX_SERVICE_NAME, ServiceName};
 pub use process::{Host, MemberInfo, ProcessId, StaticPublicKey};
 pub use request::{MAX_METADATA, Metadata, OwnerId, RequestId};

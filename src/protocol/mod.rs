@@ -199,9 +199,10 @@ pub use event::{
     Outcome, Output, RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status, Wait,
 };
 pub use id::{
-    Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage,
-    LineageId, LockName, MemberInfo, Metadata, Mode, OpenRequest, OwnerId, Permits, ProcessId,
-    RequestId, ServiceName, Slot, StaticPublicKey, Ticket, Token, Value, ViewNumber, Want,
+    Batch, Epoch, Host, InvalidBatch, InvalidMemberName, InvalidName, InvalidPermits, InvalidValue,
+    Lineage, LineageId, LockName, MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode,
+    OpenRequest, OwnerId, Permits, ProcessId, RequestId, ServiceName, Slot, StaticPublicKey,
+    Ticket, Token, Value, ViewNumber, Want,
 };
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;

@@ -33,7 +33,8 @@ use super::sync::{AtomicU64, Mutex, MutexGuard, RwLock};
 use super::vote_writer::{VoteStorage, VoteWriter};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
-    Command, Config, Input, MemberInfo, ProcessId, SeedReport, ServiceName, Status, Time, Timing,
+    Command, Config, Input, MemberInfo, MemberName, ProcessId, SeedReport, ServiceName, Status,
+    Time, Timing,
 };
 use alarms::Alarms;
 use deferred::{DeferredCommand, DeferredQueue};
@@ -234,6 +235,11 @@ impl Engine {
     /// The address that others reach it at.
     pub(crate) fn addr(&self) -> SocketAddr {
         lock(&self.me).addr
+    }
+
+    /// The name of this member for people.
+    pub(crate) fn name(&self) -> MemberName {
+        lock(&self.me).name.clone()
     }
 
     /// The core's status. A large table takes several turns, and may change from one to the next. A

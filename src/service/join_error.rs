@@ -1,6 +1,6 @@
 //! `JoinError`: why a process did not become a member.
 
-use crate::protocol::InvalidTiming;
+use crate::protocol::{InvalidMemberName, InvalidTiming};
 use crate::runtime::net::transport::BindError;
 use crate::runtime::{DataDirError, QueryError};
 use crate::wire::Role;
@@ -47,6 +47,9 @@ pub enum JoinError {
         /// The size as the caller gave it.
         given: u8,
     },
+    /// The name cannot be a member's. Nothing was done.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidMemberName),
     /// A founding of no members is expected. Nothing was done.
     #[error("expect() is at least 1, the member itself: leave it out to found with all seeds")]
     ZeroExpected,

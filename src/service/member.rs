@@ -5,7 +5,7 @@ use super::events::Events;
 use super::inspect::ServiceExistsError;
 use super::lock_error::Unavailable;
 use super::lock_service::LockService;
-use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
+use crate::protocol::{InvalidName, MemberName, ProcessId, ServiceName, Status};
 use crate::runtime::engine::{ConnectionStatus, Engine, EngineClosed};
 use crate::runtime::net::counters::Counters;
 use crate::runtime::net::transport::Transport;
@@ -212,6 +212,13 @@ impl Member {
     /// The address that others reach it at. Without meaning for a [local](Member::local) member.
     pub fn addr(&self) -> SocketAddr {
         self.handle.engine.addr()
+    }
+
+    /// The name of this member for people: see [`MemberBuilder::name`].
+    ///
+    /// [`MemberBuilder::name`]: crate::MemberBuilder::name
+    pub fn name(&self) -> MemberName {
+        self.handle.engine.name()
     }
 
     /// The counters of the member's network, refused input among them. All zero for a

@@ -35,6 +35,7 @@ pub struct MemberBuilder {
     cluster: String,
     bind: String,
     advertise: Option<String>,
+    name: Option<String>,
     seeds: Vec<String>,
     timing: Timing,
     council: u8,
@@ -77,6 +78,7 @@ impl MemberBuilder {
             cluster,
             bind: "127.0.0.1:0".into(),
             advertise: None,
+            name: None,
             seeds: Vec::new(),
             timing: Timing::default(),
             council: COUNCIL,
@@ -111,6 +113,25 @@ impl MemberBuilder {
     /// The address that others dial, `host:port`, if it is not the bound one.
     pub fn advertise(mut self, addr: impl Into<String>) -> Self {
         self.advertise = Some(addr.into());
+        self
+    }
+
+    /// Names this member for people: in the status, beside holders and waiters, and in logs.
+    /// 1 to 63 printable ASCII characters without spaces. Default: the name of the host and the
+    /// port, such as `db-3:7400`. The protocol does not use it, and it need not be unique.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Member;
+    /// let member = Member::builder("shop").name("pod-0").found().join().await?;
+    /// assert_eq!(member.name().as_str(), "pod-0");
+    /// assert_eq!(member.status().me.name, member.name());
+    /// # member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 

@@ -6,12 +6,11 @@ use super::lock_service::LockService;
 use super::member::ForceError;
 use super::revocation::RevokeError;
 use super::sessions;
-use crate::protocol::{HolderInfo, LockName, ProcessId, WaiterInfo};
+use crate::protocol::{HolderInfo, LockName, MemberInfo, ProcessId, WaiterInfo};
 use crate::runtime::engine::{Engine, EngineClosed};
 use crate::runtime::inbox::OrderExchange;
 use crate::wire::{Order, OrderReport, ReportedHolder, ReportedWaiter};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -150,19 +149,18 @@ impl Reporter {
     }
 
     async fn tell_of_waiter(&self, waiter: &WaiterInfo) {
-        let waiter = ReportedWaiter::new(waiter.clone(), self.addr_of(waiter.process));
+        let waiter = ReportedWaiter::new(waiter.clone(), self.member(waiter.process));
         self.tell(OrderReport::Waiter(waiter)).await;
     }
 
     fn reported(&self, holder: &HolderInfo) -> ReportedHolder {
-        ReportedHolder::new(holder.clone(), self.addr_of(holder.process))
+        ReportedHolder::new(holder.clone(), self.member(holder.process))
     }
 
-    /// The address of a process of the view.
-    fn addr_of(&self, process: ProcessId) -> Option<SocketAddr> {
+    /// The information of a process of the view.
+    fn member(&self, process: ProcessId) -> Option<MemberInfo> {
         let view = self.engine.status().view?;
-        let is_there = |member: &&crate::ViewMember| member.info.process == process;
-        view.members.iter().find(is_there).map(|member| member.info.addr)
+        view.member(process).map(|member| member.info.clone())
     }
 }
 

@@ -1,8 +1,8 @@
 //! `StatusReport`: a member's status for tools, in a form that lasts.
 
 use crate::protocol::{
-    GrantorState, HolderInfo, LockStatus, Metadata, Mode, ProcessId, ServiceStatus, Status,
-    ViewMember, WaiterInfo,
+    GrantorState, HolderInfo, LockStatus, MemberName, Metadata, Mode, ProcessId, ServiceStatus,
+    Status, ViewMember, WaiterInfo,
 };
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -31,6 +31,8 @@ pub struct StatusReport {
     pub version: u32,
     /// The process id of the member.
     pub process: String,
+    /// The member's name.
+    pub name: String,
     /// The member's address.
     pub addr: SocketAddr,
     /// `healthy`: its lease runs. `suspended`: it has run out. `joining`: it is in no view.
@@ -65,6 +67,8 @@ pub struct ViewReport {
 pub struct MemberReport {
     /// Its process id.
     pub process: String,
+    /// Its name.
+    pub name: String,
     /// Its address.
     pub addr: SocketAddr,
     /// The number of the view in which it joined.
@@ -131,6 +135,8 @@ pub struct LockReport {
 pub struct HolderReport {
     /// Its process id.
     pub process: String,
+    /// The name of its member; `None`: the view does not have it.
+    pub member: Option<String>,
     /// The owner of its request within that process; `None`: the process as a whole.
     pub owner: Option<String>,
     /// Its token.
@@ -153,6 +159,8 @@ pub struct HolderReport {
 pub struct WaiterReport {
     /// Its process id.
     pub process: String,
+    /// The name of its member; `None`: the view does not have it.
+    pub member: Option<String>,
     /// The owner of its request within that process; `None`: the process as a whole.
     pub owner: Option<String>,
     /// `lock`, `share`, `permits` or `suspension`.
@@ -178,6 +186,7 @@ impl StatusReport {
         StatusReport {
             version: 1,
             process: hex(status.me.process),
+            name: status.me.name.to_string(),
             addr: status.me.addr,
             state: match (&status.view, status.leased) {
                 (None, _) => "joining",
@@ -185,7 +194,11 @@ impl StatusReport {
                 (Some(_), false) => "suspended",
             },
             view,
-            services: status.services.iter().map(service_report).collect(),
+            services: status
+                .services
+                .iter()
+                .map(|service| service_report(status, service))
+                .collect(),
             more_services: status.more_services,
         }
     }
@@ -195,6 +208,7 @@ fn member_report(status: &Status, member: &ViewMember, council: bool) -> MemberR
     let process = member.info.process;
     MemberReport {
         process: hex(process),
+        name: member.info.name.to_string(),
         addr: member.info.addr,
         joined: member.joined.0.to_string(),
         elder: status.elder == Some(process),
@@ -205,7 +219,7 @@ fn member_report(status: &Status, member: &ViewMember, council: bool) -> MemberR
     }
 }
 
-fn service_report(service: &ServiceStatus) -> ServiceReport {
+fn service_report(status: &Status, service: &ServiceStatus) -> ServiceReport {
     ServiceReport {
         service: service.service.as_str().to_owned(),
         grantor: service.grantor.map(hex),
@@ -216,7 +230,7 @@ fn service_report(service: &ServiceStatus) -> ServiceReport {
             GrantorState::Recovering => "recovering",
             GrantorState::Acting => "acting",
         }),
-        locks: service.locks.iter().map(lock_report).collect(),
+        locks: service.locks.iter().map(|lock| lock_report(status, lock)).collect(),
         more_locks: service.more_locks,
         waiting_here: service.waiting_here,
         held_here: service.held_here,
@@ -224,22 +238,26 @@ fn service_report(service: &ServiceStatus) -> ServiceReport {
     }
 }
 
-fn lock_report(lock: &LockStatus) -> LockReport {
+fn lock_report(status: &Status, lock: &LockStatus) -> LockReport {
+    let name = |process| status.member_name(process);
+    let holder = |info: &HolderInfo| HolderReport::new(info, name(info.process));
+    let waiter = |info: &WaiterInfo| WaiterReport::new(info, name(info.process));
     LockReport {
         name: lock.name.as_ref().map(ToString::to_string),
-        holder: lock.holder.as_ref().map(HolderReport::new),
+        holder: lock.holder.as_ref().map(holder),
         holder_count: lock.holders as u64,
         waiter_count: lock.waiters as u64,
-        next: lock.next.as_ref().map(WaiterReport::new),
+        next: lock.next.as_ref().map(waiter),
         opener_count: lock.openers as u64,
     }
 }
 
 impl HolderReport {
-    /// The report of a holder.
-    pub fn new(holder: &HolderInfo) -> HolderReport {
+    /// The report of a holder at the member of that name.
+    pub fn new(holder: &HolderInfo, member: Option<&MemberName>) -> HolderReport {
         HolderReport {
             process: hex(holder.process),
+            member: member.map(MemberName::to_string),
             owner: owner(holder.owner),
             token: holder.token.to_string(),
             mode: mode_name(holder.mode),
@@ -252,10 +270,11 @@ impl HolderReport {
 }
 
 impl WaiterReport {
-    /// The report of a waiter.
-    pub fn new(waiter: &WaiterInfo) -> WaiterReport {
+    /// The report of a waiter at the member of that name.
+    pub fn new(waiter: &WaiterInfo, member: Option<&MemberName>) -> WaiterReport {
         WaiterReport {
             process: hex(waiter.process),
+            member: member.map(MemberName::to_string),
             owner: owner(waiter.owner),
             mode: mode_name(waiter.mode),
             metadata: text(&waiter.metadata),
@@ -305,11 +324,14 @@ mod tests {
         let view = &json["view"];
         assert_eq!(view["elder"], json!(process));
         assert_eq!(view["members"][0]["elder"], json!(true));
+        let name = json!(member.name().as_str());
+        assert_eq!((&json["name"], &view["members"][0]["name"]), (&name, &name));
         assert_eq!(view["member_lease"], json!(5.0));
         let lock = &json["services"][0]["locks"][0];
         assert_eq!((&lock["name"], &lock["waiter_count"]), (&json!("a\\n"), &json!(1)));
         assert_eq!(lock["holder"]["token"], json!(guard.token().to_string()));
         assert_eq!(lock["holder"]["metadata"], json!("till 3"));
+        assert_eq!((&lock["holder"]["member"], &lock["next"]["member"]), (&name, &name));
         assert!(lock["holder"]["held_for"].is_f64() && lock["next"]["mode"] == json!("lock"));
         drop(waits);
     }

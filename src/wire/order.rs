@@ -1,6 +1,10 @@
 //! Orders of an operator to one member, and the reports on them.
 
-use crate::protocol::{HolderInfo, LineageId, LockName, Metadata, ServiceName, Token, WaiterInfo};
+#[cfg(feature = "tokio")]
+use crate::protocol::MemberInfo;
+use crate::protocol::{
+    HolderInfo, LineageId, LockName, MemberName, Metadata, ServiceName, Token, WaiterInfo,
+};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -138,7 +142,7 @@ pub struct OrderRequest {
     pub order: Order,
 }
 
-/// A holder in a report, with the address of its member if the view has it.
+/// A holder in a report, with address and name of its member if the view has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReportedHolder {
@@ -146,16 +150,19 @@ pub struct ReportedHolder {
     pub info: HolderInfo,
     /// Where its member is.
     pub addr: Option<SocketAddr>,
+    /// The name of its member.
+    pub member: Option<MemberName>,
 }
 
 impl ReportedHolder {
     #[cfg(feature = "tokio")]
-    pub(crate) fn new(info: HolderInfo, addr: Option<SocketAddr>) -> Self {
-        ReportedHolder { info, addr }
+    pub(crate) fn new(info: HolderInfo, at: Option<MemberInfo>) -> Self {
+        let (addr, member) = at.map(|at| (at.addr, at.name)).unzip();
+        ReportedHolder { info, addr, member }
     }
 }
 
-/// A waiter in a report, with the address of its member if the view has it.
+/// A waiter in a report, with address and name of its member if the view has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReportedWaiter {
@@ -163,12 +170,15 @@ pub struct ReportedWaiter {
     pub info: WaiterInfo,
     /// Where its member is.
     pub addr: Option<SocketAddr>,
+    /// The name of its member.
+    pub member: Option<MemberName>,
 }
 
 impl ReportedWaiter {
     #[cfg(feature = "tokio")]
-    pub(crate) fn new(info: WaiterInfo, addr: Option<SocketAddr>) -> Self {
-        ReportedWaiter { info, addr }
+    pub(crate) fn new(info: WaiterInfo, at: Option<MemberInfo>) -> Self {
+        let (addr, member) = at.map(|at| (at.addr, at.name)).unzip();
+        ReportedWaiter { info, addr, member }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Processes: their ids, hosts, keys and addresses.
 
+use super::member_name::MemberName;
 use crate::protocol::vote_key::VoteKey;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,13 +64,17 @@ pub struct MemberInfo {
     /// It holds locks for programs that are no members. They may live on when the process is gone,
     /// so its death ends nothing before its lease.
     pub serves_sessions: bool,
+    /// For people.
+    pub name: MemberName,
 }
 
 impl MemberInfo {
-    /// A process that tells neither its host nor a key, and serves no sessions.
+    /// A process that tells neither its host nor a key, serves no sessions, and is named by its
+    /// address.
     pub fn new(process: ProcessId, addr: SocketAddr) -> MemberInfo {
         let (host, vote_key, static_key) = (None, None, None);
-        MemberInfo { process, addr, host, vote_key, static_key, serves_sessions: false }
+        let name = MemberName::of_addr(addr);
+        MemberInfo { process, addr, host, vote_key, static_key, serves_sessions: false, name }
     }
 }
 

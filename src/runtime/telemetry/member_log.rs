@@ -180,26 +180,29 @@ impl MemberLog {
 impl LogNote {
     pub(super) fn tell(self) {
         match self {
-            LogNote::Joined(MemberInfo { process, addr, .. }) => {
-                info!(target: "elderlock", parent: None, %addr, %process, "member joined");
+            LogNote::Joined(MemberInfo { process, addr, name, .. }) => {
+                info!(target: "elderlock", parent: None, %name, %addr, %process, "member joined");
             }
-            LogNote::Left(MemberInfo { process, addr, .. }) => {
-                info!(target: "elderlock", parent: None, %addr, %process, "member left");
+            LogNote::Left(MemberInfo { process, addr, name, .. }) => {
+                info!(target: "elderlock", parent: None, %name, %addr, %process, "member left");
             }
-            LogNote::Died { info: MemberInfo { process, addr, .. }, cause } => {
-                info!(target: "elderlock", parent: None, %addr, %process, cause, "member died");
-            }
-            LogNote::Gone(MemberInfo { process, addr, .. }) => {
-                info!(target: "elderlock", parent: None, %addr, %process, "member is gone");
-            }
-            LogNote::Unreachable(MemberInfo { process, addr, .. }) => {
+            LogNote::Died { info: MemberInfo { process, addr, name, .. }, cause } => {
                 info!(
-                    target: "elderlock", parent: None, %addr, %process,
+                    target: "elderlock", parent: None, %name, %addr, %process, cause,
+                    "member died"
+                );
+            }
+            LogNote::Gone(MemberInfo { process, addr, name, .. }) => {
+                info!(target: "elderlock", parent: None, %name, %addr, %process, "member is gone");
+            }
+            LogNote::Unreachable(MemberInfo { process, addr, name, .. }) => {
+                info!(
+                    target: "elderlock", parent: None, %name, %addr, %process,
                     "member is unreachable: it keeps its locks until its lease is over"
                 );
             }
-            LogNote::Elder { info: MemberInfo { process, addr, .. }, is_me } => {
-                info!(target: "elderlock", parent: None, %addr, %process, is_me, "elder");
+            LogNote::Elder { info: MemberInfo { process, addr, name, .. }, is_me } => {
+                info!(target: "elderlock", parent: None, %name, %addr, %process, is_me, "elder");
             }
             LogNote::OtherLineage { before, now } => warn!(
                 target: "elderlock", parent: None, before = %before, lineage = %now,

@@ -1,6 +1,7 @@
 //! The checks of a builder's options, before anything is done.
 
 use super::MemberBuilder;
+use crate::protocol::MemberName;
 use crate::service::join_error::JoinError;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
@@ -29,6 +30,9 @@ impl MemberBuilder {
         }
         for seed in &self.seeds {
             address("seed", seed, false)?;
+        }
+        if let Some(name) = &self.name {
+            MemberName::new(name)?;
         }
         if self.seeds.is_empty() && !self.found && !self.force {
             return Err(JoinError::NoSeeds);

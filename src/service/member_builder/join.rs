@@ -2,7 +2,9 @@
 
 use super::MemberBuilder;
 use super::network_inbox::{NetworkInbox, known_seeds};
-use crate::protocol::{MemberInfo, SeedReport, Status, VoteSecret};
+use crate::protocol::{
+    InvalidMemberName, MAX_MEMBER_NAME, MemberInfo, MemberName, SeedReport, Status, VoteSecret,
+};
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
 use crate::runtime::member_clock::MemberClock;
@@ -81,8 +83,8 @@ impl MemberBuilder {
         };
         let vote_key = vote_secret.as_ref().map(VoteSecret::key);
         let (addr, host) = (transport.advertised(), death_watch::here());
-        let serves_sessions = self.serves_sessions;
-        let me = MemberInfo { process, addr, host, vote_key, static_key, serves_sessions };
+        let (serves_sessions, name) = (self.serves_sessions, self.member_name(addr)?);
+        let me = MemberInfo { process, addr, host, vote_key, static_key, serves_sessions, name };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         if !transport.has_key() {
             let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;
@@ -166,6 +168,19 @@ impl MemberBuilder {
     }
 
     /// Logs an [`expect`](MemberBuilder::expect) with which two groups of seeds may each found.
+    /// The given name, or that of the host and the port.
+    fn member_name(&self, addr: SocketAddr) -> Result<MemberName, InvalidMemberName> {
+        if let Some(name) = &self.name {
+            return MemberName::new(name);
+        }
+        let port = format!(":{}", addr.port());
+        let of_host = host_name().and_then(|mut host| {
+            host.truncate(MAX_MEMBER_NAME - port.len());
+            MemberName::new(&(host + &port)).ok()
+        });
+        Ok(of_host.unwrap_or_else(|| MemberName::of_addr(addr)))
+    }
+
     fn log_low_expect(&self, transport: &Transport) {
         let seeds = self.seeds.len().max(transport.seeds().len());
         if self.expect > 1 && self.expect * 2 <= seeds {
@@ -295,4 +310,16 @@ mod tests {
         };
         assert!(matches!(result, Err(JoinError::NoRuntime)));
     }
+}
+
+/// The name of this host, if the system has one of ASCII characters.
+fn host_name() -> Option<String> {
+    #[cfg(unix)]
+    return rustix::system::uname().nodename().to_str().ok().map(str::to_owned).filter(is_usable);
+    #[cfg(not(unix))]
+    return std::env::var("COMPUTERNAME").ok().filter(is_usable);
+}
+
+fn is_usable(host: &String) -> bool {
+    !host.is_empty() && host.is_ascii()
 }

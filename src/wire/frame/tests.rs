@@ -8,10 +8,10 @@ use crate::protocol::message::{
 };
 use crate::protocol::{
     Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
-    Host, Lineage, LockName, MemberInfo, MemberMessage, Message, Metadata, Mode, Notice,
-    OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RegistryMessage, RequestId,
-    ServiceName, Slot, StaticPublicKey, Ticket, Timing, Token, Value, View, ViewNumber, VoteClaim,
-    VoteSecret, WaiterInfo, Want,
+    Host, Lineage, LockName, MemberInfo, MemberMessage, MemberName, Message, Metadata, Mode,
+    Notice, OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RegistryMessage,
+    RequestId, ServiceName, Slot, StaticPublicKey, Ticket, Timing, Token, Value, View, ViewNumber,
+    VoteClaim, VoteSecret, WaiterInfo, Want,
 };
 use crate::wire::{
     MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, ReportedWaiter, Role,
@@ -31,6 +31,7 @@ fn info(process: u128) -> MemberInfo {
         vote_key: Some(VoteSecret::new([7; 32]).key()),
         static_key: Some(StaticPublicKey([6; 32])),
         serves_sessions: process.is_multiple_of(3),
+        name: MemberName::new("pod-0").unwrap(),
     }
 }
 
@@ -756,11 +757,13 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
             held_for: Duration::from_secs(1),
         },
         addr: Some("127.0.0.1:7400".parse().unwrap()),
+        member: Some(MemberName::new("pod-0").unwrap()),
     };
     let metadata = Metadata::new(b"till 3").unwrap();
     let waiter = ReportedWaiter {
         info: WaiterInfo { process: ProcessId(8), owner: 7, metadata, mode: Mode::Share },
         addr: None,
+        member: None,
     };
     for report in [
         OrderReport::Told(holder.clone()),
