@@ -13,7 +13,7 @@
 mod grantor;
 
 use criterion::{Criterion, Throughput};
-use elderlock::wire::{Decoder, encode};
+use elderlock::wire::{Decoder, PROTOCOL_VERSION, encode};
 use grantor::{Grantor, Line, MANY, Pair, free_names};
 use std::hint::black_box;
 
@@ -75,14 +75,15 @@ fn next_in_line(criterion: &mut Criterion) {
 fn frames(criterion: &mut Criterion) {
     for (what, frame) in [("request", grantor::request()), ("grant", grantor::grant())] {
         let mut bytes = Vec::new();
-        encode(&frame, &mut bytes).expect("a short frame");
+        encode(&frame, PROTOCOL_VERSION, &mut bytes).expect("a short frame");
         let mut group = criterion.benchmark_group("frame");
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         let mut out = Vec::new();
         group.bench_function(format!("encode a {what}"), |bench| {
             bench.iter(|| {
                 out.clear();
-                encode(black_box(&frame), &mut out).expect("it was encoded before");
+                encode(black_box(&frame), PROTOCOL_VERSION, &mut out)
+                    .expect("it was encoded before");
             });
         });
         let mut decoder = Decoder::new();

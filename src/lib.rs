@@ -98,7 +98,8 @@ pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidMemberName, InvalidName, InvalidPermits,
     InvalidTiming, InvalidValue, Lineage, LineageId, LockName, LockStatus, LostReason,
     MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode, ProcessId, RevocationRequest,
-    ServiceName, ServiceStatus, Slot, Status, Timing, Token, View, ViewMember, ViewNumber,
+    ServiceName, ServiceStatus, Slot, Status, Timing, Token, Versions, View, ViewMember,
+    ViewNumber,
 };
 #[cfg(all(feature = "secure", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]

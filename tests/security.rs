@@ -5,11 +5,11 @@ mod support;
 
 use elderlock::protocol::{
     Affiliation, ClientMessage, Epoch, GrantorMessage, Host, Message, Notice, Packet,
-    RegistryMessage, RequestId, ServiceName, Slot, Token, View, ViewNumber,
+    RegistryMessage, RequestId, ServiceName, Slot, Token, Versions, View, ViewNumber,
 };
-use elderlock::wire::secure::{HandshakeSetup, Initiator, Purpose, StaticKey, VERSIONS, Versions};
+use elderlock::wire::secure::{HandshakeSetup, Initiator, Purpose, StaticKey};
 use elderlock::wire::{
-    Decoder, Frame, Handshake, HandshakeRefusal, PROTOCOL_VERSION, StatusQuery, encode,
+    Decoder, Frame, Handshake, HandshakeRefusal, PROTOCOL_VERSION, StatusQuery, VERSIONS, encode,
 };
 use elderlock::{
     ClusterKey, JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError, Timing,
@@ -160,7 +160,7 @@ fn a_wrong_key_a_wrong_cluster_and_no_key_are_each_told_to_the_joiner() {
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes).expect("it can be written");
+    encode(frame, PROTOCOL_VERSION, &mut bytes).expect("it can be written");
     bytes
 }
 
@@ -233,6 +233,7 @@ impl Attacks<'_> {
                 lineage: founded,
                 view: self.view.number.next(),
                 elder: me.clone(),
+                version: PROTOCOL_VERSION,
                 led: true,
                 kept: true,
                 settled: true,
@@ -251,7 +252,11 @@ impl Attacks<'_> {
         let cluster = self.cluster.to_owned();
         vec![
             bytes_of(&Frame::Gossip(vec![7; 1000])),
-            bytes_of(&Frame::Question(StatusQuery { cluster, reserved: Vec::new() })),
+            bytes_of(&Frame::Question(StatusQuery {
+                cluster,
+                versions: VERSIONS,
+                reserved: Vec::new(),
+            })),
             // A frame of 4 MiB that begins and does not end, and one of 480 KB.
             [&(4_u32 * 1024 * 1024).to_be_bytes()[..], &[3; 4000]].concat(),
             [&(480_u32 * 1024).to_be_bytes()[..], &vec![3; 480 * 1024]].concat(),
@@ -730,7 +735,7 @@ fn a_holder_of_the_key_with_an_older_version_or_the_id_of_another_is_no_member()
     let victim = &cluster.peers[0];
     let view = Attacks::seen_by(victim, &cluster.name, Some(&text));
     let identity = &StaticKey::new([7; 32]);
-    let older = Versions { lowest: 1, highest: VERSIONS.highest - 1 };
+    let older = Versions { lowest: 1, highest: VERSIONS.lowest - 1 };
     let begin = |versions| {
         let name = cluster.name.as_str();
         let setup = HandshakeSetup { cluster: name, versions, identity, entropy: [8; 32] };
@@ -741,7 +746,7 @@ fn a_holder_of_the_key_with_an_older_version_or_the_id_of_another_is_no_member()
         (initiator, stream, decoder, answer)
     };
     let (.., answer) = begin(older);
-    assert_eq!(answer, Some(Frame::Refused(HandshakeRefusal::Version(PROTOCOL_VERSION))));
+    assert_eq!(answer, Some(Frame::Refused(HandshakeRefusal::Versions(VERSIONS))));
     for member in &view.members {
         let (initiator, mut stream, mut decoder, answer) = begin(VERSIONS);
         let Some(Frame::Respond(respond)) = answer else { panic!("{answer:?}") };

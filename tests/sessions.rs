@@ -2,7 +2,7 @@
 //! does not allow it, with another one, and without any.
 #![cfg(feature = "secure")]
 
-use elderlock::wire::{Frame, OrderRequest, SessionMessage, encode};
+use elderlock::wire::{Frame, OrderRequest, SessionMessage, VERSIONS, encode};
 use elderlock::{
     ClusterKey, Keyring, LockName, LockService, Member, Order, Role, ServiceName, SessionEnd,
     SessionError, SessionGuard, SessionRequest, Timing, TryLockError, hold_through,
@@ -115,10 +115,11 @@ async fn a_session_that_is_flooded_ends_with_its_connection() {
     let served = Served::with(None).await;
     let bytes_of = |frame: Frame| {
         let mut bytes = Vec::new();
-        encode(&frame, &mut bytes).expect("it fits");
+        encode(&frame, 0, &mut bytes).expect("it fits");
         bytes
     };
-    let order = OrderRequest { cluster: "shop".into(), order: Order::Lock(request()) };
+    let order =
+        OrderRequest { cluster: "shop".into(), versions: VERSIONS, order: Order::Lock(request()) };
     let order = bytes_of(Frame::Order(Box::new(order)));
     let messages: Vec<u8> = (0..1000)
         .flat_map(|number| bytes_of(Frame::Session(SessionMessage::KeepAlive(number))))

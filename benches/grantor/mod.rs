@@ -6,7 +6,7 @@ use elderlock::protocol::{
     MemberInfo, Message, Metadata, Node, Outcome, Output, OwnerId, Packet, ProcessId, RequestId,
     ServiceName, Slot, Time, Timing, Token, ViewNumber, Wait, Want,
 };
-use elderlock::wire::{Decoder, Frame, encode};
+use elderlock::wire::{Decoder, Frame, PROTOCOL_VERSION, encode};
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Duration;
@@ -163,7 +163,8 @@ impl Pair {
             match output {
                 Output::Send { packet, .. } => {
                     self.bytes.clear();
-                    encode(&Frame::Packet(packet), &mut self.bytes).expect("a short frame");
+                    encode(&Frame::Packet(packet), PROTOCOL_VERSION, &mut self.bytes)
+                        .expect("a short frame");
                     self.decoder.back().extend_from_slice(&self.bytes);
                     match self.decoder.next().expect("the encoded frame").expect("all of it") {
                         Frame::Packet(packet) => {

@@ -50,9 +50,10 @@ pub(crate) fn lines(status: &Status) -> String {
         let notes: Vec<&str> =
             notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect();
         let line = format!(
-            "{process}  {:<width$}  {:<21}  since {}  {}",
+            "{process}  {:<width$}  {:<21}  wire {}  since {}  {}",
             member.info.name,
             member.info.addr,
+            member.info.versions,
             member.joined,
             notes.join(", ")
         );

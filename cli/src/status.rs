@@ -111,8 +111,10 @@ fn table(status: &Status) -> String {
     match &status.view {
         None => text += "view     none yet: seeking its cluster\n",
         Some(view) => {
-            text +=
-                &format!("view     {} of lineage {}, oldest first:\n", view.number, view.lineage);
+            text += &format!(
+                "view     {} of lineage {}, wire version {}, oldest first:\n",
+                view.number, view.lineage, view.version
+            );
             for line in members::lines(status).lines() {
                 text += &format!("  {line}\n");
             }

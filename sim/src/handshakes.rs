@@ -19,10 +19,11 @@
 
 use crate::chance::{Rng, mix};
 use elderlock::Role;
-use elderlock::protocol::{MemberInfo, Packet, ProcessId, ViewNumber};
+use elderlock::protocol::{MemberInfo, Packet, ProcessId, Versions, ViewNumber};
+use elderlock::wire::PROTOCOL_VERSION;
 use elderlock::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, OpenedDatagram, Opener, Purpose, Responder,
-    SealedGossip, SealedRelays, SecureError, Session, StaticKey, Versions, WINDOW,
+    SealedGossip, SealedRelays, SecureError, Session, StaticKey, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -658,7 +659,9 @@ impl AttackedNetwork {
         let from_info = Box::new(info(identity, *claims));
         let plain =
             Packet::Relay { from: from_info, to: to_id, troubled, heard: Some(to_id), packet };
-        let sealed = relays.seal(plain.clone()).expect("all truthful processes are members");
+        let sealed = relays
+            .seal(plain.clone(), PROTOCOL_VERSION)
+            .expect("all truthful processes are members");
         self.relayed.push(RelayedPacket { from, to, plain, sealed });
     }
 

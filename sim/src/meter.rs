@@ -70,7 +70,9 @@ impl World {
         self.meter_at(site, |metered| {
             let mut bytes = Vec::new();
             // A packet that is too long for a frame would not be sent either.
-            if wire::encode(&Frame::Packet(packet.clone()), &mut bytes).is_ok() {
+            if wire::encode(&Frame::Packet(packet.clone()), wire::PROTOCOL_VERSION, &mut bytes)
+                .is_ok()
+            {
                 metered.frames += 1;
                 metered.frame_bytes += bytes.len() as u64;
             }

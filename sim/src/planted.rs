@@ -43,5 +43,6 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::BelieveAnyWitness
             | ProtocolMutant::TakeAnyToken
             | ProtocolMutant::PromoteAll
+            | ProtocolMutant::AdmitAnyVersion
     )
 }

@@ -164,6 +164,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         lineage,
         view,
         elder: me.clone(),
+        version: 0,
         led: true,
         kept: true,
         settled: true,

@@ -63,7 +63,9 @@ enum StreamInput {
 impl Stream {
     fn put(&mut self, parcel: PacketInTransit) {
         let mut bytes = Vec::new();
-        if wire::encode(&Frame::Packet(parcel.packet.clone()), &mut bytes).is_err() {
+        if wire::encode(&Frame::Packet(parcel.packet.clone()), wire::PROTOCOL_VERSION, &mut bytes)
+            .is_err()
+        {
             return;
         }
         if let Some(luck) = parcel.damage {

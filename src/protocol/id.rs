@@ -7,6 +7,7 @@ mod process;
 mod request;
 mod token;
 mod value;
+mod versions;
 mod want;
 
 pub use lineage::{InvalidLineage, Lineage, LineageId, ViewNumber};
@@ -16,6 +17,7 @@ pub use process::{Host, MemberInfo, ProcessId, StaticPublicKey};
 pub use request::{MAX_METADATA, Metadata, OwnerId, RequestId};
 pub use token::{Epoch, InvalidToken, Slot, Ticket, Token};
 pub use value::{InvalidValue, MAX_VALUE, Value};
+pub use versions::Versions;
 pub use want::{
     Batch, InvalidBatch, InvalidPermits, MAX_BATCH, MAX_BATCH_NAMES, MAX_PERMITS, Mode,
     OpenRequest, Permits, Want,

@@ -186,6 +186,7 @@ mod step_context;
 mod step_parts;
 pub mod time;
 pub mod timing;
+pub mod versioned;
 mod visit_count;
 mod vote_claim;
 mod vote_key;
@@ -202,7 +203,7 @@ pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidMemberName, InvalidName, InvalidPermits, InvalidValue,
     Lineage, LineageId, LockName, MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode,
     OpenRequest, OwnerId, Permits, ProcessId, RequestId, ServiceName, Slot, StaticPublicKey,
-    Ticket, Token, Value, ViewNumber, Want,
+    Ticket, Token, Value, Versions, ViewNumber, Want,
 };
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;

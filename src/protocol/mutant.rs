@@ -338,6 +338,12 @@ pub enum ProtocolMutant {
     SuspectDeadlock,
     /// An elder deals beyond its clock and a second.
     DealBeyondLimit,
+    /// A view is raised to the highest version of any of its members.
+    RaiseEarly,
+    /// The elder takes in a process that does not speak the version of the view.
+    AdmitAnyVersion,
+    /// A member encodes its messages in its highest version.
+    SpeakHighest,
 }
 
 /// Reads the name of a planted break.
@@ -376,7 +382,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 151] = [
+    pub const ALL: [ProtocolMutant; 154] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -528,5 +534,8 @@ impl ProtocolMutant {
         ProtocolMutant::QueueOwnersDeadlock,
         ProtocolMutant::SuspectDeadlock,
         ProtocolMutant::DealBeyondLimit,
+        ProtocolMutant::RaiseEarly,
+        ProtocolMutant::AdmitAnyVersion,
+        ProtocolMutant::SpeakHighest,
     ];
 }

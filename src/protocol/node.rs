@@ -14,7 +14,9 @@ use super::event::{
     Command, Config, GrantorLoad, GrantorState, Hint, Input, LostReason, Outcome, Output,
     ServiceStatus, Sizes, Status, StatusMark,
 };
-use super::id::{Epoch, LockName, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Want};
+use super::id::{
+    Epoch, LockName, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Versions, Want,
+};
 use super::link::LinkSet;
 pub(crate) use super::locks::FastOutcome;
 pub use super::locks::LocalGrant;
@@ -282,6 +284,17 @@ impl Node {
     /// The view that the node is in, or was in last.
     pub fn view(&self) -> Option<&View> {
         self.cluster.view().map(|view| &**view)
+    }
+
+    /// The versions of the wire that this process speaks.
+    pub fn versions(&self) -> Versions {
+        self.cluster.config.me.versions
+    }
+
+    /// The version in which the runtime encodes a packet for a process with these versions.
+    pub fn version_to_encode(&self, peer: Option<Versions>) -> u16 {
+        planted!(self.cluster.config.mutant, SpeakHighest => return self.versions().highest);
+        self.versions().to_encode(self.view().map(|view| view.version), peer)
     }
 
     /// The end of this member's lease: before it, and only before it, this member may hold and

@@ -44,7 +44,8 @@ impl VoteClaim {
 
 /// The bytes that are signed. All parts but the last have a fixed length, or a length before them.
 fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
-    let MemberInfo { process, addr, host, vote_key, static_key, serves_sessions, name } = me;
+    let MemberInfo { process, addr, host, vote_key, static_key, serves_sessions, name, versions } =
+        me;
     let mut bytes = PURPOSE.to_vec();
     bytes.extend(lineage.founded.0.to_be_bytes());
     for process in [lineage.founder, voter, *process] {
@@ -62,6 +63,8 @@ fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
     bytes.push(u8::from(static_key.is_some()));
     bytes.extend(static_key.iter().flat_map(|key| key.0));
     bytes.push(u8::from(*serves_sessions));
+    bytes.extend(versions.lowest.to_be_bytes());
+    bytes.extend(versions.highest.to_be_bytes());
     // A name has at most 63 bytes.
     bytes.push(name.as_str().len() as u8);
     bytes.extend(name.as_str().bytes());
@@ -71,7 +74,7 @@ fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::{Host, MemberName, Slot, StaticPublicKey};
+    use super::super::id::{Host, MemberName, Slot, StaticPublicKey, Versions};
     use super::*;
 
     const SECRET: VoteSecret = VoteSecret::new([7; 32]);
@@ -120,6 +123,7 @@ mod tests {
             MemberInfo { vote_key: None, ..me() },
             MemberInfo { static_key: Some(StaticPublicKey([8; 32])), ..me() },
             MemberInfo { serves_sessions: true, ..me() },
+            MemberInfo { versions: Versions { lowest: 11, highest: 12 }, ..me() },
             MemberInfo { name: MemberName::new("b").unwrap(), ..me() },
         ] {
             assert!(!claim.is_proven(&key, LINEAGE, &other), "{other:?}");

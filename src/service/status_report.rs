@@ -57,6 +57,8 @@ pub struct ViewReport {
     pub elder: String,
     /// The member lease.
     pub member_lease: f64,
+    /// The version of the wire that all members speak.
+    pub wire_version: u16,
     /// The members, oldest first.
     pub members: Vec<MemberReport>,
 }
@@ -73,6 +75,8 @@ pub struct MemberReport {
     pub addr: SocketAddr,
     /// The number of the view in which it joined.
     pub joined: String,
+    /// The lowest and the highest version of the wire that it speaks.
+    pub wire_versions: [u16; 2],
     /// Whether it is the elder.
     pub elder: bool,
     /// Whether it has a vote.
@@ -177,6 +181,7 @@ impl StatusReport {
             lineage: hex(view.lineage.founder),
             elder: hex(view.elder().process),
             member_lease: view.timing.member_lease.as_secs_f64(),
+            wire_version: view.version,
             members: view
                 .members
                 .iter()
@@ -211,6 +216,7 @@ fn member_report(status: &Status, member: &ViewMember, council: bool) -> MemberR
         name: member.info.name.to_string(),
         addr: member.info.addr,
         joined: member.joined.0.to_string(),
+        wire_versions: [member.info.versions.lowest, member.info.versions.highest],
         elder: status.elder == Some(process),
         council,
         ghost: member.ghost,

@@ -1,5 +1,8 @@
-//! The only place that names bincode, so that another format is a change of one file.
+//! The only place that names bincode, so that another format is a change of one file. Each value is
+//! encoded in a version of the wire, see [`versioned`](crate::protocol::versioned).
 
+use super::version::GOSSIP_VERSION;
+use crate::protocol::versioned::in_version;
 use bincode::config;
 use bytes::{Buf, BufMut};
 use foca::{Codec, Header, Identity, Member};
@@ -23,10 +26,15 @@ pub enum CodecError {
     Full(usize),
 }
 
-/// Appends `value` to `out`. On error `out` is as before.
-pub(super) fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+/// Appends `value` to `out`, in a version. On error `out` is as before.
+pub(super) fn write<T: Serialize>(
+    value: &T,
+    version: u16,
+    out: &mut Vec<u8>,
+) -> Result<(), CodecError> {
     let before = out.len();
-    match bincode::serde::encode_into_std_write(value, out, config::standard()) {
+    let encode = || bincode::serde::encode_into_std_write(value, &mut *out, config::standard());
+    match in_version(version, encode) {
         Ok(_) => Ok(()),
         Err(error) => {
             out.truncate(before);
@@ -39,13 +47,19 @@ pub(super) fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Co
 /// decoder's allocations for lengths that the bytes claim.
 pub(super) fn read_front<T: DeserializeOwned, const LIMIT: usize>(
     bytes: &[u8],
+    version: u16,
 ) -> Result<(T, usize), CodecError> {
-    Ok(bincode::serde::decode_from_slice(bytes, config::standard().with_limit::<LIMIT>())?)
+    let decode =
+        || bincode::serde::decode_from_slice(bytes, config::standard().with_limit::<LIMIT>());
+    Ok(in_version(version, decode)?)
 }
 
 /// Reads one value that is all of `bytes`.
-pub(super) fn read<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<T, CodecError> {
-    let (value, length) = read_front::<T, LIMIT>(bytes)?;
+pub(super) fn read<T: DeserializeOwned, const LIMIT: usize>(
+    bytes: &[u8],
+    version: u16,
+) -> Result<T, CodecError> {
+    let (value, length) = read_front::<T, LIMIT>(bytes, version)?;
     if length == bytes.len() { Ok(value) } else { Err(CodecError::Trailing(bytes.len() - length)) }
 }
 
@@ -59,7 +73,7 @@ pub struct GossipCodec;
 impl GossipCodec {
     fn put<T: Serialize>(value: &T, mut buf: impl BufMut) -> Result<(), CodecError> {
         let mut bytes = Vec::with_capacity(64);
-        write(value, &mut bytes)?;
+        write(value, GOSSIP_VERSION, &mut bytes)?;
         // foca packs members until one does not fit, and relies on nothing of that member
         // being written.
         if buf.remaining_mut() < bytes.len() {
@@ -70,7 +84,7 @@ impl GossipCodec {
     }
 
     fn take<T: DeserializeOwned>(mut buf: impl Buf) -> Result<T, CodecError> {
-        let (value, length) = read_front::<T, MAX_GOSSIP_ITEM>(buf.chunk())?;
+        let (value, length) = read_front::<T, MAX_GOSSIP_ITEM>(buf.chunk(), GOSSIP_VERSION)?;
         buf.advance(length);
         Ok(value)
     }
@@ -105,18 +119,18 @@ mod tests {
         // A varint of 2^60, then nothing: a vector that claims an absurd length.
         let mut bytes = vec![253];
         bytes.extend_from_slice(&(1u64 << 60).to_le_bytes());
-        assert!(read::<Vec<u8>, 4096>(&bytes).is_err());
-        assert!(read::<String, 4096>(&bytes).is_err());
-        assert!(read::<Vec<(u64, String)>, 4096>(&bytes).is_err());
+        assert!(read::<Vec<u8>, 4096>(&bytes, 11).is_err());
+        assert!(read::<String, 4096>(&bytes, 11).is_err());
+        assert!(read::<Vec<(u64, String)>, 4096>(&bytes, 11).is_err());
     }
 
     #[test]
     fn trailing_bytes_are_an_error() {
         let mut bytes = Vec::new();
-        write(&7u64, &mut bytes).unwrap();
-        assert_eq!(read::<u64, 64>(&bytes).unwrap(), 7);
+        write(&7u64, 11, &mut bytes).unwrap();
+        assert_eq!(read::<u64, 64>(&bytes, 11).unwrap(), 7);
         bytes.push(0);
-        assert!(matches!(read::<u64, 64>(&bytes), Err(CodecError::Trailing(1))));
+        assert!(matches!(read::<u64, 64>(&bytes, 11), Err(CodecError::Trailing(1))));
     }
 
     #[test]
@@ -137,5 +151,34 @@ mod tests {
                 codec.decode_member(&bytes[..cut]);
             assert!(decoded.is_err());
         }
+    }
+
+    #[test]
+    fn a_field_takes_bytes_and_has_a_value_from_its_version_on() {
+        use crate::protocol::versioned::Since;
+        use serde::Deserialize;
+
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+        struct Inner {
+            before: u16,
+            #[serde(with = "Since::<12>")]
+            added: Option<String>,
+        }
+        let value =
+            vec![Inner { before: 7, added: Some("x".into()) }, Inner { before: 8, added: None }];
+        let bytes = |version| {
+            let mut bytes = Vec::new();
+            write(&value, version, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!(bytes(11), [2, 7, 8]);
+        assert_eq!(bytes(12), [2, 7, 1, 1, b'x', 8, 0]);
+        assert_eq!(read::<Vec<Inner>, 64>(&bytes(13), 12).unwrap(), value);
+        let older: Vec<Inner> =
+            value.iter().map(|inner| Inner { added: None, ..inner.clone() }).collect();
+        assert_eq!(read::<Vec<Inner>, 64>(&bytes(11), 11).unwrap(), older);
+        // A value that panics or fails leaves no version behind.
+        assert!(read::<Vec<Inner>, 64>(&bytes(12), 11).is_err());
+        assert_eq!(bytes(12).len(), 7);
     }
 }

@@ -5,7 +5,7 @@
 //! ```
 
 use super::handshake::MAX_CLUSTER;
-use super::version::PROTOCOL_VERSION;
+use super::version::GOSSIP_VERSION;
 
 /// The longest gossip payload.
 pub const MAX_PAYLOAD: usize = 1400;
@@ -25,8 +25,8 @@ pub enum DatagramError {
     /// Longer than any of elderlock's.
     #[error("a datagram of {0} bytes is too long: its payload has at most {MAX_PAYLOAD}")]
     Oversized(usize),
-    /// The datagram has another protocol version.
-    #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
+    /// The datagram has another version.
+    #[error("a datagram of version {0}; this member reads {GOSSIP_VERSION}")]
     Version(u16),
     /// The datagram belongs to another cluster.
     #[error("the datagram belongs to another cluster")]
@@ -42,7 +42,7 @@ pub fn seal(cluster: &str, payload: &[u8], out: &mut Vec<u8>) -> bool {
         return false;
     }
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+    out.extend_from_slice(&GOSSIP_VERSION.to_be_bytes());
     out.push(length);
     out.extend_from_slice(cluster.as_bytes());
     out.extend_from_slice(payload);
@@ -57,7 +57,7 @@ pub fn open<'a>(cluster: &str, datagram: &'a [u8]) -> Result<&'a [u8], DatagramE
     let rest = datagram.strip_prefix(&MAGIC).ok_or(DatagramError::Garbage)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(DatagramError::Garbage)?;
     let version = u16::from_be_bytes(*version);
-    if version != PROTOCOL_VERSION {
+    if version != GOSSIP_VERSION {
         return Err(DatagramError::Version(version));
     }
     let (length, rest) = rest.split_first().ok_or(DatagramError::Garbage)?;
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(open("shop", &other), Err(DatagramError::Garbage));
         let mut other = datagram.clone();
         other[5] ^= 2;
-        assert_eq!(open("shop", &other), Err(DatagramError::Version(PROTOCOL_VERSION ^ 2)));
+        assert_eq!(open("shop", &other), Err(DatagramError::Version(GOSSIP_VERSION ^ 2)));
         let length = MAX_DATAGRAM + 1;
         assert_eq!(open("shop", &vec![0; length]), Err(DatagramError::Oversized(length)));
         let short = sealed("s", &[0; MAX_PAYLOAD]);

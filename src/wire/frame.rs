@@ -1,8 +1,13 @@
 //! Frames: the units of a connection, and how they are cut out of a stream of bytes.
 //!
 //! ```text
-//! length 4 (of what follows) | kind 1 | body | crc32 4 (of all before it)
+//! length 4 (of what follows) | kind 1 | version 2 | body | crc32 4 (of all before it)
 //! ```
+//!
+//! The version is that of the body. The frames of a handshake, questions and orders have magic and
+//! a range of versions in its place (`handshake.rs`). A member sends in the version of its view. So
+//! a frame in a version that its reader does not speak is from a member with another view: it is
+//! dropped as if it were lost, and the connection goes on.
 //!
 //! TCP's own checksum lets one damaged segment in 65,536 through, and four in ten damaged packets
 //! would have another meaning: believed, that forges a token. So nothing of a frame is decoded
@@ -14,9 +19,9 @@ use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, Statu
 use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, MAX_UNKNOWN_FRAME};
 use super::order::{OrderReport, OrderRequest, SessionMessage};
 use super::secure::{Forged, Opener};
-use super::version::PROTOCOL_VERSION;
+use super::version::{FROZEN, VERSIONS};
 use super::{codec, handshake, packet};
-use crate::protocol::{Packet, Status};
+use crate::protocol::{Packet, Status, Versions};
 
 /// Bytes of the length in front.
 const LENGTH: usize = 4;
@@ -53,7 +58,8 @@ pub enum Frame {
     Order(Box<OrderRequest>),
     /// A step of an order that is carried out.
     Report(Box<OrderReport>),
-    /// A program's message on the lock that a member holds for it.
+    /// A program's message on the lock that a member holds for it. Its form is frozen, because a
+    /// program does not know the versions of a member without a key.
     Session(SessionMessage),
 }
 
@@ -80,8 +86,8 @@ pub enum FrameError {
     #[error("a frame of {0} bytes is too long")]
     Oversized(usize),
     /// A handshake of another version of the protocol.
-    #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
-    Version(u16),
+    #[error("protocol version {0}; this process speaks {VERSIONS}")]
+    Versions(Versions),
     /// Bytes of it were changed on the way.
     #[error("a damaged frame")]
     Damaged,
@@ -97,7 +103,7 @@ impl From<HandshakeError> for FrameError {
     fn from(error: HandshakeError) -> Self {
         match error {
             HandshakeError::Garbage => FrameError::Garbage,
-            HandshakeError::Version(version) => FrameError::Version(version),
+            HandshakeError::Versions(theirs) => FrameError::Versions(theirs),
         }
     }
 }
@@ -108,11 +114,12 @@ impl From<Forged> for FrameError {
     }
 }
 
-/// Appends `frame` to `out`. On error (too long, a relay in a relay) `out` is as before.
-pub fn encode(frame: &Frame, out: &mut Vec<u8>) -> Result<(), FrameError> {
+/// Appends `frame` to `out`, in a version. On error (too long, a relay in a relay) `out` is as
+/// before.
+pub fn encode(frame: &Frame, version: u16, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let before = out.len();
     out.extend_from_slice(&[0; LENGTH]);
-    if !write_body(frame, out) {
+    if !write_body(frame, version, out) {
         out.truncate(before);
         return Err(FrameError::Garbage);
     }
@@ -128,8 +135,8 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) -> Result<(), FrameError> {
     Ok(())
 }
 
-/// Appends kind and body; `false`: they cannot be written.
-fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
+/// Appends kind, version and body; `false`: they cannot be written.
+fn write_body(frame: &Frame, version: u16, out: &mut Vec<u8>) -> bool {
     let kind = match frame {
         Frame::Hello(_) => HELLO,
         Frame::Welcome(_) => WELCOME,
@@ -148,20 +155,23 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Session(_) => SESSION,
     };
     out.push(kind);
+    if !is_opening(kind) {
+        out.extend_from_slice(&version.to_be_bytes());
+    }
     match frame {
         Frame::Hello(handshake) | Frame::Welcome(handshake) => handshake.write(out).is_ok(),
         Frame::Refused(refusal) => refusal.write(out).is_ok(),
         Frame::Question(question) => question.write(out).is_ok(),
-        Frame::StatusIs(status) => codec::write(status, out).is_ok(),
+        Frame::StatusIs(status) => codec::write(status, version, out).is_ok(),
         Frame::Order(order) => order.write(out).is_ok(),
-        Frame::Report(report) => codec::write(report, out).is_ok(),
-        Frame::Session(message) => codec::write(message, out).is_ok(),
+        Frame::Report(report) => codec::write(report, version, out).is_ok(),
+        Frame::Session(message) => codec::write(message, FROZEN, out).is_ok(),
         Frame::Packet(Packet::Relay { from, to, troubled, heard, packet }) => {
-            packet::write_relay(from, (*to, *troubled, *heard), packet, out)
+            packet::write_relay(from, (*to, *troubled, *heard), packet, version, out)
                 .is_some_and(|written| written.is_ok())
         }
         Frame::Packet(packet) => {
-            packet::write_flat(packet, out).is_some_and(|written| written.is_ok())
+            packet::write_flat(packet, version, out).is_some_and(|written| written.is_ok())
         }
         Frame::GossipWanted => true,
         Frame::Gossip(state) => {
@@ -174,6 +184,11 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
             true
         }
     }
+}
+
+/// Whether a frame of that kind begins a connection: it has magic and a range of versions.
+fn is_opening(kind: u8) -> bool {
+    matches!(kind, HELLO | WELCOME | REFUSED | QUESTION | ORDER | INITIATE | RESPOND | CONFIRM)
 }
 
 /// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is
@@ -199,6 +214,8 @@ pub struct Decoder {
     is_strange: bool,
     /// No view shows the other side as a member. Its frames are not long.
     is_unknown: bool,
+    /// The frames that were dropped because of their version.
+    unspoken: usize,
     /// The error of a record that [`skip_unless`](Decoder::skip_unless) could not open. No record
     /// is opened after it.
     failed: Option<FrameError>,
@@ -364,6 +381,12 @@ impl Decoder {
         (LENGTH + MAX_HELLO).saturating_sub(self.buffer.len())
     }
 
+    /// The number of frames that were dropped because their version is not spoken here, since the
+    /// last call.
+    pub fn take_unspoken(&mut self) -> usize {
+        std::mem::take(&mut self.unspoken)
+    }
+
     /// The next whole frame; `None` if more bytes are needed.
     // Not an iterator: `None` is not the end.
     #[allow(clippy::should_implement_trait)]
@@ -372,8 +395,10 @@ impl Decoder {
             return Err(error.clone());
         }
         loop {
+            let before = self.unspoken;
             let frame = self.next_open()?;
-            if frame.is_some() || !self.open_record()? {
+            let has_dropped = self.unspoken > before;
+            if frame.is_some() || !has_dropped && !self.open_record()? {
                 return Ok(frame);
             }
         }
@@ -427,6 +452,14 @@ impl Decoder {
         if crc32fast::hash(sound) != u32::from_be_bytes(*sum) {
             return Err(FrameError::Damaged);
         }
+        if let Some(version) = unspoken_version(body) {
+            if self.stage != ConnectionStage::Open {
+                return Err(FrameError::Versions(Versions { lowest: version, highest: version }));
+            }
+            self.unspoken += 1;
+            self.buffer.advance(whole);
+            return Ok(None);
+        }
         let frame = read_body(body, self.is_strange)?;
         if !self.stage.allows(&frame) {
             return Err(FrameError::Garbage);
@@ -436,24 +469,44 @@ impl Decoder {
     }
 }
 
+/// The version of a frame behind the handshake, if it is not spoken here.
+fn unspoken_version(body: &[u8]) -> Option<u16> {
+    let (kind, rest) = body.split_first()?;
+    let (version, _) = rest.split_first_chunk::<2>()?;
+    let version = u16::from_be_bytes(*version);
+    let is_free = is_opening(*kind) || *kind == SESSION;
+    (!is_free && !VERSIONS.contains(version)).then_some(version)
+}
+
 fn read_body(body: &[u8], is_strange: bool) -> Result<Frame, FrameError> {
-    let (kind, body) = body.split_first().ok_or(FrameError::Garbage)?;
+    let (kind, mut body) = body.split_first().ok_or(FrameError::Garbage)?;
+    let mut version = 0;
+    if !is_opening(*kind) {
+        let (front, rest) = body.split_first_chunk::<2>().ok_or(FrameError::Garbage)?;
+        (version, body) = (u16::from_be_bytes(*front), rest);
+    }
     Ok(match *kind {
         HELLO => Frame::Hello(Handshake::read(body)?.into()),
         WELCOME => Frame::Welcome(Handshake::read(body)?.into()),
         REFUSED => Frame::Refused(HandshakeRefusal::read(body)?),
-        FLAT => Frame::Packet(packet::read_flat(body, is_strange).ok_or(FrameError::Garbage)?),
-        RELAY => Frame::Packet(packet::read_relay(body, is_strange).ok_or(FrameError::Garbage)?),
+        FLAT => {
+            Frame::Packet(packet::read_flat(body, version, is_strange).ok_or(FrameError::Garbage)?)
+        }
+        RELAY => {
+            Frame::Packet(packet::read_relay(body, version, is_strange).ok_or(FrameError::Garbage)?)
+        }
         QUESTION => Frame::Question(StatusQuery::read(body)?),
         ORDER => Frame::Order(OrderRequest::read(body)?.into()),
         STATUS_IS => Frame::StatusIs(Box::new(
-            codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?,
+            codec::read::<Status, MAX_FRAME>(body, version).map_err(|_| FrameError::Garbage)?,
         )),
         REPORT => Frame::Report(Box::new(
-            codec::read::<OrderReport, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?,
+            codec::read::<OrderReport, MAX_FRAME>(body, version)
+                .map_err(|_| FrameError::Garbage)?,
         )),
         SESSION => Frame::Session(
-            codec::read::<SessionMessage, MAX_HELLO>(body).map_err(|_| FrameError::Garbage)?,
+            codec::read::<SessionMessage, MAX_HELLO>(body, FROZEN)
+                .map_err(|_| FrameError::Garbage)?,
         ),
         GOSSIP_WANTED if body.is_empty() => Frame::GossipWanted,
         GOSSIP => Frame::Gossip(body.to_vec()),

@@ -4,16 +4,24 @@
 //! dialler ->[Hello] listener    listener ->[Welcome] dialler    or    listener ->[Refused] dialler
 //! ```
 //!
-//! Length, kind, magic and version stand in front in a form that no later version may change. So
-//! members of different versions can tell each other why they do not speak. They are read before
-//! the frame's checksum is looked at, which the first version did not have.
+//! ```text
+//! magic 4 | highest version 2 | lowest 2 | body
+//! ```
+//!
+//! Length, kind, magic and the highest version stand in front in a form that no later version may
+//! change. So processes of different versions can tell each other why they do not speak. They are
+//! read before the frame's checksum is looked at, which the first version did not have. (Up to
+//! version 10 the body followed the one version at once.)
+//!
+//! The body is read before the versions of the other side count. So its form is frozen: it only
+//! grows at its end, and a reader ignores bytes behind what it knows.
 
 use super::codec;
 use super::limits::MAX_HELLO;
 use super::order::OrderRequest;
 use super::role::Role;
-use super::version::PROTOCOL_VERSION;
-use crate::protocol::MemberInfo;
+use super::version::{FROZEN, VERSIONS};
+use crate::protocol::{MemberInfo, Versions};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -30,7 +38,7 @@ pub(super) const MAGIC: [u8; 4] = *b"EldT";
 pub struct Handshake {
     /// The name of its cluster.
     pub cluster: String,
-    /// The process itself.
+    /// The process itself, with the versions that it speaks.
     pub me: MemberInfo,
     /// Room for authentication. Empty in this version, and ignored.
     pub reserved: Vec<u8>,
@@ -41,6 +49,8 @@ pub struct Handshake {
 pub struct StatusQuery {
     /// The cluster that is meant.
     pub cluster: String,
+    /// The versions that the caller speaks.
+    pub versions: Versions,
     /// Room for authentication. Empty in this version, and ignored.
     pub reserved: Vec<u8>,
 }
@@ -48,9 +58,9 @@ pub struct StatusQuery {
 /// Why a connection is not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum HandshakeRefusal {
-    /// The listener speaks another version of the protocol.
-    #[error("it speaks protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
-    Version(u16),
+    /// The listener speaks none of the dialler's versions of the protocol.
+    #[error("it speaks protocol version {0}; this process speaks {VERSIONS}")]
+    Versions(Versions),
     /// The listener belongs to another cluster.
     #[error("it belongs to cluster '{}'", .0.escape_debug())]
     ForeignCluster(String),
@@ -88,37 +98,50 @@ pub(super) fn is_dialable(addr: SocketAddr) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandshakeError {
     Garbage,
-    Version(u16),
+    /// Both sides have no version in common.
+    Versions(Versions),
 }
 
-fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
+fn write<T: Serialize>(
+    value: &T,
+    Versions { lowest, highest }: Versions,
+    out: &mut Vec<u8>,
+) -> Result<(), codec::CodecError> {
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
-    codec::write(value, out)
+    out.extend_from_slice(&highest.to_be_bytes());
+    out.extend_from_slice(&lowest.to_be_bytes());
+    codec::write(value, FROZEN, out)
 }
 
-/// The bytes after magic and version, if those are of this version.
-fn after_version(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
+/// The bytes after magic and versions, if one of these versions is spoken here.
+fn after_versions(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(HandshakeError::Garbage)?;
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
-    match u16::from_be_bytes(*version) {
-        PROTOCOL_VERSION => Ok(rest),
-        version => Err(HandshakeError::Version(version)),
+    let (highest, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
+    let (lowest, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
+    let highest = u16::from_be_bytes(*highest);
+    // Up to version 10 other bytes follow the version.
+    let lowest = u16::from_be_bytes(*lowest).min(highest);
+    let theirs = Versions { lowest, highest };
+    match VERSIONS.common(theirs) {
+        Some(_) => Ok(rest),
+        None => Err(HandshakeError::Versions(theirs)),
     }
 }
 
-/// Checks that these bytes begin as a handshake of this version does.
+/// Checks that these bytes begin as a handshake of a spoken version does.
 pub(super) fn check_version(bytes: &[u8]) -> Result<(), HandshakeError> {
-    after_version(bytes).map(|_| ())
+    after_versions(bytes).map(|_| ())
 }
 
 fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, HandshakeError> {
-    codec::read::<T, MAX_HELLO>(after_version(bytes)?).map_err(|_| HandshakeError::Garbage)
+    let body = after_versions(bytes)?;
+    let read = codec::read_front::<T, MAX_HELLO>(body, FROZEN);
+    read.map(|(value, _)| value).map_err(|_| HandshakeError::Garbage)
 }
 
 impl Handshake {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
-        write(self, out)
+        write(self, self.me.versions, out)
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
@@ -136,7 +159,7 @@ impl Handshake {
 
 impl StatusQuery {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
-        write(self, out)
+        write(self, self.versions, out)
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
@@ -149,7 +172,7 @@ impl StatusQuery {
 
 impl OrderRequest {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
-        write(self, out)
+        write(self, self.versions, out)
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
@@ -161,7 +184,7 @@ impl OrderRequest {
 
 impl HandshakeRefusal {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
-        write(self, out)
+        write(self, VERSIONS, out)
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {

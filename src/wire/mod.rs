@@ -22,7 +22,7 @@
 //! | `datagram.rs` | the envelope of each datagram of gossip |
 //! | `vote.rs` | stored votes as bytes |
 //! | `role.rs` | `Role`: the rights of the holder of a key |
-//! | `limits.rs`, `version.rs` | the longest frames; the version of the wire |
+//! | `limits.rs`, `version.rs` | the longest frames; the versions of the wire |
 //! | `buffer.rs`, `codec.rs` | a queue of bytes; the encoding of values |
 //! | `secure/mod.rs` | keys and seals, without input and output |
 //! | `secure/key.rs` | cluster keys and keyrings |
@@ -62,5 +62,5 @@ pub use order::{
     SessionRequest,
 };
 pub use role::Role;
-pub use version::PROTOCOL_VERSION;
+pub use version::{GOSSIP_VERSION, PROTOCOL_VERSION, VERSIONS};
 pub use vote::{VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote};

@@ -3,7 +3,7 @@
 #[cfg(feature = "tokio")]
 use crate::protocol::MemberInfo;
 use crate::protocol::{
-    HolderInfo, LineageId, LockName, MemberName, Metadata, ServiceName, Token, WaiterInfo,
+    HolderInfo, LineageId, LockName, MemberName, Metadata, ServiceName, Token, Versions, WaiterInfo,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -138,6 +138,8 @@ impl Order {
 pub struct OrderRequest {
     /// The cluster that is meant.
     pub cluster: String,
+    /// The versions of the wire that the caller speaks.
+    pub versions: Versions,
     /// The order.
     pub order: Order,
 }

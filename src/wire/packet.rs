@@ -4,6 +4,8 @@
 
 use super::codec::{self, CodecError};
 use super::limits::MAX_FRAME;
+#[cfg(feature = "secure")]
+use super::version::FROZEN;
 use crate::protocol::{
     Lineage, MemberInfo, MemberMessage, Message, Notice, Packet, ProcessId, ViewNumber, VoteClaim,
 };
@@ -113,14 +115,19 @@ fn flat(packet: &Packet) -> Option<FlatPacketRef<'_>> {
 }
 
 /// Appends a packet that stands by itself. `None`: it is a relay, or stands in one only.
-pub(super) fn write_flat(packet: &Packet, out: &mut Vec<u8>) -> Option<Result<(), CodecError>> {
+pub(super) fn write_flat(
+    packet: &Packet,
+    version: u16,
+    out: &mut Vec<u8>,
+) -> Option<Result<(), CodecError>> {
     if matches!(packet, Packet::Sealed { .. }) {
         return None;
     }
-    Some(codec::write(&flat(packet)?, out))
+    Some(codec::write(&flat(packet)?, version, out))
 }
 
-/// The parts of a relay before its packet, which a seal of the packet covers.
+/// The parts of a relay before its packet, which a seal of the packet covers. They are in the
+/// frozen form, because a relay on the way may speak a lower version than both ends.
 #[cfg(feature = "secure")]
 pub(super) fn relay_head(
     from: &MemberInfo,
@@ -128,7 +135,7 @@ pub(super) fn relay_head(
     is_notice: bool,
 ) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    codec::write(&(from, to, troubled, heard, is_notice), &mut head).ok()?;
+    codec::write(&(from, to, troubled, heard, is_notice), FROZEN, &mut head).ok()?;
     Some(head)
 }
 
@@ -137,9 +144,10 @@ pub(super) fn write_relay(
     from: &MemberInfo,
     (to, troubled, heard): (ProcessId, bool, Option<ProcessId>),
     packet: &Packet,
+    version: u16,
     out: &mut Vec<u8>,
 ) -> Option<Result<(), CodecError>> {
-    Some(codec::write(&(from, to, troubled, heard, flat(packet)?), out))
+    Some(codec::write(&(from, to, troubled, heard, flat(packet)?), version, out))
 }
 
 /// The front of a linked packet, as in [`FlatPacket`], without the message.
@@ -151,29 +159,30 @@ enum PacketHead {
 
 /// Reads a packet. Of a stranger's linked packet it reads only the head: the view number may lead
 /// to a newer view. The message counts as lost, and its link sends it again.
-pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
+pub(super) fn read_flat(bytes: &[u8], version: u16, is_strange: bool) -> Option<Packet> {
     if is_strange
         && let Ok((PacketHead::Linked { view, ack, .. }, _)) =
-            codec::read_front::<PacketHead, MAX_FRAME>(bytes)
+            codec::read_front::<PacketHead, MAX_FRAME>(bytes, version)
     {
         return Some(Packet::Ack { view, ack, again: false });
     }
-    let packet = codec::read::<FlatPacket, MAX_FRAME>(bytes).ok()?.into_packet()?;
+    let packet = codec::read::<FlatPacket, MAX_FRAME>(bytes, version).ok()?.into_packet()?;
     (!matches!(packet, Packet::Sealed { .. })).then_some(packet)
 }
 
 /// A linked packet that a stranger relays is read like one of its own.
-pub(super) fn read_relay(bytes: &[u8], is_strange: bool) -> Option<Packet> {
+pub(super) fn read_relay(bytes: &[u8], version: u16, is_strange: bool) -> Option<Packet> {
     type RelayHead = (MemberInfo, ProcessId, bool, Option<ProcessId>, PacketHead);
     type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, FlatPacket);
-    if is_strange && let Ok((head, _)) = codec::read_front::<RelayHead, MAX_FRAME>(bytes) {
+    if is_strange && let Ok((head, _)) = codec::read_front::<RelayHead, MAX_FRAME>(bytes, version) {
         let (from, to, troubled, heard, head) = head;
         if let PacketHead::Linked { view, ack, .. } = head {
             let packet = Box::new(Packet::Ack { view, ack, again: false });
             return Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet });
         }
     }
-    let (from, to, troubled, heard, flat) = codec::read::<RelayFields, MAX_FRAME>(bytes).ok()?;
+    let (from, to, troubled, heard, flat) =
+        codec::read::<RelayFields, MAX_FRAME>(bytes, version).ok()?;
     Some(Packet::Relay {
         from: Box::new(from),
         to,

@@ -1,7 +1,9 @@
-//! The version of the wire.
+//! The versions of the wire.
 
-/// The version of everything in `wire`. Members of different versions do not speak to each
-/// other.
+use crate::protocol::Versions;
+
+/// The highest version of everything in `wire` that this build speaks. The rules for changes are in
+/// docs/protocol/versions.md.
 ///
 /// - 1: frames without a checksum.
 /// - 2: a checksum behind each frame.
@@ -16,4 +18,19 @@
 /// - 9: the information of a process has its static key; relayed packets are sealed.
 /// - 10: the information of a process tells whether it serves sessions; a member asks the elder
 ///   whether a service exists; holders and waiters are listed with their owners.
-pub const PROTOCOL_VERSION: u16 = 10;
+/// - 11: frames, sealed relays and stored votes name their version, and views the version that
+///   their members speak. Processes have names and ranges of versions. Members of versions 11 and
+///   later live together.
+pub const PROTOCOL_VERSION: u16 = 11;
+
+/// All versions that this build speaks: the highest one and the one before it.
+pub const VERSIONS: Versions = Versions { lowest: 11, highest: PROTOCOL_VERSION };
+
+/// The version of the forms that are read before the versions of the other side are known: the
+/// bodies of a handshake, and the head of a sealed relay. These never change but by growing at
+/// their end.
+pub(super) const FROZEN: u16 = 11;
+
+/// The version in which the form of datagrams changed last. Members of all later versions read each
+/// other's datagrams.
+pub const GOSSIP_VERSION: u16 = 11;

@@ -1,20 +1,24 @@
 //! Stored votes as bytes: the content of a data directory's one file.
 //!
 //! ```text
-//! magic "elderlock vote\n"   format u8   crc32 u32 (little endian, of the rest)   cluster, vote
+//! magic "elderlock vote\n" | format 1 | version 2 | crc32 4 (little endian) | cluster, vote
 //! ```
+//!
+//! The version is that of the view in the vote. So the directory is read by each release that may
+//! be a member of that view, also by an earlier one that comes back.
 
 use super::codec;
 use super::limits::MAX_FRAME;
+use super::version::VERSIONS;
 use crate::protocol::StoredVote;
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a stored vote.
 pub const VOTE_MAGIC: &[u8] = b"elderlock vote\n";
-/// The format of stored votes that this version writes and reads, behind the magic.
-pub const VOTE_FORMAT: u8 = 6;
-/// Magic, format, checksum.
-const HEAD: usize = VOTE_MAGIC.len() + 1 + 4;
+/// The format of the head of stored votes, behind the magic.
+pub const VOTE_FORMAT: u8 = 7;
+/// Magic, format, version, checksum.
+const HEAD: usize = VOTE_MAGIC.len() + 1 + 2 + 4;
 
 /// Why a stored vote cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -26,6 +30,12 @@ pub enum VoteError {
     /// The vote has the format of a version of elderlock that this version does not know.
     #[error("its format is {0}, this version knows {VOTE_FORMAT}")]
     Format(u8),
+    /// The vote was written in a version that this build does not read.
+    #[error(
+        "it was written in version {0}, this build reads {VERSIONS}: start a release that reads \
+         it, and update one release at a time"
+    )]
+    Version(u16),
     /// Bytes are missing or changed.
     #[error("it is damaged")]
     Damaged,
@@ -49,13 +59,24 @@ struct VoteBody {
 /// The bytes of a vote in a cluster.
 pub fn write_vote(cluster: &str, vote: &StoredVote) -> Result<Vec<u8>, codec::CodecError> {
     let mut body = Vec::new();
-    codec::write(&VoteBodyRef { cluster, vote }, &mut body)?;
+    // A member that left may know a view of a later version than its own.
+    let version = VERSIONS.to_encode(Some(vote.view.version), None);
+    codec::write(&VoteBodyRef { cluster, vote }, version, &mut body)?;
     let mut bytes = Vec::with_capacity(HEAD + body.len());
     bytes.extend_from_slice(VOTE_MAGIC);
     bytes.push(VOTE_FORMAT);
-    bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+    bytes.extend_from_slice(&version.to_le_bytes());
+    bytes.extend_from_slice(&checksum(version, &body).to_le_bytes());
     bytes.extend_from_slice(&body);
     Ok(bytes)
+}
+
+/// Covers the version too: a vote in another form is another vote.
+fn checksum(version: u16, body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&version.to_le_bytes());
+    hasher.update(body);
+    hasher.finalize()
 }
 
 /// The vote in these bytes, if it is one of this cluster.
@@ -65,11 +86,17 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
     if format != VOTE_FORMAT {
         return Err(VoteError::Format(format));
     }
+    let (version, rest) = rest.split_first_chunk::<2>().ok_or(VoteError::Damaged)?;
+    let version = u16::from_le_bytes(*version);
     let (sum, body) = rest.split_first_chunk::<4>().ok_or(VoteError::Damaged)?;
-    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
+    if checksum(version, body) != u32::from_le_bytes(*sum) {
         return Err(VoteError::Damaged);
     }
-    let body: VoteBody = codec::read::<_, MAX_FRAME>(body).map_err(|_| VoteError::Damaged)?;
+    if !VERSIONS.contains(version) {
+        return Err(VoteError::Version(version));
+    }
+    let body: VoteBody =
+        codec::read::<_, MAX_FRAME>(body, version).map_err(|_| VoteError::Damaged)?;
     if body.cluster != cluster {
         return Err(VoteError::Cluster(body.cluster));
     }

@@ -4,7 +4,9 @@
 //! long. Nothing panics.
 #![no_main]
 
-use elderlock::wire::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
+use elderlock::wire::{
+    Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, PROTOCOL_VERSION, encode, frame_length,
+};
 use libfuzzer_sys::fuzz_target;
 
 const LENGTH: usize = 4;
@@ -30,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     for frame in &whole.0 {
         assert!(belongs(frame, *how), "{frame:?} at another stage");
         let mut again = Vec::new();
-        encode(frame, &mut again).expect("a decoded frame can be encoded");
+        encode(frame, PROTOCOL_VERSION, &mut again).expect("a decoded frame can be encoded");
         assert_eq!(decode(*how, &again, again.len()), (vec![frame.clone()], None));
         // No bit of its length: a wrong length may swallow any further bytes.
         let turned = LENGTH + usize::from(*piece) % (again.len() - LENGTH);

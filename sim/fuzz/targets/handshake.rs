@@ -5,8 +5,8 @@
 use elderlock::protocol::MemberInfo;
 use elderlock::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Responder, SecureError, StaticKey,
-    VERSIONS,
 };
+use elderlock::wire::VERSIONS;
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 

@@ -7,7 +7,7 @@ use elderlock::protocol::ProcessId;
 use elderlock::wire::secure::{
     ClusterKey, Keyring, Opener, ReplayWindow, SealedGossip, Sealer, WINDOW,
 };
-use elderlock::wire::{Decoder, Frame, encode};
+use elderlock::wire::{Decoder, Frame, encode, PROTOCOL_VERSION};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn changed_records(bytes: &[u8]) {
         .map(|number| {
             let (mut frame, mut record) = (Vec::new(), Vec::new());
             let content = Frame::Gossip(vec![number; usize::from(number) * 40]);
-            encode(&content, &mut frame).expect("it is short");
+            encode(&content, PROTOCOL_VERSION, &mut frame).expect("it is short");
             sealer.seal(&frame, &mut record).expect("there are numbers left");
             record
         })

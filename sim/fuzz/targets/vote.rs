@@ -6,7 +6,7 @@
 use elderlock::protocol::{
     Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing, VoteSecret,
 };
-use elderlock::wire::{VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote};
+use elderlock::wire::{PROTOCOL_VERSION, VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote};
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
 
@@ -18,8 +18,9 @@ fuzz_target!(|bytes: &[u8]| {
     let file = match how & 1 {
         0 => rest.to_vec(),
         _ => {
-            let sum = crc32fast::hash(rest).to_le_bytes();
-            [VOTE_MAGIC, &[VOTE_FORMAT], &sum, rest].concat()
+            let version = PROTOCOL_VERSION.to_le_bytes();
+            let sum = crc32fast::hash(&[&version[..], rest].concat()).to_le_bytes();
+            [VOTE_MAGIC, &[VOTE_FORMAT], &version, &sum, rest].concat()
         }
     };
     let Ok(vote) = read_vote(CLUSTER, &file) else { return };

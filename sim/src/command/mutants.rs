@@ -212,6 +212,8 @@ mod hunt {
                 &["recovered_table_is_the_union", "values_are_seen_in_order"]
             }
             ProtocolMutant::TransferNoOpens | ProtocolMutant::TransferNoValues => LOST_IN_TRANSFER,
+            ProtocolMutant::RaiseEarly | ProtocolMutant::SpeakHighest => &["version_is_spoken"],
+            ProtocolMutant::AdmitAnyVersion => &["version_is_spoken"],
             ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
             ProtocolMutant::TakeUntold => &["told_before_taken"],
             ProtocolMutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],

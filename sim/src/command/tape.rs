@@ -3,8 +3,8 @@
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
 use elderlock::wire::{
-    Frame, GossipCodec, Handshake, HandshakeRefusal, Order, OrderReport, OrderRequest, StatusQuery,
-    encode, seal, write_vote,
+    Frame, GossipCodec, Handshake, HandshakeRefusal, Order, OrderReport, OrderRequest,
+    PROTOCOL_VERSION, StatusQuery, VERSIONS, encode, seal, write_vote,
 };
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;
@@ -121,12 +121,20 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         (
             0,
             "Question".to_string(),
-            Frame::Question(StatusQuery { cluster: "shop".into(), reserved: Vec::new() }),
+            Frame::Question(StatusQuery {
+                cluster: "shop".into(),
+                versions: VERSIONS,
+                reserved: Vec::new(),
+            }),
         ),
         (
             0,
             "Order".to_string(),
-            Frame::Order(Box::new(OrderRequest { cluster: "shop".into(), order: Order::Leave })),
+            Frame::Order(Box::new(OrderRequest {
+                cluster: "shop".into(),
+                versions: VERSIONS,
+                order: Order::Leave,
+            })),
         ),
         (1, "Report".to_string(), Frame::Report(Box::new(OrderReport::Done { complete: true }))),
         (2, "GossipWanted".to_string(), Frame::GossipWanted),
@@ -139,7 +147,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     frames.extend(packets.into_iter().map(|(name, packet)| (2, name, Frame::Packet(packet))));
     for (stage, name, frame) in frames {
         let mut bytes = Vec::new();
-        encode(&frame, &mut bytes).map_err(io::Error::other)?;
+        encode(&frame, PROTOCOL_VERSION, &mut bytes).map_err(io::Error::other)?;
         // A stream with corrected checksums, and the body between length and checksum.
         write("frame", &name, &[&[stage | 8, 255][..], &bytes].concat())?;
         write(

@@ -159,7 +159,7 @@ fn damaged_frames_break_connections_and_nothing_else() {
 fn no_damaged_frame_says_something_else() {
     let mut whole = Vec::new();
     let frame = Frame::Packet(Packet::Ack { view: ViewNumber(900), ack: 12, again: true });
-    wire::encode(&frame, &mut whole).unwrap();
+    wire::encode(&frame, wire::PROTOCOL_VERSION, &mut whole).unwrap();
     for luck in 0..20_000 {
         let mut bytes = whole.clone();
         damage(&mut bytes, luck);

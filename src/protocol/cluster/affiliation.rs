@@ -17,6 +17,7 @@ impl Cluster {
                 lineage: view.lineage,
                 view: view.number,
                 elder: view.elder().clone(),
+                version: view.version,
                 led: self.is_ready(now),
                 kept: self.is_view_kept(),
                 settled: self.is_settled,
@@ -185,7 +186,8 @@ impl Cluster {
         if from != info.process && !view.contains(from) {
             return;
         }
-        if view.contains(info.process) || !view.admits(&info, heard) {
+        let is_spoken = view.is_spoken_by(&info) || planted!(self.config.mutant, AdmitAnyVersion);
+        if view.contains(info.process) || !view.admits(&info, heard) || !is_spoken {
             send(info.addr, info.process, Notice::full_view(view), step);
         } else if let Some(elder) = &mut self.elder {
             elder.on_join(now, info);
@@ -455,10 +457,15 @@ impl Cluster {
     /// this member may go as well before it is asked.
     pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
-        let (lineage, number, elder, kept) =
-            (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
-        let belonging =
-            Affiliation::Member { lineage, view: number, elder, led: false, kept, settled: false };
+        let belonging = Affiliation::Member {
+            lineage: view.lineage,
+            view: view.number,
+            elder: view.elder().clone(),
+            version: view.version,
+            led: false,
+            kept: self.is_view_kept(),
+            settled: false,
+        };
         send(
             addr,
             teller,
@@ -586,6 +593,7 @@ impl Cluster {
             return self.end(now, Event::Abandoned, step);
         }
         planted!(=> if self.plant_expulsion(&view) { return });
+        planted!(=> let view = self.plant_version(view));
         if let Err(wrong) = self.clock.check(now, view.first_slot)
             && view.contains(me)
         {

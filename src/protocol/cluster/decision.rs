@@ -167,8 +167,8 @@ pub(crate) fn choose(
         .map(|member| member.info.process)
         .filter(|process| !is_present(process) && !remove.contains(process))
         .collect();
-    let join: Vec<MemberInfo> =
-        view.council().filter_map(|info| successors.get(&info.process)).cloned().collect();
+    let join = view.council().filter_map(|info| successors.get(&info.process)).cloned();
+    let join: Vec<MemberInfo> = join.filter(|info| view.is_spoken_by(info)).collect();
     let promote = join.iter().map(|info| info.process).collect();
     Change { remove, ghost, join, promote, takeover: true, ..Change::default() }
 }

@@ -330,6 +330,11 @@ impl Discovery {
                 "is about to be founded with others".to_string()
             }
             Affiliation::Discovery { .. } => "seeks too".to_string(),
+            Affiliation::Member { version, .. } if !me.versions.contains(*version) => format!(
+                "is in a cluster that speaks version {version} of the wire; this one speaks {}: \
+                 take another release of elderlock",
+                me.versions
+            ),
             Affiliation::Member { view, elder, led: true, .. } => {
                 format!("is in view {view} of elder {}", elder.addr)
             }
@@ -384,7 +389,9 @@ impl Discovery {
         let is_overtaken =
             |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
-            Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
+            Affiliation::Member { lineage, view, elder, led, version, .. }
+                if !is_overtaken(*lineage) && config.me.versions.contains(*version) =>
+            {
                 Some(((heard.is_proven, *led, *view), *lineage, elder, &heard.me))
             }
             _ => None,
@@ -612,6 +619,7 @@ mod tests {
                 lineage: Lineage { founded: Slot(1), founder: ProcessId(u128::from(site)) },
                 view: ViewNumber(1),
                 elder: info(site),
+                version: 0,
                 led: true,
                 kept: true,
                 settled: true,

@@ -99,7 +99,9 @@ impl Elder {
         self.deposed = false;
         (self.rally_at, self.viewed_at) = (now, now);
         self.joins.retain(|process, (info, _)| {
-            !view.contains(*process) && view.admits(info, view.number)
+            !view.contains(*process)
+                && view.admits(info, view.number)
+                && (view.is_spoken_by(info) || planted!(self.mutant, AdmitAnyVersion))
         });
         self.leaves.retain(|process, _| view.contains(*process));
         self.revives.clear();

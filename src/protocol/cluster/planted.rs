@@ -34,6 +34,15 @@ impl Cluster {
             && planted!(self.config.mutant, LeaseWithoutEnd)
     }
 
+    /// The view, raised as soon as one member speaks a higher version.
+    pub(super) fn plant_version(&self, view: View) -> View {
+        let highest = view.members.iter().map(|member| member.info.versions.highest).max();
+        match highest.filter(|_| planted!(self.config.mutant, RaiseEarly)) {
+            Some(version) => View { version, ..view },
+            None => view,
+        }
+    }
+
     /// Returns whether this member stays in its view although the next one is without it.
     pub(super) fn plant_expulsion(&mut self, view: &View) -> bool {
         if view.contains(self.config.me.process) {

@@ -51,6 +51,9 @@ pub struct View {
     pub timing: Timing,
     /// At most this many of the oldest members decide the next view.
     pub council_size: u8,
+    /// The version of the wire that its members speak with each other: the highest that all of them
+    /// have, and never lower than that of the view before.
+    pub version: u16,
     /// The members that left in one of the last `ENTRY_WINDOW` views, each with that view. A
     /// request to join may be that old; a process that is listed here is not taken in again.
     pub departed: Vec<(ProcessId, ViewNumber)>,
@@ -108,6 +111,7 @@ impl View {
         // Above the numbers of all lineages founded before, so that no number is mixed up between
         // two lineages.
         let number = ViewNumber(first_slot.0);
+        let version = highest_of_all(&founders);
         let members = founders
             .into_iter()
             .map(|info| ViewMember { info, joined: number, ghost: false, learner: false })
@@ -121,6 +125,7 @@ impl View {
             members,
             timing,
             council_size,
+            version,
             departed: Vec::new(),
         }
     }
@@ -173,7 +178,9 @@ impl View {
         };
         let goes_on = !change.takeover && elder(&members) == elder(&self.members);
         let tenure = if goes_on { self.tenure } else { first_slot };
-        View { number, first_slot, slots, tenure, members, departed, ..self.clone() }
+        // A member that left before may speak no lower one any more.
+        let version = self.version.max(highest_of_all(members.iter().map(|member| &member.info)));
+        View { number, first_slot, slots, tenure, version, members, departed, ..self.clone() }
     }
 
     /// The entry of `process`.
@@ -187,6 +194,12 @@ impl View {
         let process = info.process;
         heard.0.saturating_add(ENTRY_WINDOW) > self.number.0
             && !self.departed.iter().any(|(departed, _)| *departed == process)
+    }
+
+    /// Returns whether a process speaks the version of this view. No other one may join: the members would
+    /// not understand it, or it would not understand them.
+    pub fn is_spoken_by(&self, info: &MemberInfo) -> bool {
+        info.versions.contains(self.version)
     }
 
     /// Returns whether a member can see another one end: both are on one kernel.
@@ -289,6 +302,7 @@ impl View {
         ids.len() == self.members.len()
             && self.living().any(|member| !member.learner)
             && self.council_size >= 1
+            && self.members.iter().all(|member| self.is_spoken_by(&member.info))
             && self.number.0 >= self.lineage.founded.0
             && self.number.0 < 1 << 62
             && self.lineage.founded >= Slot(1)
@@ -300,9 +314,49 @@ impl View {
     }
 }
 
+/// The highest version that all of them speak.
+fn highest_of_all<'a>(infos: impl IntoIterator<Item = &'a MemberInfo>) -> u16 {
+    infos.into_iter().map(|info| info.versions.highest).min().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::id::Versions;
+
+    fn speaking(process: u128, lowest: u16, highest: u16) -> MemberInfo {
+        MemberInfo { versions: Versions { lowest, highest }, ..info(process) }
+    }
+
+    #[test]
+    fn the_version_is_raised_by_the_view_without_the_last_old_member() {
+        let founders = vec![speaking(1, 11, 11), speaking(2, 11, 11), speaking(3, 11, 12)];
+        let mut view = View::first(Slot(900), founders, Timing::lan(), 7);
+        assert_eq!(view.version, 11);
+        let remove = |process| Change { remove: [ProcessId(process)].into(), ..Change::default() };
+        let join = vec![speaking(4, 11, 12)];
+        view = view.next(&Change { join, ..Change::default() });
+        view = view.next(&remove(1));
+        assert_eq!(view.version, 11);
+        // A ghost may still speak, and is no reason to raise it.
+        view = view.next(&Change { ghost: [ProcessId(2)].into(), ..Change::default() });
+        assert_eq!(view.version, 11);
+        view = view.next(&remove(2));
+        assert_eq!((view.version, view.is_sound()), (12, true));
+        // The version never falls.
+        view.members.push(ViewMember { info: speaking(5, 11, 11), ..view.members[0].clone() });
+        assert_eq!(view.next(&Change::default()).version, 12);
+        assert!(!view.is_sound(), "a member does not speak it");
+    }
+
+    #[test]
+    fn founders_without_a_common_version_have_no_sound_view() {
+        let founders = vec![speaking(1, 11, 12), speaking(2, 12, 13)];
+        let view = View::first(Slot(900), founders, Timing::lan(), 7);
+        assert_eq!((view.version, view.is_sound()), (12, true));
+        let founders = vec![speaking(1, 11, 12), speaking(2, 13, 14)];
+        assert!(!View::first(Slot(900), founders, Timing::lan(), 7).is_sound());
+    }
 
     fn info(process: u128) -> MemberInfo {
         let addr = std::net::SocketAddr::from(([10, 0, 0, process as u8], 7400));

@@ -1,6 +1,7 @@
 //! Processes: their ids, hosts, keys and addresses.
 
 use super::member_name::MemberName;
+use super::versions::Versions;
 use crate::protocol::vote_key::VoteKey;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -66,15 +67,27 @@ pub struct MemberInfo {
     pub serves_sessions: bool,
     /// For people.
     pub name: MemberName,
+    /// The versions of the wire that it speaks.
+    pub versions: Versions,
 }
 
 impl MemberInfo {
-    /// A process that tells neither its host nor a key, serves no sessions, and is named by its
-    /// address.
+    /// A process that tells neither its host nor a key, serves no sessions, is named by its
+    /// address, and speaks every version.
     pub fn new(process: ProcessId, addr: SocketAddr) -> MemberInfo {
         let (host, vote_key, static_key) = (None, None, None);
         let name = MemberName::of_addr(addr);
-        MemberInfo { process, addr, host, vote_key, static_key, serves_sessions: false, name }
+        let versions = Versions::ALL;
+        MemberInfo {
+            process,
+            addr,
+            host,
+            vote_key,
+            static_key,
+            serves_sessions: false,
+            name,
+            versions,
+        }
     }
 }
 

@@ -34,6 +34,8 @@ pub enum Affiliation {
         view: ViewNumber,
         /// The elder of that view.
         elder: MemberInfo,
+        /// The version of the wire that its members speak.
+        version: u16,
         /// Whether the answering member's lease runs: some elder has a quorum.
         led: bool,
         /// Whether a process that starts on its directory would know of that view. True without

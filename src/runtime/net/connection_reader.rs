@@ -354,6 +354,11 @@ impl ConnectionReader {
                 continue;
             }
             let next = decoder.next();
+            let unspoken = decoder.take_unspoken();
+            if unspoken > 0 {
+                add(&reception.counters.other_version, unspoken);
+                *due = None;
+            }
             if packets.len() == MAX_PACKETS || !matches!(next, Ok(Some(Frame::Packet(_)))) {
                 if !packets.is_empty() && incarnation.token.is_cancelled() {
                     return Err(ConnectionEnd::Ours);

@@ -129,7 +129,7 @@ impl AtomicCounters {
     pub(super) fn refuse_frame(&self, error: &FrameError) {
         match error {
             FrameError::Oversized(_) => add(&self.oversized, 1),
-            FrameError::Version(_) => add(&self.other_version, 1),
+            FrameError::Versions(_) => add(&self.other_version, 1),
             FrameError::Damaged => add(&self.damaged, 1),
             FrameError::Garbage => add(&self.garbage, 1),
             FrameError::Forged => add(&self.forged, 1),

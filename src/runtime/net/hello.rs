@@ -30,11 +30,17 @@ pub(super) async fn read_hello(
     }
 }
 
+/// The bytes of a handshake's frame, which has no version of its own.
 pub(super) fn bytes_of(frame: &Frame) -> Vec<u8> {
+    bytes_in(0, frame)
+}
+
+/// The bytes of a frame in a version.
+pub(super) fn bytes_in(version: u16, frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Handshakes are short: the cluster's name was checked when the transport was bound.
-    if let Err(error) = wire::encode(frame, &mut bytes) {
-        tracing::error!(%error, "a handshake cannot be written");
+    if let Err(error) = wire::encode(frame, version, &mut bytes) {
+        tracing::error!(%error, "a frame cannot be written");
     }
     bytes
 }

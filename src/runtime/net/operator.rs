@@ -10,7 +10,9 @@ use crate::wire::HandshakeRefusal;
 use crate::wire::secure::Sealer;
 #[cfg(feature = "secure")]
 use crate::wire::secure::{Keyring, Purpose, Session};
-use crate::wire::{self, Decoder, Frame, Order, OrderReport, OrderRequest, SessionMessage};
+use crate::wire::{
+    self, Decoder, Frame, Order, OrderReport, OrderRequest, SessionMessage, VERSIONS,
+};
 use std::io;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -183,7 +185,7 @@ impl std::fmt::Debug for OrderReports {
 
 /// An order as a frame, which is as short as a handshake.
 fn encoded(cluster: &str, order: Order) -> Result<Vec<u8>, QueryError> {
-    let request = OrderRequest { cluster: cluster.to_owned(), order };
+    let request = OrderRequest { cluster: cluster.to_owned(), versions: VERSIONS, order };
     let bytes = frame_bytes(&Frame::Order(Box::new(request)))?;
     if bytes.len() > wire::MAX_HELLO {
         let reason = format!("an order has at most {} bytes, not {}", wire::MAX_HELLO, bytes.len());
@@ -194,7 +196,8 @@ fn encoded(cluster: &str, order: Order) -> Result<Vec<u8>, QueryError> {
 
 fn frame_bytes(frame: &Frame) -> Result<Vec<u8>, QueryError> {
     let mut bytes = Vec::new();
-    let encoded = wire::encode(frame, &mut bytes);
+    // Orders and the messages of a session have the same form in all versions.
+    let encoded = wire::encode(frame, 0, &mut bytes);
     encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     Ok(bytes)
 }

@@ -7,7 +7,7 @@ use super::incarnation::Incarnation;
 use super::security::{self, Secured};
 use super::transport_state::TransportState;
 use crate::runtime::inbox::OrderExchange;
-use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage};
+use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage, VERSIONS};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// An order that was read, and the connection for the reports on it.
 pub(super) struct PendingOrder {
     pub(super) order: Order,
+    /// The version of the reports.
+    pub(super) version: u16,
     /// Reads what follows a lock.
     pub(super) decoder: Decoder,
     /// Seals the reports, if the cluster has a key.
@@ -64,8 +66,9 @@ pub(super) async fn read(
     decoder.await_order();
     match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Order(request))) if request.cluster == shared.cluster => {
+            let version = VERSIONS.common(request.versions)?;
             let (order, decoder) = (request.order, std::mem::take(decoder));
-            return Some(PendingOrder { order, decoder, secured: Some(secured) });
+            return Some(PendingOrder { order, version, decoder, secured: Some(secured) });
         }
         Ok(Some(_)) => add(&shared.reception.counters.foreign_cluster, 1),
         Ok(None) | Err(HelloError::Io(_)) => add(&shared.reception.counters.silent, 1),
@@ -84,7 +87,7 @@ pub(super) async fn carry_out(
     pending: PendingOrder,
     admission: Admission,
 ) {
-    let PendingOrder { order, mut decoder, mut secured } = pending;
+    let PendingOrder { order, version, mut decoder, mut secured } = pending;
     // The order ends when its key is removed.
     let _session = match (&shared.security, &secured) {
         (Some(security), Some(secured)) => {
@@ -104,7 +107,7 @@ pub(super) async fn carry_out(
     let Ok(_permit) = room.try_acquire() else {
         add(&shared.reception.counters.busy, 1);
         let busy = OrderReport::Failed("it carries out other orders: ask again later".into());
-        let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), busy)).await;
+        let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), version, busy)).await;
         return;
     };
     // The limit is checked first; otherwise one more order would end an earlier one.
@@ -135,7 +138,8 @@ pub(super) async fn carry_out(
             () = &mut work, if is_working => is_working = false,
             report = reports.recv() => {
                 let Some(report) = report else { break };
-                let written = timeout(limit, write(&mut outgoing, secured.as_mut(), report)).await;
+                let writing = write(&mut outgoing, secured.as_mut(), version, report);
+                let written = timeout(limit, writing).await;
                 if !matches!(written, Ok(true)) {
                     break;
                 }
@@ -186,12 +190,13 @@ async fn next_message(
 async fn write(
     stream: &mut OwnedWriteHalf,
     secured: Option<&mut Secured>,
+    version: u16,
     report: OrderReport,
 ) -> bool {
     let frame = Frame::Report(Box::new(report));
     let bytes = match secured {
-        Some(secured) => security::sealed(&mut secured.sealer, &frame),
-        None => encoded(&frame).ok(),
+        Some(secured) => security::sealed(&mut secured.sealer, version, &frame),
+        None => encoded(version, &frame).ok(),
     };
     match bytes {
         Some(bytes) => stream.write_all(&bytes).await.is_ok(),
@@ -199,9 +204,9 @@ async fn write(
     }
 }
 
-fn encoded(frame: &Frame) -> Result<Vec<u8>, FrameError> {
+fn encoded(version: u16, frame: &Frame) -> Result<Vec<u8>, FrameError> {
     let mut bytes = Vec::new();
-    wire::encode(frame, &mut bytes)?;
+    wire::encode(frame, version, &mut bytes)?;
     Ok(bytes)
 }
 

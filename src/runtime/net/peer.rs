@@ -22,9 +22,9 @@
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
-use crate::protocol::{Packet, ProcessId};
+use crate::protocol::{Packet, ProcessId, Versions};
 use crate::wire::secure::Sealer;
-use crate::wire::{self, ByteQueue, Frame};
+use crate::wire::{self, ByteQueue, Frame, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -55,6 +55,8 @@ struct QueueLimit {
 pub(super) struct ConnectionWriter {
     /// The process at the other end, from the handshake.
     pub(super) process: ProcessId,
+    /// The versions that it speaks, from the handshake.
+    pub(super) versions: Versions,
     pub(super) writer: OwnedWriteHalf,
     /// Seals what is written, if the cluster has a key.
     pub(super) sealer: Option<Sealer>,
@@ -99,6 +101,8 @@ pub(super) struct Peer {
 
 struct PeerQueue {
     budget: Arc<Budget>,
+    /// The versions of the process that answered at the address last.
+    versions: Option<Versions>,
     /// The queues by the process that the frames are meant for; `None`: any process at the address.
     wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
     notices: QueueLoad,
@@ -280,12 +284,17 @@ impl Drop for PeerQueue {
 
 impl QueueLoad {
     /// Appends `frame` to `waiting` if the bound allows.
-    fn push(&mut self, waiting: &mut ByteQueue, frame: &Frame, bound: &QueueLimit) -> bool {
+    fn push(
+        &mut self,
+        waiting: &mut ByteQueue,
+        (frame, version): (&Frame, u16),
+        bound: &QueueLimit,
+    ) -> bool {
         if self.frames >= bound.frames || self.bytes >= bound.bytes {
             return false;
         }
         let before = waiting.len();
-        if let Err(error) = wire::encode(frame, waiting.back()) {
+        if let Err(error) = wire::encode(frame, version, waiting.back()) {
             tracing::error!(%error, "a frame cannot be written");
             return false;
         }
@@ -360,6 +369,7 @@ impl PeerQueue {
     fn new(budget: Arc<Budget>) -> Self {
         PeerQueue {
             budget,
+            versions: None,
             wants: BTreeMap::new(),
             notices: QueueLoad::default(),
             bulk: QueueLoad::default(),
@@ -482,16 +492,24 @@ impl Peer {
     }
 
     /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or
-    /// [`wake`](Self::wake). `is_strange`: the process is outside the view.
-    pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame, is_strange: bool) -> bool {
+    /// [`wake`](Self::wake). `is_strange`: the process is outside the view. `view`:
+    /// the version of the view.
+    pub(super) fn push(
+        &self,
+        want: Option<ProcessId>,
+        frame: &Frame,
+        is_strange: bool,
+        view: Option<u16>,
+    ) -> bool {
         let mut queue = self.queue();
+        let frame = (frame, VERSIONS.to_encode(view, queue.versions));
         let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
         let queues = wants.entry(want).or_default();
         queues.is_strange = is_strange;
         if is_strange && !queues.is_empty() && (queues.len() >= STRANGE || budget.is_spent()) {
             return false;
         }
-        let pushed = if is_notice(frame) {
+        let pushed = if is_notice(frame.0) {
             notices.push(&mut queues.notices, frame, &NOTICES)
         } else {
             bulk.push(&mut queues.bulk, frame, &BULK)
@@ -578,6 +596,7 @@ impl Peer {
     /// A connection that may carry frames to this peer.
     pub(super) fn offer(&self, link: ConnectionWriter) {
         let mut queue = self.queue();
+        queue.versions = Some(link.versions);
         if link.dialled {
             queue.dialled = Some(Ok(link.process));
         }
@@ -834,6 +853,7 @@ impl WriteHalf {
 mod tests {
     use super::*;
     use crate::protocol::{Notice, ViewNumber};
+    use crate::wire::PROTOCOL_VERSION;
 
     fn ack(ack: u64) -> Frame {
         Frame::Packet(Packet::Ack { view: ViewNumber(1), ack, again: false })
@@ -847,12 +867,12 @@ mod tests {
     fn each_queue_is_bounded_for_itself() {
         let peer = peer();
         for number in 0..BULK.frames as u64 {
-            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number), false));
+            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number), false, None));
         }
-        assert!(!peer.push(Some(ProcessId(9)), &ack(0), false));
-        assert!(!peer.push(None, &ack(0), false));
+        assert!(!peer.push(Some(ProcessId(9)), &ack(0), false, None));
+        assert!(!peer.push(None, &ack(0), false, None));
         // Signs of life still pass.
-        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave)), false));
+        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave)), false, None));
         let (processes, frames) = peer.queue().give_up(&[]);
         assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
         assert_eq!(frames, BULK.frames + 1);
@@ -868,7 +888,7 @@ mod tests {
     fn bytes_are_bounded_too() {
         let peer = peer();
         let frame = Frame::Gossip(vec![0; 1024 * 1024]);
-        let taken = (0..100).filter(|_| peer.push(None, &frame, false)).count();
+        let taken = (0..100).filter(|_| peer.push(None, &frame, false, None)).count();
         assert_eq!(taken, BULK.bytes / (1024 * 1024));
     }
 
@@ -878,21 +898,22 @@ mod tests {
         let peers =
             [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
         let frame = Frame::Gossip(vec![0; STRANGE / 4]);
-        let fill =
-            |peer: &Peer| (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true)).count();
+        let fill = |peer: &Peer| {
+            (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true, None)).count()
+        };
         assert_eq!(
             peers.each_ref().map(fill),
             [4, 4, 4, 1],
             "the last is let in where nothing waits"
         );
         assert!(
-            budget.is_spent() && peers[0].push(Some(ProcessId(8)), &frame, false),
+            budget.is_spent() && peers[0].push(Some(ProcessId(8)), &frame, false, None),
             "a member has bounds of its own"
         );
         assert_eq!(peers[0].drop_strange(), 4);
         assert_eq!(fill(&peers[3]), 3);
         // A stranger that becomes a member leaves the budget with its next frame.
-        assert!(peers[1].push(Some(ProcessId(7)), &ack(0), false));
+        assert!(peers[1].push(Some(ProcessId(7)), &ack(0), false, None));
         assert_eq!(peers[1].strange_bytes(), 0);
         drop(peers);
         assert_eq!(budget.used.load(Relaxed), 0);
@@ -902,7 +923,7 @@ mod tests {
     fn whole_frames_are_taken_in_order() {
         let (mut load, mut waiting) = (QueueLoad::default(), ByteQueue::default());
         for number in 0..1000 {
-            assert!(load.push(&mut waiting, &ack(number), &BULK));
+            assert!(load.push(&mut waiting, (&ack(number), PROTOCOL_VERSION), &BULK));
         }
         let mut decoder = wire::Decoder::new();
         decoder.open();

@@ -5,7 +5,9 @@ use super::security::{self, SecureHandshakeError, StaticKey};
 use crate::protocol::Status;
 #[cfg(feature = "secure")]
 use crate::wire::secure::{Keyring, Purpose, Session};
-use crate::wire::{self, Decoder, Frame, FrameError, HandshakeRefusal, MAX_CLUSTER, StatusQuery};
+use crate::wire::{
+    self, Decoder, Frame, FrameError, HandshakeRefusal, MAX_CLUSTER, StatusQuery, VERSIONS,
+};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -87,8 +89,9 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let mut question = Vec::new();
-    let frame = Frame::Question(StatusQuery { cluster: cluster.to_owned(), reserved: Vec::new() });
-    let encoded = wire::encode(&frame, &mut question);
+    let (cluster, reserved) = (cluster.to_owned(), Vec::new());
+    let frame = Frame::Question(StatusQuery { cluster, versions: VERSIONS, reserved });
+    let encoded = wire::encode(&frame, 0, &mut question);
     encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     stream.write_all(&question).await.map_err(unreachable)?;
     read_status(addr, &mut stream, &mut Decoder::for_answer()).await
@@ -118,8 +121,8 @@ pub(super) async fn read_answer(
             Ok(Some(Frame::Refused(refusal))) => return Err(refused(addr, refusal)),
             Ok(Some(frame)) => return Ok(frame),
             Ok(None) => {}
-            Err(FrameError::Version(version)) => {
-                return Err(refused(addr, HandshakeRefusal::Version(version)));
+            Err(FrameError::Versions(theirs)) => {
+                return Err(refused(addr, HandshakeRefusal::Versions(theirs)));
             }
             Err(error) => return Err(garbled(error.to_string())),
         }

@@ -8,9 +8,9 @@ use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
 pub(super) use crate::wire::secure::StaticKey;
 use crate::wire::secure::{
     GossipError, HandshakeSetup, Initiator, KeyName, Keyring, OpenedDatagram, Purpose, RelayError,
-    Responder, SealedGossip, SealedRelays, Sealer, SecureError, Session, VERSIONS,
+    Responder, SealedGossip, SealedRelays, Sealer, SecureError, Session,
 };
-use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION, encode};
+use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, VERSIONS, encode};
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
 use std::collections::BTreeMap;
@@ -233,8 +233,8 @@ pub(super) async fn handshake(
 pub(super) enum Answered {
     /// The dialler wants to be a member.
     Member(Box<MemberInfo>, Box<Secured>),
-    /// The dialler asks for the status. The answer to it is sealed.
-    Status(Box<Sealer>),
+    /// The dialler asks for the status. The answer to it is sealed, and in this version.
+    Status(Box<Sealer>, u16),
     /// The dialler gives an order, which follows. The reports on it are sealed.
     Order(Box<Secured>),
     /// The dialler is to be refused, with this reason or in silence.
@@ -259,7 +259,7 @@ pub(super) async fn answer(
             return Answered::Refused(match error {
                 SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
                 SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
-                SecureError::Versions(_) => Some(HandshakeRefusal::Version(PROTOCOL_VERSION)),
+                SecureError::Versions(_) => Some(HandshakeRefusal::Versions(VERSIONS)),
                 _ => None,
             });
         }
@@ -288,7 +288,9 @@ pub(super) async fn answer(
             decoder.unseal(opener);
             Answered::Member(Box::new(info), Box::new(Secured { sealer, key }))
         }
-        Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
+        Ok(Session { purpose: Purpose::Status, sealer, version, .. }) => {
+            Answered::Status(Box::new(sealer), version)
+        }
         Ok(Session { purpose: Purpose::Order, sealer, opener, key, .. }) => {
             decoder.unseal(opener);
             Answered::Order(Box::new(Secured { sealer, key }))
@@ -304,9 +306,9 @@ pub(super) async fn answer(
 }
 
 /// A frame as records.
-pub(super) fn sealed(sealer: &mut Sealer, frame: &Frame) -> Option<Vec<u8>> {
+pub(super) fn sealed(sealer: &mut Sealer, version: u16, frame: &Frame) -> Option<Vec<u8>> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
-    encode(frame, &mut bytes).ok()?;
+    encode(frame, version, &mut bytes).ok()?;
     sealer.seal(&bytes, &mut records).ok()?;
     Some(records)
 }
@@ -418,9 +420,9 @@ impl Relays {
     }
 
     /// See [`SealedRelays::seal`].
-    pub(super) fn seal(&self, packet: Packet) -> Option<Packet> {
+    pub(super) fn seal(&self, packet: Packet, version: u16) -> Option<Packet> {
         match packet {
-            Packet::Relay { .. } => lock(&self.0).seal(packet),
+            Packet::Relay { .. } => lock(&self.0).seal(packet, version),
             packet => Some(packet),
         }
     }
@@ -443,6 +445,7 @@ impl Relays {
                 RelayError::Unsealed(_) | RelayError::Forged(_) => &counters.forged,
                 RelayError::Impostor(_) => &counters.impostors,
                 RelayError::Repeated(_) => &counters.repeated,
+                RelayError::Version(..) => &counters.other_version,
             };
             add(counter, 1);
             reception.log_refused(Some(relay.addr), error);

@@ -67,7 +67,7 @@ impl NoSecurity {
 #[allow(dead_code, reason = "no handshake ends")]
 pub(super) enum NoAnswer {
     Member(Box<MemberInfo>, Box<NoSecured>),
-    Status(Box<Sealer>),
+    Status(Box<Sealer>, u16),
     Order(Box<NoSecured>),
     Refused(Option<HandshakeRefusal>),
 }
@@ -91,7 +91,7 @@ pub(super) async fn answer(
     match security.0 {}
 }
 
-pub(super) fn sealed(_sealer: &mut Sealer, _frame: &Frame) -> Option<Vec<u8>> {
+pub(super) fn sealed(_sealer: &mut Sealer, _version: u16, _frame: &Frame) -> Option<Vec<u8>> {
     None
 }
 
@@ -134,7 +134,7 @@ impl NoRelays {
         match self.0 {}
     }
 
-    pub(super) fn seal(&self, _packet: Packet) -> Option<Packet> {
+    pub(super) fn seal(&self, _packet: Packet, _version: u16) -> Option<Packet> {
         match self.0 {}
     }
 

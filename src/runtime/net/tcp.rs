@@ -7,7 +7,7 @@ use super::admission::{Admission, ConnectionOpening, NO_PROCESS};
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
 use super::death_watch::HeldProcess;
-use super::hello::{HelloError, bytes_of, read_hello};
+use super::hello::{HelloError, bytes_in, bytes_of, read_hello};
 use super::incarnation::Incarnation;
 use super::orders::{self, PendingOrder};
 use super::peer::{ConnectionWriter, DialError, Peer};
@@ -16,7 +16,7 @@ use super::security::{self, Answered, HandshakeSide, Secured};
 use super::timeouts::ConnectionTimeouts;
 use super::transport_state::TransportState;
 use crate::protocol::{Hint, Input, MemberInfo};
-use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
+use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, VERSIONS};
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -207,9 +207,10 @@ async fn answer(
                     let pending = orders::read(shared, stream, decoder, *secured).await?;
                     return Some(Admitted::Order(pending));
                 }
-                Answered::Status(mut sealer) => {
+                Answered::Status(mut sealer, version) => {
                     let answer = status(shared, incarnation)?;
-                    let _ = stream.write_all(&security::sealed(&mut sealer, &answer)?).await;
+                    let answer = security::sealed(&mut sealer, version, &answer)?;
+                    let _ = stream.write_all(&answer).await;
                     let _ = stream.shutdown().await;
                     return None;
                 }
@@ -236,9 +237,15 @@ async fn answer(
             return is_written.then_some(Admitted::Member(handshaken));
         }
         (Ok(Some(Frame::Order(request))), None) if request.cluster == shared.cluster => {
+            let version = VERSIONS.common(request.versions)?;
             if orders::is_from_this_host(stream) {
                 let (order, decoder) = (request.order, std::mem::take(decoder));
-                return Some(Admitted::Order(PendingOrder { order, decoder, secured: None }));
+                return Some(Admitted::Order(PendingOrder {
+                    order,
+                    version,
+                    decoder,
+                    secured: None,
+                }));
             }
             add(&counters.above_role, 1);
             refuse_for(&"an order from another host needs a cluster key");
@@ -249,7 +256,9 @@ async fn answer(
             return None;
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
-            let _ = stream.write_all(&bytes_of(&status(shared, incarnation)?)).await;
+            let version = VERSIONS.common(question.versions)?;
+            let answer = bytes_in(version, &status(shared, incarnation)?);
+            let _ = stream.write_all(&answer).await;
             let _ = stream.shutdown().await;
             return None;
         }
@@ -272,7 +281,7 @@ async fn answer(
             counters.refuse_frame(&error);
             refuse_for(&error);
             match error {
-                FrameError::Version(_) => HandshakeRefusal::Version(PROTOCOL_VERSION),
+                FrameError::Versions(_) => HandshakeRefusal::Versions(VERSIONS),
                 // The speaker did nothing wrong, and dials again.
                 FrameError::Damaged => return None,
                 _ => HandshakeRefusal::Garbage,
@@ -312,7 +321,7 @@ async fn refuse(
         && matches!(
             refusal,
             HandshakeRefusal::OtherCluster
-                | HandshakeRefusal::Version(_)
+                | HandshakeRefusal::Versions(_)
                 | HandshakeRefusal::Role(_)
         );
     if is_short && if has_key { shared.may_answer_key() } else { shared.may_answer() } {
@@ -346,7 +355,7 @@ pub(super) async fn dial(
             let is_seed =
                 shared.seeds.borrow().contains(&peer.addr) && process != incarnation.me.process;
             if is_seed {
-                peer.push(Some(process), &Frame::GossipWanted, false);
+                peer.push(Some(process), &Frame::GossipWanted, false, shared.spoken());
                 peer.wake();
             }
             converse(&shared, &incarnation, peer.addr, opened, admission).await;
@@ -422,8 +431,8 @@ async fn greet(
         Err(HelloError::Frame(error @ (FrameError::Damaged | FrameError::Forged))) => {
             Err(DialError::Unreachable(error.to_string()))
         }
-        Err(HelloError::Frame(FrameError::Version(version))) => {
-            Err(DialError::Stranger(HandshakeRefusal::Version(version).to_string()))
+        Err(HelloError::Frame(FrameError::Versions(theirs))) => {
+            Err(DialError::Stranger(HandshakeRefusal::Versions(theirs).to_string()))
         }
         Ok(Some(_)) | Err(HelloError::Frame(FrameError::Garbage | FrameError::Oversized(_))) => {
             Err(DialError::Stranger("the process there is no member".into()))
@@ -529,6 +538,7 @@ async fn converse(
     let reader = Arc::new(reader);
     let link = ConnectionWriter {
         process: info.process,
+        versions: info.versions,
         writer,
         sealer: secured.map(|secured| secured.sealer),
         reader: reader.clone(),

@@ -17,11 +17,12 @@ use super::security::{Relays, Security};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::runtime::fork_guard::ForkGuard;
 use crate::runtime::inbox::Inbox;
-use crate::wire::{Frame, Handshake};
+use crate::wire::{Frame, Handshake, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -110,6 +111,8 @@ pub(super) struct TransportState {
     /// itself at none.
     pub(super) learner_dials: Semaphore,
     current: Mutex<Option<IncarnationState>>,
+    /// The version of the view, with a bit above it; zero without a view.
+    spoken: AtomicU32,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
     /// The connections are its own: a copy of it does not touch them.
     pub(super) home: ForkGuard,
@@ -159,6 +162,7 @@ impl TransportState {
             dials: Semaphore::new(limits.unfinished()),
             learner_dials: Semaphore::new(limits.unfinished()),
             current: Mutex::new(None),
+            spoken: AtomicU32::new(0),
             errors: Mutex::default(),
             home: ForkGuard::here(),
         }
@@ -186,6 +190,7 @@ impl TransportState {
         let incarnation =
             Arc::new(Incarnation { me: me.clone(), inbox, token, watch, identity, relays });
         self.set_members(None);
+        self.spoken.store(0, Ordering::Relaxed);
         let current = IncarnationState {
             incarnation,
             peers: BTreeMap::new(),
@@ -214,6 +219,7 @@ impl TransportState {
         {
             relays.set_view(view);
         }
+        self.spoken.store(1 << 16 | u32::from(view.version), Ordering::Relaxed);
         let members = view.members.iter().map(|member| {
             let known = KnownMember { addr: member.info.addr, is_learner: member.learner };
             (member.info.process, known)
@@ -225,6 +231,12 @@ impl TransportState {
         self.admissions
             .set_members(members.iter().flatten().map(|(process, _)| *process).collect());
         self.reception.set_members(members);
+    }
+
+    /// The version of the view.
+    pub(super) fn spoken(&self) -> Option<u16> {
+        let spoken = self.spoken.load(Ordering::Relaxed);
+        (spoken != 0).then_some(spoken as u16)
     }
 
     /// The bytes that wait for strangers.
@@ -348,7 +360,7 @@ impl TransportState {
         let mut current = self.current();
         let Some(current) = current.as_mut() else { return };
         let packet = match &current.incarnation.relays {
-            Some(relays) => relays.seal(packet),
+            Some(relays) => relays.seal(packet, VERSIONS.to_encode(self.spoken(), None)),
             None => Some(packet),
         };
         let Some(packet) = packet else {
@@ -413,8 +425,9 @@ impl TransportState {
             let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());
             add(&self.reception.counters.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
         }
+        let view = self.spoken();
         let peer = self.peer_in(current, to, process);
-        let peer = peer.filter(|peer| peer.push(process, frame, is_strange));
+        let peer = peer.filter(|peer| peer.push(process, frame, is_strange, view));
         if peer.is_none() {
             add(&self.reception.counters.overflowed, 1);
         }

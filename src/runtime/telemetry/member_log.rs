@@ -47,6 +47,7 @@ pub(crate) enum LogNote {
     Unreachable(MemberInfo),
     Elder { info: MemberInfo, is_me: bool },
     OtherLineage { before: Lineage, now: Lineage },
+    Raised { before: u16, now: u16 },
     Suspended,
     Resumed,
     Orphaned,
@@ -127,6 +128,9 @@ impl MemberLog {
             notes.push(LogNote::OtherLineage { before, now: view.lineage });
         }
         let before = self.view.replace(view.clone());
+        if let Some(before) = before.as_ref().filter(|before| before.version != view.version) {
+            notes.push(LogNote::Raised { before: before.version, now: view.version });
+        }
         for member in before.iter().flat_map(|before| &before.members) {
             let (process, info) = (member.info.process, member.info.clone());
             let now = view.members.iter().find(|member| member.info.process == process);
@@ -207,6 +211,10 @@ impl LogNote {
             LogNote::OtherLineage { before, now } => warn!(
                 target: "elderlock", parent: None, before = %before, lineage = %now,
                 "joined another lineage: all that was held in the former one is lost"
+            ),
+            LogNote::Raised { before, now } => info!(
+                target: "elderlock", parent: None, before, now,
+                "the cluster speaks a later version of the wire"
             ),
             LogNote::Suspended => warn!(
                 target: "elderlock", parent: None,

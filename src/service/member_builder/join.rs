@@ -16,6 +16,7 @@ use crate::runtime::process_id::draw_vote_secret;
 use crate::runtime::vote_writer::VoteStorage;
 use crate::service::join_error::JoinError;
 use crate::service::member::Member;
+use crate::wire::VERSIONS;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use std::fmt;
@@ -84,7 +85,16 @@ impl MemberBuilder {
         let vote_key = vote_secret.as_ref().map(VoteSecret::key);
         let (addr, host) = (transport.advertised(), death_watch::here());
         let (serves_sessions, name) = (self.serves_sessions, self.member_name(addr)?);
-        let me = MemberInfo { process, addr, host, vote_key, static_key, serves_sessions, name };
+        let me = MemberInfo {
+            process,
+            addr,
+            host,
+            vote_key,
+            static_key,
+            serves_sessions,
+            name,
+            versions: VERSIONS,
+        };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         if !transport.has_key() {
             let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;

@@ -15,6 +15,7 @@ use crate::protocol::{
 };
 use crate::wire::{
     MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, ReportedWaiter, Role,
+    VERSIONS,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -32,8 +33,11 @@ fn info(process: u128) -> MemberInfo {
         static_key: Some(StaticPublicKey([6; 32])),
         serves_sessions: process.is_multiple_of(3),
         name: MemberName::new("pod-0").unwrap(),
+        versions: VERSIONS,
     }
 }
+
+mod recorded;
 
 fn notices() -> Vec<Notice> {
     let addr: SocketAddr = "127.0.0.1:7400".parse().unwrap();
@@ -54,6 +58,7 @@ fn notices() -> Vec<Notice> {
         lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
         view: instance,
         elder: info(1),
+        version: PROTOCOL_VERSION,
         led: true,
         kept: true,
         settled: true,
@@ -452,14 +457,14 @@ fn handshake() -> Handshake {
 }
 
 fn request(order: Order) -> OrderRequest {
-    OrderRequest { cluster: "shop".into(), order }
+    OrderRequest { cluster: "shop".into(), versions: VERSIONS, order }
 }
 
 fn hellos() -> Vec<Frame> {
     vec![
         Frame::Hello(Box::new(handshake())),
         Frame::Welcome(Box::new(handshake())),
-        Frame::Refused(HandshakeRefusal::Version(3)),
+        Frame::Refused(HandshakeRefusal::Versions(VERSIONS)),
         Frame::Refused(HandshakeRefusal::ForeignCluster("shed".into())),
         Frame::Refused(HandshakeRefusal::Garbage),
         Frame::Refused(HandshakeRefusal::Busy),
@@ -490,7 +495,7 @@ fn frames() -> Vec<Frame> {
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(frame, &mut bytes).unwrap();
+    encode(frame, PROTOCOL_VERSION, &mut bytes).unwrap();
     bytes
 }
 
@@ -641,7 +646,10 @@ fn an_oversized_length_is_refused_before_its_body_is_there() {
     );
     let mut out = vec![1, 2, 3];
     let state = Frame::Gossip(vec![0; MAX_FRAME]);
-    assert_eq!(encode(&state, &mut out), Err(FrameError::Oversized(MAX_FRAME + 1 + CHECKSUM)));
+    assert_eq!(
+        encode(&state, PROTOCOL_VERSION, &mut out),
+        Err(FrameError::Oversized(MAX_FRAME + 1 + 2 + CHECKSUM))
+    );
     assert_eq!(out, [1, 2, 3]);
 }
 
@@ -682,7 +690,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
         last: true,
     });
     let packet = Packet::Linked { view: ViewNumber(900), seq: u64::MAX, ack: u64::MAX, message };
-    assert_eq!(encode(&Frame::Packet(packet), &mut Vec::new()), Ok(()));
+    assert_eq!(encode(&Frame::Packet(packet), PROTOCOL_VERSION, &mut Vec::new()), Ok(()));
 }
 
 #[test]
@@ -717,7 +725,7 @@ fn one_order_follows_a_handshake_that_announces_it_and_nothing_else_does() {
         let is_order = matches!(frame, Frame::Order(_));
         assert_eq!(after_handshake(&frame).is_ok(), is_order, "{frame:?}");
     }
-    let nameless = OrderRequest { cluster: String::new(), order: Order::Leave };
+    let nameless = OrderRequest { cluster: String::new(), ..request(Order::Leave) };
     let nameless = bytes_of(&Frame::Order(Box::new(nameless)));
     assert_eq!(decoder(false, &nameless).next(), Err(FrameError::Garbage));
 }
@@ -792,11 +800,12 @@ fn another_version_is_told_apart_from_garbage() {
     let version = LENGTH + 1 + 4;
     for hello in hellos() {
         let mut bytes = bytes_of(&hello);
-        bytes[version + 1] ^= 2;
-        let other = PROTOCOL_VERSION ^ 2;
+        let other = Versions { lowest: PROTOCOL_VERSION + 1, highest: PROTOCOL_VERSION + 2 };
+        bytes[version..version + 2].copy_from_slice(&other.highest.to_be_bytes());
+        bytes[version + 2..version + 4].copy_from_slice(&other.lowest.to_be_bytes());
         // All following bytes are of the other version and must not matter.
-        bytes[version + 2..].fill(0xff);
-        assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Version(other)));
+        bytes[version + 4..].fill(0xff);
+        assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Versions(other)));
         bytes[LENGTH + 1] ^= 1;
         assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Garbage));
     }
@@ -806,13 +815,14 @@ fn another_version_is_told_apart_from_garbage() {
 /// version is here.
 #[test]
 fn the_version_without_checksums_is_told_apart() {
-    let first = |kind: u8| [&[0, 0, 0, 8, kind][..], b"EldT", &[0, 1, 2]].concat();
+    let first = |kind: u8| [&[0, 0, 0, 9, kind][..], b"EldT", &[0, 1, 2, 3]].concat();
+    let told = FrameError::Versions(Versions { lowest: 1, highest: 1 });
     for kind in [HELLO, WELCOME, REFUSED, QUESTION] {
-        assert_eq!(decoder(false, &first(kind)).next(), Err(FrameError::Version(1)));
+        assert_eq!(decoder(false, &first(kind)).next(), Err(told.clone()));
     }
     let mut asking = Decoder::for_answer();
     asking.back().extend_from_slice(&first(REFUSED));
-    assert_eq!(asking.next(), Err(FrameError::Version(1)));
+    assert_eq!(asking.next(), Err(told.clone()));
 }
 
 #[test]
@@ -846,10 +856,13 @@ fn a_sealed_packet_stands_in_relays_only() {
     let to = ProcessId(2);
     let relay = Packet::Relay { from, to, troubled: false, heard: None, packet };
     let mut out = vec![9];
-    assert_eq!(encode(&Frame::Packet(sealed), &mut out), Err(FrameError::Garbage));
+    assert_eq!(
+        encode(&Frame::Packet(sealed), PROTOCOL_VERSION, &mut out),
+        Err(FrameError::Garbage)
+    );
     assert_eq!(out, [9]);
     let of_relay = body_of(&Frame::Packet(relay));
-    let mut alone = vec![FLAT];
+    let mut alone = [&[FLAT][..], &PROTOCOL_VERSION.to_be_bytes()].concat();
     // The kind of the packet, the flag, and three bytes with their number.
     alone.extend_from_slice(&of_relay[of_relay.len() - 6..]);
     assert_eq!(read_body(&alone, false), Err(FrameError::Garbage));
@@ -868,12 +881,12 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
     let (from, packet) = (Box::new(info(1)), Box::new(inner.clone()));
     let outer = Packet::Relay { from, to: ProcessId(2), troubled: false, heard: None, packet };
     let mut out = vec![9];
-    assert_eq!(encode(&Frame::Packet(outer), &mut out), Err(FrameError::Garbage));
+    assert_eq!(encode(&Frame::Packet(outer), PROTOCOL_VERSION, &mut out), Err(FrameError::Garbage));
     assert_eq!(out, [9]);
     // A relay whose body claims the fourth kind of packet, as often as fits.
     let head = body_of(&Frame::Packet(inner));
     let mut body = head[..head.len() - 2].to_vec();
-    let level: Vec<u8> = [&[3][..], &head[1..head.len() - 2]].concat();
+    let level: Vec<u8> = [&[3][..], &head[3..head.len() - 2]].concat();
     while body.len() + level.len() + CHECKSUM < MAX_FRAME {
         body.extend_from_slice(&level);
     }

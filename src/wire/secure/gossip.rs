@@ -9,7 +9,7 @@ mod planted;
 
 use super::{ClusterKey, Keyring, ReplayWindow, TAG, aead, nonce};
 use crate::protocol::ProcessId;
-use crate::wire::{MAX_DATAGRAM, MAX_PAYLOAD, PROTOCOL_VERSION};
+use crate::wire::{GOSSIP_VERSION, MAX_DATAGRAM, MAX_PAYLOAD};
 use ring::aead::{Aad, LessSafeKey};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,8 +44,8 @@ pub enum GossipError {
     /// The bytes are no sealed datagram of elderlock.
     #[error("not a sealed datagram of elderlock")]
     Garbage,
-    /// The datagram has another protocol version.
-    #[error("a sealed datagram of protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
+    /// The datagram has another version.
+    #[error("a sealed datagram of version {0}; this member reads {GOSSIP_VERSION}")]
     Version(u16),
     /// No key of the ring sealed it for this cluster, or it was changed.
     #[error("a datagram that no key of this member opens: forged, damaged, or of another cluster")]
@@ -125,7 +125,7 @@ impl SealedGossip {
         };
         self.number = next;
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+        out.extend_from_slice(&GOSSIP_VERSION.to_be_bytes());
         out.push(kind);
         out.extend_from_slice(&self.me.0.to_be_bytes());
         out.extend_from_slice(&to.0.to_be_bytes());
@@ -155,7 +155,7 @@ impl SealedGossip {
         }
         let (head, sealed) = datagram.split_at_mut(HEAD);
         let version = u16::from_be_bytes([head[4], head[5]]);
-        if version != PROTOCOL_VERSION {
+        if version != GOSSIP_VERSION {
             return Err(GossipError::Version(version));
         }
         let kind = head[6];

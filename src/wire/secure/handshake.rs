@@ -9,9 +9,10 @@
 //! ```
 
 use super::{ClusterKey, KeyName, Keyring, Opener, Sealer, Secret, TAG};
-use crate::protocol::{MemberInfo, ProcessId, StaticPublicKey};
+use crate::protocol::{MemberInfo, ProcessId, StaticPublicKey, Versions};
 use crate::wire::handshake::is_dialable;
-use crate::wire::{MAX_CLUSTER, MAX_HELLO, PROTOCOL_VERSION, Role, codec};
+use crate::wire::version::FROZEN;
+use crate::wire::{MAX_CLUSTER, MAX_HELLO, Role, VERSIONS, codec};
 use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
@@ -26,36 +27,6 @@ const PATTERN: &str = "Noise_XXpsk0_25519_AESGCM_SHA256";
 const PROLOGUE: &[u8] = b"elderlock handshake 1";
 /// Noise's first message: an ephemeral key, and the seal of nothing.
 const FIRST: usize = 32 + TAG;
-
-/// A range of versions of the wire, both ends included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Versions {
-    /// The lowest version.
-    pub lowest: u16,
-    /// The highest version.
-    pub highest: u16,
-}
-
-/// The versions that this build speaks.
-pub const VERSIONS: Versions = Versions { lowest: PROTOCOL_VERSION, highest: PROTOCOL_VERSION };
-
-impl Versions {
-    /// The highest version that both speak.
-    pub fn common(self, other: Versions) -> Option<u16> {
-        let highest = self.highest.min(other.highest);
-        (highest >= self.lowest.max(other.lowest)).then_some(highest)
-    }
-}
-
-impl fmt::Display for Versions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.lowest == self.highest {
-            write!(f, "{}", self.highest)
-        } else {
-            write!(f, "{} to {}", self.lowest, self.highest)
-        }
-    }
-}
 
 /// The static key of one incarnation, and the process id that it proves. Overwritten when dropped.
 pub struct StaticKey {
@@ -268,12 +239,14 @@ fn read(noise: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, SecureErr
 
 fn encoded<T: Serialize>(value: &T) -> Result<Vec<u8>, SecureError> {
     let mut bytes = Vec::new();
-    codec::write(value, &mut bytes).map_err(|_| SecureError::Malformed)?;
+    codec::write(value, FROZEN, &mut bytes).map_err(|_| SecureError::Malformed)?;
     Ok(bytes)
 }
 
 fn decoded<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, SecureError> {
-    codec::read::<T, MAX_HELLO>(bytes).map_err(|_| SecureError::Malformed)
+    // A later version may have more at the end.
+    let read = codec::read_front::<T, MAX_HELLO>(bytes, FROZEN);
+    read.map(|(value, _)| value).map_err(|_| SecureError::Malformed)
 }
 
 /// Checks that the static key of the other side proves its process id, and stands in its

@@ -45,8 +45,7 @@ mod window;
 
 pub use gossip::{GossipError, OpenedDatagram, SealedGossip};
 pub use handshake::{
-    HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey, VERSIONS,
-    Versions,
+    HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey,
 };
 pub use key::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 pub use record::{Exhausted, Forged, MAX_RECORD, Opener, REKEY_AFTER, Sealer};

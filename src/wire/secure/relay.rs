@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! key of A -> B   HKDF(X25519(A, B), "relay", id of A, id of B)
-//! sealed packet   number 8 | sealed bytes | tag 16
+//! sealed packet   number 8 | sealed (version 2 | packet) | tag 16
 //! ```
 //!
 //! The tag covers the head of the relay too: origin, destination, and what the origin says of its
@@ -14,6 +14,7 @@
 use super::handshake::{StaticKey, process_of};
 use super::{ReplayWindow, aead, derive, nonce};
 use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey};
+use crate::wire::VERSIONS;
 use crate::wire::packet::{read_flat, relay_head, write_flat};
 use ring::aead::{Aad, LessSafeKey};
 use std::collections::BTreeMap;
@@ -40,6 +41,9 @@ pub enum RelayError {
     /// A packet of its number was opened before, or the number is too old.
     #[error("a repeated relayed packet of {0}")]
     Repeated(ProcessId),
+    /// The packet is in a version that is not spoken here.
+    #[error("a relayed packet of {0} in protocol version {1}; this process speaks {VERSIONS}")]
+    Version(ProcessId, u16),
 }
 
 /// A process whose packets were opened.
@@ -82,8 +86,9 @@ impl SealedRelays {
     }
 
     /// Seals the packet in a relay of this process; returns any other packet as it is. `None`: the
-    /// view has no static key that proves the id of the destination, and the packet is dropped.
-    pub fn seal(&mut self, relay: Packet) -> Option<Packet> {
+    /// view has no static key that proves the id of the destination, and the packet is dropped. The
+    /// packet is encoded in the version, which is that of the view.
+    pub fn seal(&mut self, relay: Packet, version: u16) -> Option<Packet> {
         let Packet::Relay { from, to, troubled, heard, packet } = relay else { return Some(relay) };
         if from.process != self.identity.process() || matches!(*packet, Packet::Sealed { .. }) {
             return Some(Packet::Relay { from, to, troubled, heard, packet });
@@ -99,7 +104,8 @@ impl SealedRelays {
         let number = *next;
         *next = number.checked_add(1)?;
         let mut bytes = number.to_be_bytes().to_vec();
-        write_flat(&packet, &mut bytes)?.ok()?;
+        bytes.extend_from_slice(&version.to_be_bytes());
+        write_flat(&packet, version, &mut bytes)?.ok()?;
         let (_, open) = bytes.split_at_mut(NUMBER);
         let tag = key.seal_in_place_separate_tag(nonce(number), Aad::from(&head), open).ok()?;
         bytes.extend_from_slice(tag.as_ref());
@@ -144,7 +150,13 @@ impl SealedRelays {
         let head = relay_head(&from, (to, troubled, heard), is_notice).ok_or(forged)?;
         let mut sealed = sealed.to_vec();
         let opened = key.open_in_place(nonce(number), Aad::from(&head), &mut sealed);
-        let packet = read_flat(opened.map_err(|_| forged)?, is_strange).ok_or(forged)?;
+        let opened = &*opened.map_err(|_| forged)?;
+        let (version, opened) = opened.split_first_chunk::<2>().ok_or(forged)?;
+        let version = u16::from_be_bytes(*version);
+        if !VERSIONS.contains(version) {
+            return Err(RelayError::Version(origin, version));
+        }
+        let packet = read_flat(opened, version, is_strange).ok_or(forged)?;
         self.note(origin, public, number, new);
         Ok(Packet::Relay { from, to, troubled, heard, packet: Box::new(packet) })
     }

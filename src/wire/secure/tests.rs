@@ -1,7 +1,7 @@
 use super::handshake::process_of;
 use super::*;
-use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, ViewNumber};
-use crate::wire::Role;
+use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, Versions, ViewNumber};
+use crate::wire::{PROTOCOL_VERSION, Role, VERSIONS};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -487,7 +487,7 @@ impl TwoEnds {
     /// A sealed packet from the first to the second.
     fn seal(&mut self, seq: u64) -> Packet {
         let plain = self.plain(inner(seq));
-        self.ones.seal(plain).expect("the view has the key of the destination")
+        self.ones.seal(plain, PROTOCOL_VERSION).expect("the view has the key of the destination")
     }
 }
 
@@ -531,7 +531,7 @@ fn a_relayed_packet_is_read_by_its_destination_alone_and_as_its_origin_sealed_it
     let mut third = SealedRelays::new(Arc::new(identity(3)));
     third.set_members([&ends.one, &ends.two].into_iter());
     assert_eq!(third.open(relay.clone(), false), Ok(relay.clone()));
-    assert_eq!(third.seal(relay.clone()), Some(relay.clone()));
+    assert_eq!(third.seal(relay.clone(), PROTOCOL_VERSION), Some(relay.clone()));
     let forged = RelayError::Forged(ends.one.process);
     for changed in changed(&relay) {
         assert_eq!(ends.twos.open(changed.clone(), false), Err(forged), "{changed:?}");
@@ -565,7 +565,7 @@ fn no_relay_is_sealed_for_a_process_without_a_key_that_proves_its_id() {
     for static_key in [None, ends.one.static_key, Some(StaticPublicKey([0; 32]))] {
         let two = MemberInfo { static_key, ..ends.two.clone() };
         ends.ones.set_members([&ends.one, &two].into_iter());
-        assert_eq!(ends.ones.seal(ends.plain(inner(1))), None, "{static_key:?}");
+        assert_eq!(ends.ones.seal(ends.plain(inner(1)), PROTOCOL_VERSION), None, "{static_key:?}");
     }
     let (public, purpose) = (StaticPublicKey([0; 32]), "a point of low order");
     let id = process_of(&public.0);
@@ -575,7 +575,7 @@ fn no_relay_is_sealed_for_a_process_without_a_key_that_proves_its_id() {
     if let Packet::Relay { to, .. } = &mut plain {
         *to = id;
     }
-    assert_eq!(ends.ones.seal(plain), None, "{purpose}");
+    assert_eq!(ends.ones.seal(plain, PROTOCOL_VERSION), None, "{purpose}");
     assert_eq!(identity(1).agree(&public.0), None, "{purpose}");
 }
 
@@ -603,7 +603,7 @@ fn a_relay_cannot_seal_in_the_name_of_another() -> Verdict {
     third.set_members([&ends.two].into_iter());
     let (to, packet) = (ends.two.process, Box::new(inner(1)));
     let relay = Packet::Relay { from, to, troubled: false, heard: None, packet };
-    let Some(forged) = third.seal(relay) else { return Err("it does not seal") };
+    let Some(forged) = third.seal(relay, PROTOCOL_VERSION) else { return Err("it does not seal") };
     let refused = Err(RelayError::Impostor(ends.one.process));
     ensure(ends.twos.open(forged, false) == refused, "a relay seals for another member")
 }

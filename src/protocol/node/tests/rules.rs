@@ -6,6 +6,7 @@ use super::*;
 use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
 use crate::protocol::cluster::view::Change;
 use crate::protocol::cluster::vote_successor::VoteSender;
+use crate::protocol::id::Versions;
 use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::{Ballot, LockRequest, WaitReport};
 use std::collections::BTreeSet;
@@ -330,3 +331,22 @@ rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: P
     let view = node.cluster.view.as_deref().expect("it has founded");
     view.living().filter(|member| member.learner).count() == 1
 });
+
+rule!(
+    a_process_that_lacks_the_version_of_the_view_is_not_taken_in,
+    AdmitAnyVersion,
+    |plant: Plant| {
+        let mut node = lone();
+        plant(&mut node);
+        let addr = SocketAddr::from(([127, 0, 0, 1], 7500));
+        let versions = Versions { lowest: 11, highest: 12 };
+        let me = MemberInfo { versions, ..MemberInfo::new(ANN, addr) };
+        let view = node.cluster.view.as_deref().expect("it has founded");
+        assert!(!view.is_spoken_by(&me));
+        let join = Notice::Join { me, heard: view.number };
+        let mut out = Vec::new();
+        node.step(NOW, Input::Received { from: ANN, addr, packet: join.into() }, &mut out);
+        let is_told = notices(&out).iter().any(|notice| matches!(notice, Notice::FullView { .. }));
+        is_told && !node.cluster.view.as_deref().expect("it has founded").contains(ANN)
+    }
+);

@@ -33,7 +33,8 @@ fn later(node: &Node) -> Affiliation {
     let founded = Slot(mine.lineage.founded.0 + 1);
     let lineage = Lineage { founded, ..mine.lineage };
     let view = mine.number.next();
-    Affiliation::Member { lineage, view, elder: ann(), led: true, kept: true, settled: true }
+    let elder = ann();
+    Affiliation::Member { lineage, view, elder, version: 0, led: true, kept: true, settled: true }
 }
 
 fn is_to_stranger(output: &Output) -> bool {

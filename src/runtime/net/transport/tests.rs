@@ -175,7 +175,7 @@ async fn hundreds_that_dial_at_one_time_are_all_welcomed() {
         let me = MemberInfo { process: ProcessId(number), ..peer.me.clone() };
         let hello = Handshake { cluster: "shop".into(), me, reserved: Vec::new() };
         let mut bytes = Vec::new();
-        wire::encode(&Frame::Hello(Box::new(hello)), &mut bytes).unwrap();
+        wire::encode(&Frame::Hello(Box::new(hello)), 0, &mut bytes).unwrap();
         std::io::Write::write_all(&mut stream, &bytes).unwrap();
         stream.set_nonblocking(true).unwrap();
         streams.push(TcpStream::from_std(stream).unwrap());
@@ -453,7 +453,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
         reserved: vec![],
     }));
     let mut bytes = Vec::new();
-    wire::encode(&welcome, &mut bytes).unwrap();
+    wire::encode(&welcome, 0, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
     a.letters.hint(Hint::Connected(slow.process)).await;
     // Half of the queue's limit, and more than the system keeps for one connection.
@@ -604,7 +604,7 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
         reserved: vec![],
     }));
     let mut greeting = Vec::new();
-    wire::encode(&hello, &mut greeting).unwrap();
+    wire::encode(&hello, 0, &mut greeting).unwrap();
 
     let refused = |reason| Some(Frame::Refused(reason));
     assert_eq!(
@@ -617,10 +617,11 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
     assert_eq!(answer_to(addr, &garbage).await, refused(HandshakeRefusal::Garbage));
     assert_eq!(b.transport.counters().garbage, 1);
     let mut version = greeting.clone();
-    version[10] ^= 0xff;
+    // The highest version is an old one.
+    version[9..11].copy_from_slice(&(wire::VERSIONS.lowest - 1).to_be_bytes());
     assert_eq!(
         answer_to(addr, &version).await,
-        refused(HandshakeRefusal::Version(wire::PROTOCOL_VERSION))
+        refused(HandshakeRefusal::Versions(wire::VERSIONS))
     );
     assert_eq!(b.transport.counters().other_version, 1);
 
@@ -649,8 +650,8 @@ fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
         reserved: vec![],
     }));
     let (mut greeting, mut packet) = (Vec::new(), Vec::new());
-    wire::encode(&hello, &mut greeting).unwrap();
-    wire::encode(&Frame::Packet(numbered(7)), &mut packet).unwrap();
+    wire::encode(&hello, 0, &mut greeting).unwrap();
+    wire::encode(&Frame::Packet(numbered(7)), wire::PROTOCOL_VERSION, &mut packet).unwrap();
     (greeting, packet)
 }
 
@@ -863,7 +864,7 @@ async fn the_death_of_a_neighbour_is_told_once() {
         me: info.clone(),
         reserved: vec![],
     }));
-    wire::encode(&hello, &mut greeting).unwrap();
+    wire::encode(&hello, 0, &mut greeting).unwrap();
     let mut streams = Vec::new();
     for count in 1..=2 {
         let mut stream = TcpStream::connect(b.me.addr).await.unwrap();

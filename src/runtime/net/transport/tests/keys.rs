@@ -1,14 +1,18 @@
 //! Transports with a cluster key.
 
 use super::*;
+use crate::protocol::Versions;
 use crate::protocol::{Slot, Timing, View};
 use crate::runtime::net::security::entropy;
 use crate::runtime::{OrderReports, QueryError, query_status_with};
 use crate::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, OpenedDatagram, Purpose, SealedGossip, Sealer,
-    Session, StaticKey, VERSIONS, Versions,
+    Session, StaticKey,
 };
-use crate::wire::{HandshakeRefusal, MAX_HELLO, Order, OrderReport, PROTOCOL_VERSION, Role};
+use crate::wire::{
+    GOSSIP_VERSION, HandshakeRefusal, MAX_HELLO, Order, OrderReport, PROTOCOL_VERSION, Role,
+    VERSIONS,
+};
 use std::net::SocketAddr;
 
 fn key(seed: u8) -> ClusterKey {
@@ -131,7 +135,7 @@ impl Attacker {
 
     async fn write(&mut self, frame: &Frame) {
         let mut bytes = Vec::new();
-        wire::encode(frame, &mut bytes).unwrap();
+        wire::encode(frame, PROTOCOL_VERSION, &mut bytes).unwrap();
         let _ = self.stream.write_all(&bytes).await;
     }
 
@@ -184,7 +188,7 @@ fn attacker_info(identity: &StaticKey, process: ProcessId) -> MemberInfo {
 
 fn sealed(sealer: &mut Sealer, packet: Packet) -> Vec<u8> {
     let (mut frame, mut records) = (Vec::new(), Vec::new());
-    wire::encode(&Frame::Packet(packet), &mut frame).unwrap();
+    wire::encode(&Frame::Packet(packet), PROTOCOL_VERSION, &mut frame).unwrap();
     sealer.seal(&frame, &mut records).unwrap();
     records
 }
@@ -339,14 +343,14 @@ async fn the_warnings_about_impostors_are_rate_limited() {
 #[tokio::test]
 async fn an_older_version_under_the_right_key_is_told_which_one_is_spoken() {
     let b = keyed("shop", &[1]).await;
-    let older = Versions { lowest: 1, highest: PROTOCOL_VERSION - 1 };
+    let older = Versions { lowest: 1, highest: VERSIONS.lowest - 1 };
     let identity = &StaticKey::new([5; 32]);
     let setup =
         HandshakeSetup { cluster: "shop", versions: older, identity, entropy: *entropy().unwrap() };
     let (_, initiate) = Initiator::start(&key(1), &setup).unwrap();
     let mut attacker = Attacker::dial(b.me.addr).await;
     attacker.write(&Frame::Initiate(initiate)).await;
-    let refusal = HandshakeRefusal::Version(PROTOCOL_VERSION);
+    let refusal = HandshakeRefusal::Versions(VERSIONS);
     assert_eq!(attacker.read().await, Some(Frame::Refused(refusal)));
     assert_eq!(b.transport.counters().other_version, 1);
 }
@@ -367,7 +371,9 @@ async fn a_recorded_session_replayed_whole_cut_flipped_doubled_or_shuffled_adopt
 
     let whole = |packets: &[Frame]| {
         let mut bytes = Vec::new();
-        packets.iter().for_each(|packet| wire::encode(packet, &mut bytes).unwrap());
+        packets
+            .iter()
+            .for_each(|packet| wire::encode(packet, PROTOCOL_VERSION, &mut bytes).unwrap());
         bytes.extend_from_slice(&records);
         bytes
     };
@@ -479,7 +485,7 @@ async fn without_a_key_of_the_ring_no_datagram_is_taken() {
     let mut open = Vec::new();
     assert!(wire::seal("shop", b"gossip without a key", &mut open));
     let mut forged = b"EldS".to_vec();
-    forged.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+    forged.extend_from_slice(&GOSSIP_VERSION.to_be_bytes());
     forged.resize(100, 1);
     for datagram in [&open, &forged] {
         socket.send_to(datagram, b.me.addr).await.unwrap();

@@ -193,7 +193,7 @@ async fn welcome_dial(a: &TestPeer, listener: &TcpListener) -> (MemberInfo, TcpS
     let (mut stream, _) = listener.accept().await.expect("it dials");
     let welcome = Handshake { cluster: "shop".into(), me: me.clone(), reserved: Vec::new() };
     let mut bytes = Vec::new();
-    wire::encode(&Frame::Welcome(Box::new(welcome)), &mut bytes).expect("it is short");
+    wire::encode(&Frame::Welcome(Box::new(welcome)), 0, &mut bytes).expect("it is short");
     stream.write_all(&bytes).await.expect("it reads");
     a.letters.hint(Hint::Connected(me.process)).await;
     (me, stream)
