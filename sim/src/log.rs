@@ -26,6 +26,8 @@ pub struct Scene {
     pub clocks: Vec<i32>,
     /// The sites whose processes hold locks for programs that are no members.
     pub sessions: Vec<usize>,
+    /// The sites whose first process is of the release before.
+    pub older: Vec<usize>,
     /// Whether the clocks keep their bound.
     pub bounded: bool,
     /// Whether members notice broken connections.
@@ -61,6 +63,7 @@ impl Scene {
             hosts: Vec::new(),
             clocks: Vec::new(),
             sessions: Vec::new(),
+            older: Vec::new(),
             bounded: true,
             hints: true,
             expect: 1,
@@ -85,6 +88,7 @@ impl Scene {
             .expect_founders(self.expect)
             .hosts(&self.hosts)
             .serving_sessions(&self.sessions)
+            .older(&self.older)
             .lenient();
         for (site, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
             world = world.clock(site, *ppm);

@@ -2,11 +2,12 @@
 
 use crate::chance::mix;
 use crate::clock::Clock;
-use crate::world::Disk;
+use crate::world::{Disk, OLDER};
 use elderlock::protocol::{
     Command, Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing,
-    VoteSecret,
+    Versions, VoteSecret,
 };
+use elderlock::wire::VERSIONS;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
@@ -72,6 +73,8 @@ pub struct Site {
     pub next_life: Option<Config>,
     /// Its processes hold locks for programs that are no members.
     pub serves_sessions: bool,
+    /// Its first process is of the release before.
+    pub is_older: bool,
     /// The process founds a cluster alone.
     pub found_alone: bool,
     /// Its data directory.
@@ -97,6 +100,8 @@ pub struct SiteConfig {
     pub contacts: usize,
     /// Every site has a data directory.
     pub durable: bool,
+    /// Processes have ranges of versions, and packets pass the codec.
+    pub has_versions: bool,
     /// Bounds and sizes.
     pub limits: Limits,
     /// A planted break of every core.
@@ -146,6 +151,7 @@ impl Site {
             seeds: BTreeSet::new(),
             next_life: None,
             serves_sessions: false,
+            is_older: false,
             found_alone: false,
             disk: Disk::default(),
         }
@@ -177,6 +183,11 @@ impl Site {
                 started: self.incarnation,
             }),
             serves_sessions: self.serves_sessions,
+            versions: match (common.has_versions, self.is_older && self.incarnation == 1) {
+                (false, _) => Versions::ALL,
+                (true, true) => OLDER,
+                (true, false) => VERSIONS,
+            },
             ..MemberInfo::new(process, self.addr)
         };
         let fresh = || Config {

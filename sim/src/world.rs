@@ -12,11 +12,13 @@ mod process;
 mod time;
 mod trace;
 mod transit;
+mod versions;
 
 pub use disk::{Disk, DiskHealth, TornStep};
 pub use observer::{Observation, Observer, PacketLoss, UnaskedOutput, Violation};
 pub(crate) use time::ScheduledEvent;
 pub(crate) use transit::PacketInTransit;
+pub(crate) use versions::OLDER;
 
 use crate::chance::Digest;
 use crate::gossip::Gossip;
@@ -124,6 +126,7 @@ impl World {
                 keyless: false,
                 contacts: 0,
                 durable: false,
+                has_versions: false,
                 limits: crate::limits::SMALL_PARTS,
                 #[cfg(elderlock_mutants)]
                 mutant: None,

@@ -19,6 +19,8 @@ use elderlock::protocol::{Limits, Timing};
 const MIN_KINDS: usize = 4;
 /// How many plans have a seed list that fills up, in parts per million.
 const SLOW_SEEDS: u32 = 60_000;
+/// How many plans have members of two versions, in parts per million.
+const TWO_VERSIONS: u32 = 150_000;
 /// The time by which such a list has all founders.
 const RESOLVED: u64 = 6 * SECOND;
 /// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
@@ -212,6 +214,8 @@ pub struct ChaosPlan {
     pub hosts: Vec<u32>,
     /// The members that hold locks for programs that are no members.
     pub sessions: Vec<usize>,
+    /// The founders whose first process is of the release before.
+    pub older: Vec<usize>,
     /// Processes are killed without regard to the quorum.
     pub reckless: bool,
     /// No member notices broken connections.
@@ -378,8 +382,16 @@ impl ChaosPlan {
         let has_slow_seeds = !is_plain && founders > 1 && slow.chance(SLOW_SEEDS);
         let (expect, resolutions) =
             if has_slow_seeds { draw_slow_seeds(&mut slow, founders) } else { (1, Vec::new()) };
+        // All of them are in the founding view, so no raise before they join leaves them out.
+        let mut versions = Rng::new(seed, 71);
+        let has_versions = !is_plain && !has_slow_seeds && versions.chance(TWO_VERSIONS);
+        let older = match has_versions {
+            true => (0..founders).filter(|_| versions.chance(600_000)).collect(),
+            false => Vec::new(),
+        };
         ChaosPlan {
             seed,
+            older,
             founders,
             joiners,
             expect,
@@ -445,6 +457,7 @@ impl ChaosPlan {
             hosts: self.hosts.clone(),
             clocks: self.clocks.clone(),
             sessions: self.sessions.clone(),
+            older: self.older.clone(),
             bounded: self.bounded,
             hints: !self.without_hints,
             durable: self.durable,
@@ -519,6 +532,9 @@ pub fn describe(plan: &ChaosPlan) -> String {
     );
     if !plan.sessions.is_empty() {
         text.push_str(&format!("\n  sessions at {:?}", plan.sessions));
+    }
+    if !plan.older.is_empty() {
+        text.push_str(&format!("\n  of the release before: {:?}", plan.older));
     }
     if !plan.resolutions.is_empty() {
         text.push_str(&format!("\n  expects {} founders; seeds resolve", plan.expect));

@@ -36,6 +36,7 @@ pub mod told_after_kept;
 pub mod told_before_regrant;
 pub mod told_before_taken;
 pub mod values_are_seen_in_order;
+pub mod version_is_spoken;
 pub mod views_agree;
 pub mod voters_have_answered;
 pub mod way_round_keeps_leases;
@@ -323,6 +324,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(one_lineage::OneLineage::default()),
         Box::new(voters_have_answered::VotersHaveAnswered::default()),
         Box::new(one_elder_per_view::OneElderPerView::default()),
+        Box::new(version_is_spoken::VersionIsSpoken::default()),
         Box::new(told_after_kept::ToldAfterKept::default()),
         Box::new(one_grantor_per_epoch::OneGrantorPerEpoch::default()),
         Box::new(epochs_rise::EpochsRise::default()),

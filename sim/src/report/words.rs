@@ -17,6 +17,10 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "one_lineage" => ("there is one cluster", "there are two clusters"),
         "views_agree" => ("a view number means one view", "one view number means two views"),
         "one_elder_per_view" => ("a view has one elder", "a view has two elders"),
+        "version_is_spoken" => (
+            "all members of a view speak its version",
+            "a member of a view does not speak its version",
+        ),
         "one_grantor_per_epoch" => ("an epoch has one grantor", "two members grant in one epoch"),
         "epochs_rise" => ("each grantor of a service has a later epoch", "an epoch came back"),
         "told_after_kept" => {

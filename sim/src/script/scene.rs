@@ -57,6 +57,10 @@ pub(super) fn write_scene(scene: &Scene) -> String {
             .fold("sessions".into(), |text: String, site| text + &format!(" m{site}"));
         text += "\n";
     }
+    if !scene.older.is_empty() {
+        let sites = scene.older.iter().map(|site| format!(" m{site}"));
+        text += &format!("older{}\n", sites.collect::<String>());
+    }
     for (site, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
         text += &format!("clock m{site}{}\n", write_rate(*ppm));
     }
@@ -123,6 +127,7 @@ pub(super) fn read_scene(
                 std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?
         }
         "sessions" => scene.sessions = sites(args)?,
+        "older" => scene.older = sites(args)?,
         "clock" => {
             let site = site(args)?;
             scene.clocks.resize(scene.clocks.len().max(site + 1), 0);

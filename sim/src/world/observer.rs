@@ -7,7 +7,9 @@
 use super::World;
 use super::trace::seconds;
 use crate::history::{Ask, ObjectView};
-use elderlock::protocol::{Event, Input, LostReason, Outcome, Packet, ProcessId, RequestId, Token};
+use elderlock::protocol::{
+    Event, Input, LostReason, Outcome, Packet, ProcessId, RequestId, Token, Versions,
+};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -104,6 +106,17 @@ pub enum Observation<'a> {
     Wanted {
         /// The request that holds.
         ask: Ask,
+    },
+    /// A process encodes a packet for a member of its view, in a run with members of two versions.
+    Encoded {
+        /// The sender.
+        from: usize,
+        /// The receiver.
+        to: usize,
+        /// The version of the packet.
+        version: u16,
+        /// The versions that the receiver speaks.
+        spoken: Versions,
     },
     /// A client sees another value of its open object; the history does not have it yet.
     Sees {

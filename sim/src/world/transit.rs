@@ -41,6 +41,11 @@ impl World {
         self.hear_proposal(from, &packet);
         self.meter_frame(from, &packet);
         let Some(&to) = self.sites.get(&to) else { return };
+        let packet = match self.common.has_versions {
+            true => self.recoded(from, to, wanted, packet),
+            false => Some(packet),
+        };
+        let Some(packet) = packet else { return };
         let sent = self.now;
         self.packets += 1;
         let mut parcel = PacketInTransit {

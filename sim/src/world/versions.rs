@@ -1,0 +1,53 @@
+//! Members of two versions: their packets go through the codec, each in the version in which its
+//! sender encodes it.
+
+use super::{Observation, World};
+use elderlock::protocol::{Packet, ProcessId, Versions};
+use elderlock::wire::{Decoder, Frame, VERSIONS, encode};
+
+/// The versions of the earlier release.
+pub(crate) const OLDER: Versions = Versions { lowest: VERSIONS.lowest, highest: VERSIONS.lowest };
+
+impl World {
+    /// The first processes at these sites are of the release before; all later ones, and those of
+    /// other sites, speak both versions. Without such sites packets do not pass the codec.
+    pub fn older(mut self, sites: &[usize]) -> World {
+        self.common.has_versions |= !sites.is_empty();
+        for site in sites {
+            self.peers[*site].is_older = true;
+        }
+        self
+    }
+
+    /// The packet as its receiver decodes it. `None`: no process there speaks the version in which
+    /// it is sent, and it is dropped.
+    pub(super) fn recoded(
+        &mut self,
+        from: usize,
+        to: usize,
+        wanted: Option<ProcessId>,
+        packet: Packet,
+    ) -> Option<Packet> {
+        let spoken = self.peers[to].node.as_ref().map(|node| node.versions());
+        let node = self.peers[from].node.clone()?;
+        let version = node.version_to_encode(spoken);
+        // A connection is dialled first, and its handshake tells the versions of the process there.
+        let spoken = spoken.unwrap_or(VERSIONS);
+        let is_member = wanted
+            .filter(|wanted| self.peers[to].process() == Some(*wanted))
+            .is_some_and(|wanted| node.view().is_some_and(|view| view.contains(wanted)));
+        if is_member {
+            self.tell(&Observation::Encoded { from, to, version, spoken });
+        }
+        if !spoken.contains(version) {
+            return None;
+        }
+        let mut decoder = Decoder::new();
+        decoder.open();
+        encode(&Frame::Packet(packet), version, decoder.back()).ok()?;
+        match decoder.next() {
+            Ok(Some(Frame::Packet(packet))) => Some(packet),
+            _ => None,
+        }
+    }
+}
