@@ -93,13 +93,13 @@ mod sql;
 pub mod wire;
 
 pub use protocol::id::{InvalidBatch, InvalidLineage, InvalidToken};
-pub use protocol::message::WaiterInfo;
+pub use protocol::message::{HoldState, OwnerWait, WaiterInfo};
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidMemberName, InvalidName, InvalidPermits,
     InvalidTiming, InvalidValue, Lineage, LineageId, LockName, LockStatus, LostReason,
-    MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode, ProcessId, RevocationRequest,
-    ServiceName, ServiceStatus, Slot, Status, Timing, Token, Versions, View, ViewMember,
-    ViewNumber,
+    MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode, ProcessId, RequestId,
+    RevocationRequest, ServiceName, ServiceStatus, Slot, Status, Timing, Token, Versions, View,
+    ViewMember, ViewNumber,
 };
 #[cfg(all(feature = "secure", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
@@ -107,6 +107,7 @@ pub use runtime::{give_order_with, hold_through_with, query_status_with};
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
+pub use wire::{Circle, HoldLease, ReportedBlocker};
 pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role, SessionRequest};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

@@ -202,6 +202,7 @@ pub(crate) fn free_names(count: u32) -> Vec<LockName> {
 /// A member's own request for a lock.
 fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Command {
     Command::Lock {
+        detects: false,
         request,
         service: service.clone(),
         wait: Wait::Forever,

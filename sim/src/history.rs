@@ -1,8 +1,8 @@
 //! The requests of the clients of a World, and their outcomes.
 
 use elderlock::protocol::{
-    LockName, LostReason, Metadata, Outcome, OwnerId, ProcessId, Query, RequestId, RevokeCommand,
-    ServiceName, Time, Token, Value, Wait, Want,
+    HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, ProcessId, Query, RequestId,
+    RevokeCommand, ServiceName, Time, Token, Value, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub enum ClientRequest {
     Destroy,
     /// Query the grantor.
     Query(Query),
+    /// Ask a holder's member about its hold.
+    AskHolder(HolderInfo),
     /// Request a revocation, or force it.
     Revoke(RevokeCommand),
 }

@@ -84,6 +84,10 @@ pub const KINDS: &[&str] = &[
     "SuspectDead",
     "Alive",
     "FindService",
+    "AskHolder",
+    "HolderReply",
+    "ProbeWait",
+    "ProbeHold",
 ];
 
 /// The number of kinds, from the first, that may be drawn for late packets. It is fixed, so that

@@ -184,7 +184,9 @@ impl Recorder {
                 history::ClientRequest::Upgrade(_) => RecordedRequest::Upgrade,
                 history::ClientRequest::Become => RecordedRequest::Become,
                 history::ClientRequest::Destroy => RecordedRequest::Destroy,
-                history::ClientRequest::Query(_) => RecordedRequest::See,
+                history::ClientRequest::Query(_) | history::ClientRequest::AskHolder(_) => {
+                    RecordedRequest::See
+                }
                 history::ClientRequest::Revoke(_) => RecordedRequest::Revoke,
             },
             names: call
@@ -241,7 +243,7 @@ impl Recorder {
             Outcome::Destroyed => fail("destroyed"),
             Outcome::Unconfirmed => fail("unconfirmed"),
             Outcome::Confirmed => fail("confirmed"),
-            Outcome::QueryReply(_) => fail("seen"),
+            Outcome::QueryReply(_) | Outcome::Holder(_) => fail("seen"),
             Outcome::RevocationRequested { .. } => fail("asked back"),
             Outcome::Revoked => fail("taken back"),
             Outcome::HolderNotTold => fail("untold"),

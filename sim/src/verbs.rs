@@ -132,6 +132,7 @@ impl World {
             ClientRequest::Become
             | ClientRequest::Destroy
             | ClientRequest::Query(_)
+            | ClientRequest::AskHolder(_)
             | ClientRequest::Upgrade(_)
             | ClientRequest::Revoke(_) => (Vec::new(), None),
         };
@@ -151,7 +152,7 @@ impl World {
                 (if wait == Wait::Try { Wait::Forever } else { wait }, None)
             }
             ClientRequest::Destroy => (Wait::Forever, None),
-            ClientRequest::Query(_) => (Wait::Try, None),
+            ClientRequest::Query(_) | ClientRequest::AskHolder(_) => (Wait::Try, None),
         };
         let now = self.now;
         let peer = &mut self.peers[member];
@@ -213,11 +214,13 @@ impl World {
                     service,
                     wait,
                     lease,
+                    detects: self.detects,
                     lock: LockRequest { want, owner, revocable: true, metadata },
                 },
                 ClientRequest::Become => Command::Become { request, service, wait },
                 ClientRequest::Destroy => Command::Destroy { request, service },
                 ClientRequest::Query(at) => Command::Query { request, service, at },
+                ClientRequest::AskHolder(holder) => Command::AskHolder { request, service, holder },
                 ClientRequest::Revoke(what) => Command::Revoke { request, service, what, wait },
             }),
         );

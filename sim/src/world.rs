@@ -80,6 +80,8 @@ pub struct World {
     manual: bool,
     /// Whether clocks keep the bound of the timing.
     pub(crate) bounded: bool,
+    /// Whether requests of owners are to be told of circles.
+    pub(crate) detects: bool,
     strict: bool,
     /// Whether there is only one lineage at a time.
     pub(crate) one_lineage: bool,
@@ -157,6 +159,7 @@ impl World {
             started: false,
             manual: false,
             bounded: true,
+            detects: false,
             strict: true,
             one_lineage: true,
             tracing: true,

@@ -9,7 +9,7 @@ use super::id::{
     Token, ViewNumber, Want,
 };
 use super::limits::Limits;
-use super::message::{HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo};
+use super::message::{HoldState, HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
 use super::vote_key::VoteSecret;
@@ -177,6 +177,9 @@ pub enum Command {
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until
         /// released or lost.
         lease: Option<Duration>,
+        /// Whether it is answered `Deadlock` when it waits in a circle of owners. Its owner is not
+        /// the whole member.
+        detects: bool,
     },
     /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer
     /// follows.
@@ -257,6 +260,16 @@ pub enum Command {
         /// The question.
         at: Query,
     },
+    /// Ask a holder's member about a hold. Answered `Holder`, or `Undecided` without an answer in
+    /// time, unless `Release` of this request comes first.
+    AskHolder {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+        /// The hold.
+        holder: HolderInfo,
+    },
     /// Request a hold back. Answered `RevocationRequested`, `Revoked` or `HolderNotTold`, or at the
     /// limit `Undecided`, unless `Release` comes first.
     Revoke {
@@ -294,6 +307,7 @@ impl Command {
             | Command::Destroy { request, .. }
             | Command::Confirm { request, .. }
             | Command::Query { request, .. }
+            | Command::AskHolder { request, .. }
             | Command::Revoke { request, .. } => *request = number,
             Command::Seeds(_) | Command::Leave | Command::Force => {}
         }
@@ -452,7 +466,8 @@ pub enum Outcome {
     Waited(Option<LockName>),
     /// `Try`, or a query: no grantor can answer at the moment.
     Undecided,
-    /// The suspension would wait for another one that waits for this request's owner.
+    /// The suspension would wait for another one that waits for this request's owner. Or the
+    /// request waited in a circle of owners, and detects it.
     Deadlock,
     /// This member is the grantor and acts.
     Won,
@@ -467,6 +482,8 @@ pub enum Outcome {
     Confirmed,
     /// The grantor's answer.
     QueryReply(QueryReply),
+    /// The answer of the holder's member.
+    Holder(HoldState),
     /// Each holder has been told, or its hold is not revocable. Holders that released meanwhile are
     /// left out.
     RevocationRequested {

@@ -4,9 +4,12 @@
 //! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
 //! (`link.rs`), which delivers it exactly once and in order while both processes live.
 
+mod blockers;
 mod notice;
 mod query;
 
+pub(crate) use blockers::PROBE_BUDGET;
+pub use blockers::{Blocked, BlockingHold, ChainLink, HoldState, MAX_CHAIN, OwnerWait, Probe};
 pub use notice::{Affiliation, Ballot, Notice};
 pub use query::{HolderInfo, Query, QueryReply, QueuePosition, WaiterInfo};
 
@@ -527,6 +530,19 @@ pub enum GrantorMessage {
         /// The question.
         at: Box<Query>,
     },
+    /// A probe for the holders of all holds that a request of the sender waits for.
+    ///
+    /// ```text
+    /// M ->[ProbeWait] G   G ->[ProbeHold] H, for each hold   H ->[ProbeWait] G', for each wait
+    /// ```
+    ProbeWait {
+        /// The service.
+        service: ServiceName,
+        /// The sender's waiting request.
+        request: RequestId,
+        /// The probe.
+        probe: Box<Probe>,
+    },
 }
 
 /// Grantors answer a lock client and ask it, and lock clients ask each other.
@@ -684,6 +700,41 @@ pub enum ClientMessage {
         /// The answer of the holder's member.
         heard: RevocationAnswer,
     },
+    /// Asks a holder's member for the rest of the hold's lease, and what its owner waits for.
+    ///
+    /// ```text
+    /// A ->[AskHolder] H     H ->[HolderReply] A
+    /// ```
+    AskHolder {
+        /// The service.
+        service: ServiceName,
+        /// The asker's number for it.
+        request: RequestId,
+        /// The request of the holder.
+        hold: RequestId,
+        /// The token with which it is held.
+        token: Token,
+    },
+    /// The answer to `AskHolder`.
+    HolderReply {
+        /// The service of the question.
+        service: ServiceName,
+        /// The number of the question.
+        request: RequestId,
+        /// The hold.
+        state: Box<HoldState>,
+    },
+    /// A probe for the grantors of all requests for which the owner of a hold waits.
+    ProbeHold {
+        /// The service of the hold.
+        service: ServiceName,
+        /// The request of the receiver that holds.
+        hold: RequestId,
+        /// The token with which it is held.
+        token: Token,
+        /// The probe.
+        probe: Box<Probe>,
+    },
 }
 
 impl From<RegistryMessage> for Message {
@@ -771,6 +822,12 @@ impl Message {
                 Edit::Set { value, .. } | Edit::Step { tail: value, .. } => value.as_bytes().len(),
             },
             Message::Client(ClientMessage::Value { name, content, .. }) => content.weight(name),
+            Message::Client(ClientMessage::HolderReply { state, .. }) => match &**state {
+                HoldState::Held { waits, .. } => ENTRY * waits.len(),
+                HoldState::NotHeld => 0,
+            },
+            Message::Grantor(GrantorMessage::ProbeWait { probe, .. })
+            | Message::Client(ClientMessage::ProbeHold { probe, .. }) => 128 * probe.path.len(),
             Message::Client(ClientMessage::QueryReply { seen, .. }) => match &**seen {
                 QueryReply::Lock { holders, waiters, content, .. } => {
                     let value =
@@ -779,6 +836,7 @@ impl Message {
                 }
                 QueryReply::Held { holders, .. } => ENTRY * holders.len(),
                 QueryReply::Waiting { waiters, .. } => ENTRY * waiters.len(),
+                QueryReply::Blockers { holds, .. } => ENTRY * holds.len(),
                 QueryReply::Position { .. }
                 | QueryReply::Service(_)
                 | QueryReply::Unknown
@@ -846,6 +904,7 @@ impl GrantorMessage {
             GrantorMessage::Report { .. } => "Report",
             GrantorMessage::ConfirmDestroy { .. } => "ConfirmDestroy",
             GrantorMessage::Query { .. } => "Query",
+            GrantorMessage::ProbeWait { .. } => "ProbeWait",
         }
     }
 }
@@ -868,6 +927,9 @@ impl ClientMessage {
             ClientMessage::QueryReply { .. } => "QueryReply",
             ClientMessage::RequestRevocation { .. } => "RequestRevocation",
             ClientMessage::RevocationReply { .. } => "RevocationReply",
+            ClientMessage::AskHolder { .. } => "AskHolder",
+            ClientMessage::HolderReply { .. } => "HolderReply",
+            ClientMessage::ProbeHold { .. } => "ProbeHold",
         }
     }
 }

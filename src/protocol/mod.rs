@@ -208,9 +208,9 @@ pub use id::{
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;
 pub use message::{
-    Affiliation, ClientMessage, GrantorMessage, HoldReport, HolderInfo, LockRequest, MemberMessage,
-    Message, Notice, Packet, Query, QueryReply, Refusal, RegistryMessage, RevocationAnswer,
-    WaitReport, WaiterInfo,
+    Affiliation, Blocked, BlockingHold, ChainLink, ClientMessage, GrantorMessage, HoldReport,
+    HoldState, HolderInfo, LockRequest, MemberMessage, Message, Notice, OwnerWait, Packet, Probe,
+    Query, QueryReply, Refusal, RegistryMessage, RevocationAnswer, WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;

@@ -523,6 +523,7 @@ fn begun_by(command: &Command) -> Option<RequestId> {
         | Command::Destroy { request, .. }
         | Command::Confirm { request, .. }
         | Command::Query { request, .. }
+        | Command::AskHolder { request, .. }
         | Command::Revoke { request, .. } => Some(*request),
         _ => None,
     }

@@ -21,12 +21,14 @@ struct BuilderParts {
     lease: Option<Duration>,
     revocable: bool,
     metadata: Result<Metadata, InvalidName>,
+    detects: bool,
 }
 
 impl BuilderParts {
     fn new(service: Arc<ServiceHandle>, want: Result<Want, InvalidWant>) -> Self {
         let (owner, metadata) = (OwnerId::default(), Ok(Metadata::default()));
-        BuilderParts { service, want, owner, lease: None, revocable: false, metadata }
+        let (lease, revocable, detects) = (None, false, false);
+        BuilderParts { service, want, owner, lease, revocable, metadata, detects }
     }
 
     fn request<E: From<InvalidWant> + From<InvalidLease> + From<InvalidName>>(
@@ -34,9 +36,9 @@ impl BuilderParts {
         wait: Wait,
     ) -> Result<RequestFuture, E> {
         let lease = self.lease.map(InvalidLease::check).transpose()?;
-        let BuilderParts { service, want, owner, revocable, metadata, .. } = self;
+        let BuilderParts { service, want, owner, revocable, metadata, detects, .. } = self;
         let lock = LockRequest { want: want?, owner, revocable, metadata: metadata? };
-        Ok(RequestFuture::new(service, RequestParts { lock, wait, lease }))
+        Ok(RequestFuture::new(service, RequestParts { lock, wait, lease, detects }))
     }
 }
 
@@ -101,6 +103,41 @@ impl<G: Grant> LockBuilder<G> {
     /// Geode: the thread.
     pub fn owner(mut self, owner: u64) -> Self {
         self.parts.owner = OwnerId(owner);
+        self
+    }
+
+    /// Fails with [`LockError::Deadlock`] if the request waits in a circle: its owner holds
+    /// something for which another owner waits, and so on, until one of them holds what this
+    /// request waits for. The owners may be of any members, and the locks of any services. Give
+    /// each of them an [owner](LockBuilder::owner): a request of the member as a whole detects
+    /// nothing, and no circle goes through one.
+    ///
+    /// While the request waits, its member looks for a circle after four
+    /// [`retry`](crate::Timing::retry), and then once in each [member
+    /// lease](crate::Timing::member_lease). Of several requests of a circle that detect, one is
+    /// told. The caller then releases what its owner holds, and tries again. No request is told
+    /// of a circle that never was; permits, and waits behind a suspension, count for no circle.
+    ///
+    /// Geode: none. Databases: the deadlock detector.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::LockError;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let one = stock.lock("a").owner(1).await?;
+    /// let two = stock.lock("b").owner(2).await?;
+    /// let waiting = stock.lock("b").owner(1).start();
+    /// let refused = stock.lock("a").owner(2).detect_deadlock().await;
+    /// assert_eq!(refused.unwrap_err(), LockError::Deadlock);
+    /// two.release().await?;
+    /// waiting.await?;
+    /// # drop(one);
+    /// # Ok(()) }
+    /// ```
+    pub fn detect_deadlock(mut self) -> Self {
+        self.parts.detects = true;
         self
     }
 

@@ -1,6 +1,7 @@
 //! `LockService`: a named set of locks.
 
 use super::batch_guard::BatchGuard;
+use super::blockers::{self, Blockers};
 use super::command::CommandFuture;
 use super::grantorship::BecomeBuilder;
 use super::handle::ServiceHandle;
@@ -14,7 +15,7 @@ use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
-use crate::protocol::message::{Query, QueryReply};
+use crate::protocol::message::{Blocked, HoldState, Query, QueryReply};
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits,
     ProcessId, ServiceName, Time, Value, Want,
@@ -65,6 +66,15 @@ impl LockService {
     /// Returns whether a member grants the service, without making one of them its grantor.
     pub(super) async fn exists(&self) -> Result<bool, ServiceExistsError> {
         inspect::exists(&self.inner).await
+    }
+
+    /// Another service of the member.
+    pub(super) fn sibling(&self, name: ServiceName) -> LockService {
+        LockService::new(self.inner.engine.clone(), name)
+    }
+
+    pub(super) fn handle(&self) -> &Arc<ServiceHandle> {
+        &self.inner
     }
 
     pub(super) fn is_destroyed(&self) -> bool {
@@ -538,7 +548,8 @@ impl LockService {
 
     /// Asks the grantor for the holders of a lock and its waiters, with their owners. Costs one
     /// round trip; if the service has no grantor, this member becomes it. The end of a hold's lease
-    /// is not in the answer: it runs on the holder's clock, and no other member knows it.
+    /// is not in the answer: it runs on the holder's clock, and
+    /// [`hold_state`](LockService::hold_state) asks the holder's member for it.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -613,6 +624,84 @@ impl LockService {
             }),
             _ => Err(InspectError::Undecided),
         }
+    }
+
+    /// Asks a holder's member whether it has the hold still, how long the lease of the hold lasts,
+    /// and for which requests its owner waits, in all services.
+    ///
+    /// # Errors
+    /// [`InspectError`], [`Undecided`](InspectError::Undecided) if the holder's member does not
+    /// answer; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::HoldState;
+    /// use std::time::Duration;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").lease(Duration::from_secs(60)).await?;
+    /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
+    /// let HoldState::Held { lease_left, .. } = stock.hold_state(&holder).await? else { panic!() };
+    /// assert!(lease_left.unwrap() <= Duration::from_secs(60));
+    /// guard.release().await?;
+    /// assert_eq!(stock.hold_state(&holder).await?, HoldState::NotHeld);
+    /// # Ok(()) }
+    /// ```
+    pub async fn hold_state(&self, holder: &HolderInfo) -> Result<HoldState, InspectError> {
+        blockers::ask_holder(&self.inner, holder.clone()).await
+    }
+
+    /// The holds that a request for a lock waits for, what their owners wait for in turn, and so
+    /// on through all services. A chain that leads back to one of its owners is a
+    /// [circle](crate::Blocker::circle).
+    ///
+    /// Two questions for each hold: to the holder's member, and to the grantor of each request for
+    /// which its owner waits. At most 256 holds are listed, and 16 in a row.
+    ///
+    /// # Errors
+    /// [`InspectError`] if the grantor of this service does not answer. If another member does
+    /// not, the chain is not [complete](Blockers::is_complete). Nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Geode: none.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let one = stock.lock("a").owner(1).await?;
+    /// let two = stock.lock("b").owner(2).await?;
+    /// let waiting = stock.lock("b").owner(1).start();
+    /// let seen = stock.blockers("a").await?;
+    /// assert_eq!((seen.holds.len(), seen.holds[1].holder.owner), (2, 2));
+    /// assert!(!seen.has_deadlock());
+    /// let last = stock.lock("a").owner(2).start();
+    /// assert!(stock.blockers("a").await?.has_deadlock());
+    /// # drop((one, two, waiting, last));
+    /// # Ok(()) }
+    /// ```
+    pub async fn blockers(&self, name: impl AsRef<[u8]>) -> Result<Blockers, InspectError> {
+        let of = Blocked::Name(LockName::new(name.as_ref())?);
+        blockers::walk(self, of).await
+    }
+
+    /// The holds that a request to suspend the service waits for; as
+    /// [`blockers`](LockService::blockers) for a lock.
+    ///
+    /// # Errors
+    /// As for `blockers`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn suspension_blockers(&self) -> Result<Blockers, InspectError> {
+        blockers::walk(self, Blocked::Suspension).await
     }
 
     /// The held locks of the service, in the order of their names, as the grantor lists them.

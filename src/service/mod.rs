@@ -27,6 +27,7 @@
 //! | `simulated.rs` | members of a simulation, for `elderlock-testing` |
 
 mod batch_guard;
+mod blockers;
 pub mod blocking;
 mod command;
 mod connection;
@@ -68,6 +69,7 @@ pub use crate::runtime::net::counters::Counters;
 pub use crate::runtime::net::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
+pub use blockers::{Blocker, Blockers};
 pub use connection::{Connection, ConnectionEvent};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, BecomeFuture};

@@ -1,15 +1,17 @@
 //! Orders of operators, carried out by the member that was asked.
 
+use super::blockers::Blocker;
 use super::inspect::{InspectError, Inspection};
 use super::lock_error::Unavailable;
 use super::lock_service::LockService;
 use super::member::ForceError;
 use super::revocation::RevokeError;
 use super::sessions;
-use crate::protocol::{HolderInfo, LockName, MemberInfo, ProcessId, WaiterInfo};
+use crate::protocol::{HoldState, HolderInfo, LockName, MemberInfo, ProcessId, WaiterInfo};
 use crate::runtime::engine::{Engine, EngineClosed};
 use crate::runtime::inbox::OrderExchange;
-use crate::wire::{Order, OrderReport, ReportedHolder, ReportedWaiter};
+use crate::wire::{HoldLease, Order, OrderReport};
+use crate::wire::{ReportedBlocker, ReportedHolder, ReportedWaiter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +31,7 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
     // A misspelt name would make a service.
     if let Order::Revoke { service, .. }
     | Order::Inspect { service, .. }
-    | Order::Held { service } = &order
+    | Order::Held { service, .. } = &order
     {
         match LockService::new(engine.clone(), service.clone()).exists().await {
             Ok(true) => {}
@@ -60,8 +62,8 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
         Order::Inspect { service, name } => {
             listed(inspect(&LockService::new(engine, service), name, &reporter).await)
         }
-        Order::Held { service } => {
-            listed(held(&LockService::new(engine, service), &reporter).await)
+        Order::Held { service, leases } => {
+            listed(held(&LockService::new(engine, service), leases, &reporter).await)
         }
         Order::Lock(request) => {
             sessions::serve(&engine, request, &reporter.reports, messages).await
@@ -99,8 +101,16 @@ async fn inspect(
         Some(name) => service.inspect(name.as_bytes()).await?,
         None => service.inspect_suspension().await?,
     };
+    let blockers = match &name {
+        Some(name) => service.blockers(name.as_bytes()).await,
+        None => service.suspension_blockers().await,
+    };
+    let mut chain = blockers.ok();
+    let own = chain.iter().flat_map(|chain| &chain.holds).filter(|hold| hold.depth == 0);
+    let leases: BTreeMap<_, _> = own.map(|hold| (key(&hold.holder), hold.lease)).collect();
     for holder in &seen.holders {
-        reporter.tell_of(OrderReport::Holder, holder).await;
+        let lease = leases.get(&key(holder)).copied().unwrap_or_default();
+        reporter.tell_of_lease(holder, lease).await;
     }
     if seen.more_holders > 0 {
         reporter.tell(OrderReport::More(seen.more_holders)).await;
@@ -121,14 +131,34 @@ async fn inspect(
             }
         }
     }
+    if chain.as_ref().is_none_or(|chain| !chain.is_complete) {
+        reporter.tell(OrderReport::ChainCut).await;
+    }
+    for blocker in chain.take().into_iter().flat_map(|chain| chain.holds) {
+        let Blocker { depth, wait, service, holder, lease, is_sure, circle } = blocker;
+        let holder = ReportedHolder { lease, ..reporter.reported(&holder) };
+        let (place, hold) = ((depth as u64, wait), (service, holder));
+        let blocker = ReportedBlocker::new(place, hold, (is_sure, circle));
+        reporter.tell(OrderReport::Blocker(Box::new(blocker))).await;
+    }
     Ok(())
 }
 
 /// Reports the holds of a service.
-async fn held(service: &LockService, reporter: &Reporter) -> Result<(), InspectError> {
+async fn held(
+    service: &LockService,
+    leases: bool,
+    reporter: &Reporter,
+) -> Result<(), InspectError> {
     let mut held = service.held();
     while let Some(holder) = held.next().await? {
-        reporter.tell_of(OrderReport::Holder, &holder).await;
+        let state = if leases { service.hold_state(&holder).await.ok() } else { None };
+        // Released since the grantor listed it.
+        if let Some(HoldState::NotHeld) = state {
+            continue;
+        }
+        let lease = state.as_ref().map(HoldLease::from).unwrap_or_default();
+        reporter.tell_of_lease(&holder, lease).await;
     }
     Ok(())
 }
@@ -148,13 +178,18 @@ impl Reporter {
         self.tell(report(self.reported(holder))).await;
     }
 
+    async fn tell_of_lease(&self, holder: &HolderInfo, lease: HoldLease) {
+        let holder = ReportedHolder { lease, ..self.reported(holder) };
+        self.tell(OrderReport::Holder(holder)).await;
+    }
+
     async fn tell_of_waiter(&self, waiter: &WaiterInfo) {
         let waiter = ReportedWaiter::new(waiter.clone(), self.member(waiter.process));
         self.tell(OrderReport::Waiter(waiter)).await;
     }
 
     fn reported(&self, holder: &HolderInfo) -> ReportedHolder {
-        ReportedHolder::new(holder.clone(), self.member(holder.process))
+        ReportedHolder::new(holder.clone(), self.member(holder.process), HoldLease::Unknown)
     }
 
     /// The information of a process of the view.

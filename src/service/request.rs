@@ -76,6 +76,8 @@ pub(super) struct RequestParts {
     pub(super) lock: LockRequest,
     pub(super) wait: Wait,
     pub(super) lease: Option<Duration>,
+    /// Whether it is told of a circle of owners.
+    pub(super) detects: bool,
 }
 
 impl RequestParts {
@@ -130,7 +132,7 @@ impl RequestFuture {
         {
             self.asked = clock::now();
         }
-        let RequestParts { lock, wait, lease } = &self.parts;
+        let RequestParts { lock, wait, lease, detects } = &self.parts;
         let LockRequest { want, owner, .. } = lock;
         // An object is no hold, and not measured as one.
         self.acquire = (!want.opens())
@@ -151,6 +153,7 @@ impl RequestFuture {
             lock: lock.clone(),
             wait: *wait,
             lease: *lease,
+            detects: *detects,
         };
         self.phase = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None

@@ -58,8 +58,8 @@ pub use frame::{Decoder, Frame, FrameError, encode, frame_length};
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
 pub use limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, MAX_UNKNOWN_FRAME};
 pub use order::{
-    Order, OrderReport, OrderRequest, ReportedHolder, ReportedWaiter, SessionMessage,
-    SessionRequest,
+    Circle, HoldLease, Order, OrderReport, OrderRequest, ReportedBlocker, ReportedHolder,
+    ReportedWaiter, SessionMessage, SessionRequest,
 };
 pub use role::Role;
 pub use version::{GOSSIP_VERSION, PROTOCOL_VERSION, VERSIONS};

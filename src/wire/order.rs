@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tokio")]
 use crate::protocol::MemberInfo;
+use crate::protocol::message::{HoldState, OwnerWait};
 use crate::protocol::{
     HolderInfo, LineageId, LockName, MemberName, Metadata, ServiceName, Token, Versions, WaiterInfo,
 };
@@ -48,6 +49,8 @@ pub enum Order {
     Held {
         /// The service.
         service: ServiceName,
+        /// Whether each holder's member is asked for the lease of its hold.
+        leases: bool,
     },
     /// To hold a lock for the program that gives the order, for as long as it keeps its session:
     /// [`hold_through`](crate::hold_through) gives it.
@@ -154,13 +157,79 @@ pub struct ReportedHolder {
     pub addr: Option<SocketAddr>,
     /// The name of its member.
     pub member: Option<MemberName>,
+    /// The rest of the hold's lease.
+    pub lease: HoldLease,
 }
 
 impl ReportedHolder {
     #[cfg(feature = "tokio")]
-    pub(crate) fn new(info: HolderInfo, at: Option<MemberInfo>) -> Self {
+    pub(crate) fn new(info: HolderInfo, at: Option<MemberInfo>, lease: HoldLease) -> Self {
         let (addr, member) = at.map(|at| (at.addr, at.name)).unzip();
-        ReportedHolder { info, addr, member }
+        ReportedHolder { info, addr, member, lease }
+    }
+}
+
+/// How long the lease of a hold lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum HoldLease {
+    /// The holder's member was not asked, or has not answered.
+    #[default]
+    Unknown,
+    /// It has no lease, and lasts until it is released or lost.
+    Unlimited,
+    /// It ends after so long, unless it is extended.
+    Left(Duration),
+}
+
+/// A circle of owners, each of which waits for a hold of the next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Circle {
+    /// No owner of it can go on: it lasts until a wait is given up, or a hold ends otherwise.
+    Deadlock,
+    /// It may resolve itself. A wait of it is not sure, or the owner is a
+    /// member as a whole, whose tasks may not wait for each other.
+    Possible,
+}
+
+impl From<&HoldState> for HoldLease {
+    fn from(state: &HoldState) -> Self {
+        match state {
+            HoldState::Held { lease_left: Some(left), .. } => HoldLease::Left(*left),
+            HoldState::Held { lease_left: None, .. } => HoldLease::Unlimited,
+            HoldState::NotHeld => HoldLease::Unknown,
+        }
+    }
+}
+
+/// A hold of a chain in a report: `Blocker` has the same in the library.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReportedBlocker {
+    /// 0: it is in the way of the lock. Else the owner of the nearest earlier hold that is one less
+    /// deep waits for it.
+    pub depth: u64,
+    /// That owner's waiting request.
+    pub wait: Option<OwnerWait>,
+    /// The service of the hold.
+    pub service: ServiceName,
+    /// The holder.
+    pub holder: ReportedHolder,
+    /// Whether the wait lasts as long as the hold stays as it is.
+    pub is_sure: bool,
+    /// The circle that it closes.
+    pub circle: Option<Circle>,
+}
+
+impl ReportedBlocker {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn new(
+        (depth, wait): (u64, Option<OwnerWait>),
+        (service, holder): (ServiceName, ReportedHolder),
+        (is_sure, circle): (bool, Option<Circle>),
+    ) -> Self {
+        ReportedBlocker { depth, wait, service, holder, is_sure, circle }
     }
 }
 
@@ -221,6 +290,10 @@ pub enum OrderReport {
     Waiter(ReportedWaiter),
     /// The number of further requests that wait.
     MoreWaiters(u64),
+    /// A hold of the chain behind the lock, in the order of the chain.
+    Blocker(Box<ReportedBlocker>),
+    /// The chain may have more holds: a question was not answered, or the chain is too long.
+    ChainCut,
     /// The lock of the session is held.
     Granted {
         /// The token of the grant.

@@ -91,7 +91,7 @@ impl Summary {
                 Some(Outcome::Destroyed) => "destroyed",
                 Some(Outcome::Unconfirmed) => "unconfirmed",
                 Some(Outcome::Confirmed) => "confirmed",
-                Some(Outcome::QueryReply(_)) => "seen",
+                Some(Outcome::QueryReply(_) | Outcome::Holder(_)) => "seen",
                 Some(Outcome::RevocationRequested { .. }) => "asked back",
                 Some(Outcome::Revoked) => "taken back",
                 Some(Outcome::HolderNotTold) => "untold",

@@ -8,6 +8,9 @@
 //! came before this step and is not the other's. An owner that is the whole member beside another
 //! owner of that member is left out.
 //!
+//! A request that detects circles, and is told of a deadlock, was in a circle of owners at some
+//! instant since it was asked: each of them waited for a hold of the next.
+//!
 //! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both
 //! have a hold there. Otherwise its owner has or wants the suspension already. A step with a grant
 //! is left out.
@@ -20,7 +23,7 @@ use elderlock::protocol::{
     GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName,
     Ticket, WaitReport, Want,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -31,6 +34,8 @@ pub struct DeadlockIsTold {
     refused: Vec<Ask>,
     /// All that were refused so, in this step or before: a refusal may be sent again.
     told: BTreeSet<Ask>,
+    /// When holds were lost.
+    lost: BTreeMap<Ask, u64>,
     /// Something was granted in this step.
     grants: bool,
     premises: Count,
@@ -138,6 +143,71 @@ impl DeadlockIsTold {
     }
 }
 
+/// The circles of owners that a run had.
+struct Circles<'a> {
+    world: &'a World,
+    lost: &'a BTreeMap<Ask, u64>,
+}
+
+impl Circles<'_> {
+    /// Returns whether the request was in a circle at some instant. A circle begins when its last wait or
+    /// hold begins.
+    fn had(&self, ask: Ask) -> bool {
+        let calls = &self.world.history().calls;
+        let begun = calls.iter().flat_map(|call| [call.asked, call.answered]);
+        let since = self.world.call(ask).asked;
+        begun.filter(|at| *at >= since).any(|at| self.is_in_circle(ask, at))
+    }
+
+    fn is_in_circle(&self, ask: Ask, at: u64) -> bool {
+        let calls =
+            || self.world.history().calls.iter().enumerate().map(|(n, call)| (Ask(n), call));
+        let waits: Vec<&Call> =
+            calls().map(|(_, call)| call).filter(|call| self.waits(call, at)).collect();
+        let holds: Vec<&Call> =
+            calls().filter(|(ask, _)| self.holds(*ask, at)).map(|(_, call)| call).collect();
+        let own = self.world.call(ask);
+        let origin = (own.process, own.owner);
+        let (mut seen, mut next) = (BTreeSet::new(), vec![own]);
+        while let Some(wait) = next.pop() {
+            if !self.waits(wait, at) {
+                continue;
+            }
+            for hold in holds.iter().filter(|hold| is_behind(wait, hold, &waits)) {
+                let owner = (hold.process, hold.owner);
+                if owner == origin {
+                    return true;
+                }
+                if owner.1 != OwnerId::default() && seen.insert(owner) {
+                    next.extend(waits.iter().filter(|wait| (wait.process, wait.owner) == owner));
+                }
+            }
+        }
+        false
+    }
+
+    fn waits(&self, call: &Call, at: u64) -> bool {
+        let is_over = (call.outcome.is_some() && call.answered <= at)
+            || (call.released && call.released_at <= at);
+        !call.keys.is_empty() && call.asked <= at && !is_over
+    }
+
+    fn holds(&self, ask: Ask, at: u64) -> bool {
+        let call = self.world.call(ask);
+        let is_over = (call.released && call.released_at <= at)
+            || self.lost.get(&ask).is_some_and(|lost| *lost <= at);
+        call.is_granted() && call.answered <= at && !is_over
+    }
+}
+
+/// Returns whether a request waits for a hold: for the same lock, or behind another request that waits for
+/// it, or because of a suspension.
+fn is_behind(wait: &Call, hold: &Call, waits: &[&Call]) -> bool {
+    let is_between = |other: &&Call| other.shares(wait) && other.shares(hold);
+    wait.service == hold.service
+        && (wait.shares(hold) || wait.suspends() || hold.suspends() || waits.iter().any(is_between))
+}
+
 /// Returns whether a suspension waits for such a hold.
 fn is_obstacle(hold: &HoldReport) -> bool {
     !hold.lock.want.opens() && hold.lock.want != Want::Suspension
@@ -158,6 +228,16 @@ impl Invariant for DeadlockIsTold {
             self.refused.extend(ask.filter(|ask| self.told.insert(*ask)));
         }
         match fact {
+            Observation::Loses { ask, .. } => drop(self.lost.insert(*ask, world.now)),
+            Observation::Answers { ask, outcome: Outcome::Deadlock }
+                if !world.call(*ask).suspends() =>
+            {
+                self.premises += 1;
+                if !(Circles { world, lost: &self.lost }).had(*ask) {
+                    let call = world.call(*ask);
+                    return Err(format!("told of a deadlock, and there was none: {call:?}"));
+                }
+            }
             // A grantor's answer to its own member is in no packet.
             Observation::Answers { ask, outcome: Outcome::Deadlock } => {
                 self.premises += 1;

@@ -129,6 +129,12 @@ impl World {
         self
     }
 
+    /// Requests of owners are to be told of circles.
+    pub fn detecting(mut self) -> World {
+        self.detects = true;
+        self
+    }
+
     /// No process is started until [`start`](Self::start).
     pub fn asleep(mut self) -> World {
         self.manual = true;

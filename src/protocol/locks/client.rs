@@ -47,8 +47,10 @@ mod calls;
 mod grantors;
 mod holds;
 mod objects;
+mod owners;
 #[cfg(elderlock_mutants)]
 mod planted;
+mod probes;
 mod report;
 mod request;
 mod revocation;
@@ -73,6 +75,8 @@ pub(crate) struct LockClient {
     leases: PagedMap<Time>,
     /// Wait limits, ends of leases, and pending calls to be sent again.
     agenda: BTreeSet<(Time, RequestId)>,
+    /// When the next probes of waiting requests are due.
+    probes: BTreeSet<(Time, RequestId)>,
     /// Requests that were granted while this member's lease did not run.
     won: BTreeSet<(Token, RequestId)>,
     /// Services for which the elder is asked again: it did not know yet, or the grantor does not
@@ -135,6 +139,8 @@ impl LockClient {
             _ => {}
         }
         let waiting = call.waiting(answer, cx.now);
+        let is_one = call.lock.owner != OwnerId::default();
+        let detects = call.detects && is_one && !waiting.is_only_if_free();
         let state = self.state(&service);
         let (number, limit) = (state.number, waiting.limit);
         state.requests.insert(request, call.kept(Some(waiting), ClientRequestState::Unsent));
@@ -142,6 +148,9 @@ impl LockClient {
         self.services.insert(request, number);
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
+        }
+        if detects {
+            self.probe_for(request, cx);
         }
         self.pursue(&service, Some(request), cx);
     }
@@ -228,6 +237,7 @@ impl LockClient {
                 }
             }
         }
+        self.send_probes(cx);
         // Those beyond stay due.
         for _ in 0..cx.limits.slice {
             let Some(&(at, request)) = self.agenda.first() else { break };
@@ -265,12 +275,13 @@ impl LockClient {
     /// Adds the sizes of this client.
     pub(crate) fn count(&self, sizes: &mut Sizes) {
         sizes.requests += self.services.len();
-        sizes.request_timers += self.agenda.len() + self.again.len();
+        sizes.request_timers += self.agenda.len() + self.again.len() + self.probes.len();
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
         let again = self.again.first().map(|(at, _)| *at);
-        self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).min()
+        let probe = self.probes.first().map(|(at, _)| *at);
+        self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).chain(probe).min()
     }
 
     /// The position of the request, if it was reported.
@@ -440,6 +451,9 @@ impl LockClient {
         }
         if let Some(due) = due {
             self.agenda.remove(&(due, request));
+        }
+        if let Some(at) = entry.waiting().and_then(|waiting| waiting.probe) {
+            self.probes.remove(&(at, request));
         }
         match &entry.want {
             Want::Permits(name, _) => drop(state.permits.remove(&(name.clone(), request))),

@@ -13,8 +13,8 @@ impl Locks {
     ) {
         let client = &mut self.client;
         match command {
-            Command::Lock { request, service, lock, wait, lease } => {
-                let call = LockCall { request, service, lock, wait, lease };
+            Command::Lock { request, service, lock, wait, lease, detects } => {
+                let call = LockCall { request, service, lock, wait, lease, detects };
                 client.lock(call, cx.timing.answer, crowded, cx);
             }
             Command::Confirm { request, service, over } => {
@@ -25,6 +25,12 @@ impl Locks {
             }
             Command::Query { request, service, at } => {
                 client.query((request, service), at, cx.timing.answer, crowded, cx)
+            }
+            Command::AskHolder { request, service, holder } => {
+                let view = cx.view;
+                let is_there = |process| view.is_none_or(|view| view.contains(process));
+                let (call, answer) = ((request, service), cx.timing.answer);
+                client.ask_holder(call, holder, answer, (crowded, is_there), cx);
             }
             Command::Revoke { request, service, what, wait } => {
                 let view = cx.view;
@@ -84,11 +90,12 @@ impl Locks {
         command: &Command,
     ) -> Option<FastOutcome> {
         match command {
-            Command::Lock { request, service, lock, wait, lease } => {
+            Command::Lock { request, service, lock, wait, lease, .. } => {
                 let (request, wait, lease) = (*request, *wait, *lease);
                 let grantor = self.grantors.get_mut(service)?;
                 let (service, lock) = (service.clone(), lock.clone());
-                let call = LockCall { request, service, lock, wait, lease };
+                // It is granted at once, or asked for again.
+                let call = LockCall { request, service, lock, wait, lease, detects: false };
                 let home = (me, grantor.epoch());
                 let (token, until) = self.client.hold_at_once(call, home, now, |call| {
                     grantor.grant_at_once((me, request), || call.lock.clone(), now)
@@ -143,7 +150,7 @@ impl Locks {
             };
             grantor.hold((me, request), lock.clone(), token, since);
             let (service, wait) = (service.clone(), Wait::Try);
-            let call = LockCall { request, service, lock, wait, lease: None };
+            let call = LockCall { request, service, lock, wait, lease: None, detects: false };
             self.client.hold(call, token, since);
         }
         grantor.spend(spent);

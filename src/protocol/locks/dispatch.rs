@@ -103,6 +103,11 @@ impl Locks {
             GrantorMessage::Query { service, epoch, request, at } => {
                 self.on_query(from, (service, epoch), request, &at, cx);
             }
+            GrantorMessage::ProbeWait { service, request, probe } => {
+                if let Some(grantor) = self.grantors.get(&service) {
+                    grantor.on_probe(from, request, &probe, cx);
+                }
+            }
             GrantorMessage::ConfirmDestroy { service, request } => {
                 self.on_confirm_destroy(from, &service, request, cx)
             }
@@ -209,6 +214,15 @@ impl Locks {
                     says,
                     cx,
                 );
+            }
+            ClientMessage::AskHolder { service, request, hold, token } => {
+                self.client.on_ask_holder((from, request), service, (hold, token), cx);
+            }
+            ClientMessage::HolderReply { request, state, .. } => {
+                self.client.on_holder_reply(from, request, *state, cx);
+            }
+            ClientMessage::ProbeHold { service, hold, token, probe } => {
+                self.client.on_probe(&service, (hold, token), *probe, cx);
             }
             ClientMessage::RevocationReply { request, token, heard, .. } => {
                 self.client.on_revocation_reply(from, (request, token), heard, cx);

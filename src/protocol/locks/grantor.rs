@@ -21,8 +21,8 @@ use crate::protocol::id::{
     Epoch, LockName, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
 };
 use crate::protocol::message::{
-    ClientMessage, HoldReport, LockRequest, Message, ObjectReply, Origin, Query, QueryReply,
-    Refusal, RegistryMessage, TokenRange, WaitReport,
+    Blocked, ClientMessage, HoldReport, LockRequest, Message, ObjectReply, Origin, Query,
+    QueryReply, Refusal, RegistryMessage, TokenRange, WaitReport,
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
@@ -35,6 +35,7 @@ use token_pool::TokenPool;
 mod phase;
 #[cfg(elderlock_mutants)]
 mod planted;
+mod probing;
 mod recovery;
 mod revalidation;
 mod token_pool;
@@ -561,7 +562,12 @@ impl Grantor {
         // Without a lease, other members may have been granted locks that are free here.
         let leased = cx.leased || planted!(cx.mutant, SeeWithoutLease);
         // The predecessor alone may have heard of requests that the member has ended meanwhile.
-        let is_heard = !matches!(at, Query::Position(_)) || !self.revalidating.contains_key(&from);
+        let asked = match at {
+            Query::Position(_) => Some(from),
+            Query::Blockers(Blocked::Request(process, _)) => Some(*process),
+            _ => None,
+        };
+        let is_heard = asked.is_none_or(|process| !self.revalidating.contains_key(&process));
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
         let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
         planted!(=> let seen = planted::reply(seen, cx));

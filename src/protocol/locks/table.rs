@@ -52,6 +52,7 @@ use crate::protocol::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+mod blockers;
 mod bloom_filter;
 mod holders;
 mod line;
@@ -63,6 +64,7 @@ mod questions;
 mod queues;
 mod requests;
 
+pub(crate) use blockers::TableBlocker;
 use holders::Occupancy;
 use line::{POSITION, QueueRank};
 use names::NameMap;

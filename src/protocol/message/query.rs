@@ -1,5 +1,6 @@
 //! Questions to a grantor or to the elder, and their answers.
 
+use super::blockers::{Blocked, BlockingHold};
 use crate::protocol::content::Content;
 use crate::protocol::id::{LockName, Metadata, Mode, ProcessId, RequestId, Ticket, Token};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,8 @@ pub enum Query {
     Waiting(LockName, Option<QueuePosition>),
     /// Whether the service exists. The elder answers, so that no grantor is named for it.
     Service,
+    /// The holds that have to end before a request is granted.
+    Blockers(Blocked),
 }
 
 /// The position of a request among all waiting requests of one grantor.
@@ -115,4 +118,11 @@ pub enum QueryReply {
     Undecided,
     /// Whether the service exists.
     Service(bool),
+    /// The holds that a request waits for.
+    Blockers {
+        /// The first of them.
+        holds: Vec<BlockingHold>,
+        /// Whether there may be more.
+        more: bool,
+    },
 }

@@ -175,6 +175,7 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let wait = Wait::Forever;
     let command = Command::Lock {
+        detects: false,
         request,
         service: service(),
         wait,
@@ -422,6 +423,7 @@ fn a_hold_that_is_extended_without_limit_does_not_end() {
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, Some(second));
     let command = Command::Lock {
+        detects: false,
         request,
         service: service(),
         wait,
@@ -650,6 +652,7 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let (owner, metadata, wait) = (OwnerId::default(), Metadata::default(), Wait::Forever);
     let want = Want::Open(OpenRequest::new(object(), value("red")));
     let command = Command::Lock {
+        detects: false,
         request: first,
         service: service(),
         wait,

@@ -44,6 +44,7 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), OwnerId::default(), Metadata::default());
     let mut command = Command::Lock {
+        detects: false,
         request,
         service,
         wait,

@@ -301,6 +301,10 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Grantor(GrantorMessage::Write { service, .. })
         | Message::Client(ClientMessage::Value { service, .. })
         | Message::Grantor(GrantorMessage::Query { service, .. })
+        | Message::Grantor(GrantorMessage::ProbeWait { service, .. })
+        | Message::Client(ClientMessage::AskHolder { service, .. })
+        | Message::Client(ClientMessage::HolderReply { service, .. })
+        | Message::Client(ClientMessage::ProbeHold { service, .. })
         | Message::Client(ClientMessage::QueryReply { service, .. })
         | Message::Client(ClientMessage::RequestRevocation { service, .. })
         | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),

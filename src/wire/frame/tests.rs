@@ -3,8 +3,8 @@ use crate::protocol::content::LastWrite;
 use crate::protocol::content::{Edit, NumberEdit};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{
-    self, Ballot, HoldReport, LockRequest, ObjectReply, Origin, RevocationAnswer, TokenRange,
-    WaitReport,
+    self, Ballot, Blocked, BlockingHold, ChainLink, HoldReport, HoldState, LockRequest, MAX_CHAIN,
+    ObjectReply, Origin, OwnerWait, Probe, RevocationAnswer, TokenRange, WaitReport,
 };
 use crate::protocol::{
     Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
@@ -14,8 +14,8 @@ use crate::protocol::{
     VoteClaim, VoteSecret, WaiterInfo, Want,
 };
 use crate::wire::{
-    MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, ReportedWaiter, Role,
-    VERSIONS,
+    Circle, HoldLease, MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedBlocker,
+    ReportedHolder, ReportedWaiter, Role, VERSIONS,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -360,6 +360,9 @@ fn messages() -> Vec<Message> {
         Query::Waiting(name.clone(), None),
         Query::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
         Query::Service,
+        Query::Blockers(Blocked::Name(name.clone())),
+        Query::Blockers(Blocked::Suspension),
+        Query::Blockers(Blocked::Request(ProcessId(1), request)),
     ];
     messages.extend(looks.map(Box::new).map(|at| {
         Message::Grantor(GrantorMessage::Query { service: service.clone(), epoch, request, at })
@@ -376,7 +379,11 @@ fn messages() -> Vec<Message> {
         },
         QueryReply::Position { before: 3, holds: 2, suspension: None },
         QueryReply::Position { before: 3, holds: 2, suspension: Some(waiter.clone()) },
-        QueryReply::Held { holders: vec![holder(Some(name))], last: true },
+        QueryReply::Blockers {
+            holds: vec![BlockingHold { holder: holder(Some(name.clone())), is_sure: true }],
+            more: true,
+        },
+        QueryReply::Held { holders: vec![holder(Some(name.clone()))], last: true },
         QueryReply::Waiting { waiters: vec![waiter.clone()], last: None },
         QueryReply::Waiting { waiters: Vec::new(), last: Some((ticket, ProcessId(1), request)) },
         QueryReply::Unknown,
@@ -386,6 +393,7 @@ fn messages() -> Vec<Message> {
     messages.extend(seen.map(Box::new).map(|seen| {
         Message::Client(ClientMessage::QueryReply { service: service.clone(), request, seen })
     }));
+    messages.extend(blocker_messages(&service, name, request, token));
     messages.extend([None, Some(metadata)].map(|says| {
         Message::Client(ClientMessage::RequestRevocation {
             service: service.clone(),
@@ -411,6 +419,50 @@ fn messages() -> Vec<Message> {
             heard,
         })
     }));
+    messages
+}
+
+/// Messages about chains of waits and holds.
+fn blocker_messages(
+    service: &ServiceName,
+    name: LockName,
+    request: RequestId,
+    token: Token,
+) -> Vec<Message> {
+    let (hold, service) = (RequestId(1 << 40), service.clone());
+    let wait = OwnerWait {
+        service: service.clone(),
+        request,
+        name: Some(name),
+        names: 3,
+        mode: Mode::Permits(7),
+    };
+    let held = HoldState::Held {
+        lease_left: Some(Duration::from_millis(7)),
+        waits: vec![wait],
+        more: 1 << 40,
+    };
+    let own = (ProcessId(1), request);
+    let link = ChainLink { wait: own, hold: (ProcessId(2), hold), owner: OwnerId(7), token };
+    let probe = Box::new(Probe {
+        origin: own,
+        owner: OwnerId(8),
+        budget: 256,
+        path: vec![link; MAX_CHAIN],
+        confirmed: Some(3),
+    });
+    let mut messages: Vec<Message> = [HoldState::NotHeld, held]
+        .map(|state| {
+            let (service, state) = (service.clone(), Box::new(state));
+            ClientMessage::HolderReply { service, request, state }.into()
+        })
+        .into();
+    messages.extend([
+        GrantorMessage::ProbeWait { service: service.clone(), request, probe: probe.clone() }
+            .into(),
+        ClientMessage::AskHolder { service: service.clone(), request, hold, token }.into(),
+        ClientMessage::ProbeHold { service, hold, token, probe }.into(),
+    ]);
     messages
 }
 
@@ -483,6 +535,7 @@ fn hellos() -> Vec<Frame> {
         }))),
         Frame::Order(Box::new(request(Order::Held {
             service: ServiceName::new("stock").unwrap(),
+            leases: true,
         }))),
     ]
 }
@@ -766,6 +819,15 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
         },
         addr: Some("127.0.0.1:7400".parse().unwrap()),
         member: Some(MemberName::new("pod-0").unwrap()),
+        lease: HoldLease::Left(Duration::from_secs(3)),
+    };
+    let blocker = ReportedBlocker {
+        depth: 3,
+        wait: None,
+        service: ServiceName::new("stock").unwrap(),
+        holder: holder.clone(),
+        is_sure: true,
+        circle: Some(Circle::Possible),
     };
     let metadata = Metadata::new(b"till 3").unwrap();
     let waiter = ReportedWaiter {
@@ -776,6 +838,8 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
     for report in [
         OrderReport::Told(holder.clone()),
         OrderReport::Holder(holder.clone()),
+        OrderReport::Blocker(Box::new(blocker)),
+        OrderReport::ChainCut,
         OrderReport::Waiter(waiter),
         OrderReport::MoreWaiters(7),
         OrderReport::Unsure(holder, "cut off".into()),

@@ -8,11 +8,13 @@
 //! - for a confirmation that the grantor knows how much is left of one hold;
 //! - to turn a share into the lock;
 //! - to write into an object;
+//! - for the state of a hold, from the holder's member;
 //! - to have a hold back.
 //!
 //! A pending call has a number and a limit, as a request has.
 
 use super::*;
+use crate::protocol::message::ClientMessage;
 
 /// After this many `retry` the same elder is asked again to name this member. Links lose nothing
 /// and every new view asks anew. Only a member that was named and could not begin then has to ask
@@ -38,6 +40,8 @@ pub(super) enum CallKind {
     /// The confirmation that the grantor knows of the end of a request, or how much is left of its
     /// hold, with the epoch in which the grantor was asked.
     Confirm(RequestId, Option<Epoch>),
+    /// A question to the holder's member about its hold.
+    Holder(Box<HolderInfo>),
     /// A revocation of a hold.
     Revoke(Box<revocation::RevocationCall>),
     /// The destruction of the service, with the member that has yet to confirm it.
@@ -55,7 +59,7 @@ impl CallKind {
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => Some(asked),
             CallKind::Revoke(revoking) => revoking.asked(),
-            CallKind::Bid | CallKind::Find | CallKind::Ending(_) => None,
+            CallKind::Bid | CallKind::Find | CallKind::Holder(_) | CallKind::Ending(_) => None,
         }
     }
 
@@ -78,7 +82,9 @@ impl CallKind {
                 let (name, edit) = (name.clone(), Box::new(edit.clone()));
                 return Some(GrantorMessage::Write { service, epoch, request, name, edit });
             }
-            CallKind::Bid | CallKind::Find | CallKind::Ending(_) => return None,
+            CallKind::Bid | CallKind::Find | CallKind::Holder(_) | CallKind::Ending(_) => {
+                return None;
+            }
         };
         Some(GrantorMessage::Query { service, epoch, request, at: Box::new(at) })
     }
@@ -151,6 +157,7 @@ impl PendingCall {
             CallKind::Bid => Outcome::TimedOut,
             CallKind::Look(..)
             | CallKind::Find
+            | CallKind::Holder(_)
             | CallKind::Upgrade(..)
             | CallKind::Write(..)
             | CallKind::Revoke(_) => Outcome::Undecided,
@@ -166,7 +173,8 @@ pub(super) struct PendingCalls {
     bids: BTreeSet<RequestId>,
     /// How many ask whether the service exists.
     finds: usize,
-    revocations: BTreeSet<RequestId>,
+    /// Those that holders' members answer.
+    of_holders: BTreeSet<RequestId>,
     endings: BTreeSet<RequestId>,
     /// Each behind the share that is to become the lock.
     upgrades: BTreeSet<(RequestId, RequestId)>,
@@ -181,7 +189,7 @@ impl PendingCalls {
         match &call.what {
             CallKind::Bid => drop(self.bids.insert(request)),
             CallKind::Find => self.finds += 1,
-            CallKind::Revoke(_) => drop(self.revocations.insert(request)),
+            CallKind::Holder(_) | CallKind::Revoke(_) => drop(self.of_holders.insert(request)),
             CallKind::Ending(_) => drop(self.endings.insert(request)),
             CallKind::Upgrade(hold, _) => drop(self.upgrades.insert((*hold, request))),
             CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
@@ -194,7 +202,7 @@ impl PendingCalls {
         match &call.what {
             CallKind::Bid => drop(self.bids.remove(&request)),
             CallKind::Find => self.finds -= 1,
-            CallKind::Revoke(_) => drop(self.revocations.remove(&request)),
+            CallKind::Holder(_) | CallKind::Revoke(_) => drop(self.of_holders.remove(&request)),
             CallKind::Ending(_) => drop(self.endings.remove(&request)),
             CallKind::Upgrade(hold, _) => drop(self.upgrades.remove(&(*hold, request))),
             CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
@@ -221,8 +229,8 @@ impl PendingCalls {
             Some(CallKind::Revoke(revoking)) => revoking.looks(),
             _ => false,
         };
-        let others = self.bids.len() + self.finds + self.revocations.len() + self.endings.len();
-        self.all.len() > others || self.revocations.iter().inspect(|_| touch()).any(is_looking)
+        let others = self.bids.len() + self.finds + self.of_holders.len() + self.endings.len();
+        self.all.len() > others || self.of_holders.iter().inspect(|_| touch()).any(is_looking)
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -230,8 +238,9 @@ impl PendingCalls {
         self.bids.iter().inspect(|_| touch()).copied()
     }
 
-    pub(super) fn revocations(&self) -> impl Iterator<Item = RequestId> {
-        self.revocations.iter().inspect(|_| touch()).copied()
+    /// Those that holders' members answer.
+    pub(super) fn of_holders(&self) -> impl Iterator<Item = RequestId> {
+        self.of_holders.iter().inspect(|_| touch()).copied()
     }
 
     fn upgrades_of(&self, hold: RequestId) -> impl Iterator<Item = RequestId> + use<'_> {
@@ -657,6 +666,12 @@ impl LockClient {
             }
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => *asked = None,
+            CallKind::Holder(holder) => {
+                let (process, hold, token) = (holder.process, holder.request, holder.token);
+                let service = service.clone();
+                cx.send(process, ClientMessage::AskHolder { service, request, hold, token });
+                call.again = if cx.elder.is_none() { cx.now + cx.timing.retry } else { Time::MAX };
+            }
             CallKind::Revoke(revoking) => {
                 revoking.repeat(&service, request, cx);
                 // A process that is in no view yet sends no messages.

@@ -147,7 +147,7 @@ impl LockClient {
     /// A new view: grantors that left are forgotten, and the elder is asked for those that are
     /// needed.
     pub(crate) fn on_view(&mut self, view: &View, cx: &mut StepContext) {
-        let (mut wanting, mut suspected, mut revoking) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut wanting, mut suspected, mut of_holders) = (Vec::new(), Vec::new(), Vec::new());
         for (service, state) in &mut self.states {
             touch();
             state.asked_elder = false;
@@ -176,7 +176,7 @@ impl LockClient {
                     );
                 }
             });
-            revoking.extend(state.calls.revocations());
+            of_holders.extend(state.calls.of_holders());
             if state.grantor.is_none() && state.wants_grantor() {
                 wanting.push(service.clone());
             }
@@ -190,7 +190,7 @@ impl LockClient {
         for service in suspected {
             self.ask_for_another(&service, cx);
         }
-        self.revocations_on_view(revoking, view, cx);
+        self.calls_of_holders_on_view(of_holders, view, cx);
     }
 
     /// Some hint calls a member unreachable. If it grants services of which something is awaited,

@@ -107,10 +107,14 @@ impl LockClient {
         let waiting = entry.take_waiting();
         let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
         let until = lease.map_or(Time::MAX, |lease| cx.now + lease);
+        let probe = waiting.as_ref().and_then(|waiting| waiting.probe);
         let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);
         entry.state = ClientRequestState::Held { token, since };
         let want = entry.want.clone();
         self.agenda.remove(&(limit, request));
+        if let Some(at) = probe {
+            self.probes.remove(&(at, request));
+        }
         self.lease_until(request, until);
         let mut outcome = Outcome::Granted { token, until };
         if let Some(state) = self.state_of_mut(request) {

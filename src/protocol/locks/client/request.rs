@@ -16,6 +16,8 @@ pub(crate) struct LockCall {
     pub(crate) lock: LockRequest,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
+    /// Whether it is told if it waits in a circle of owners.
+    pub(crate) detects: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -63,6 +65,8 @@ pub(super) struct WaitState {
     pub(super) limit: Time,
     /// The acknowledged ticket, kept also while no grantor is known.
     pub(super) ticket: Option<Ticket>,
+    /// When its next probe is due; `None`: it is not told of deadlocks.
+    pub(super) probe: Option<Time>,
 }
 
 impl LockCall {
@@ -79,6 +83,7 @@ impl LockCall {
             is_try: self.wait == Wait::Try,
             limit,
             ticket: None,
+            probe: None,
         }
     }
 
@@ -93,6 +98,13 @@ impl LockCall {
             RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }
                 .kept();
         ClientRequest { want, owner, state, cold }
+    }
+}
+
+impl WaitState {
+    /// Whether it is granted at once or not at all.
+    pub(super) fn is_only_if_free(&self) -> bool {
+        self.only_if_free
     }
 }
 
@@ -137,6 +149,12 @@ impl ClientRequest {
     /// The requests of members that have asked for it back; `None`: it is not revocable.
     pub(super) fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
         self.cold.as_mut()?.revocable.as_mut()
+    }
+
+    /// Whether it holds with this token, or with this one of its tokens.
+    pub(super) fn holds_with(&self, token: Token) -> bool {
+        let ClientRequestState::Held { token: first, .. } = self.state else { return false };
+        (first..first.plus(u64::from(self.want.tokens()))).contains(&token)
     }
 
     /// The outcome for the caller when the limit is reached before an answer.

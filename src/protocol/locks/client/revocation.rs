@@ -221,13 +221,14 @@ impl LockClient {
     }
 
     /// A new view: the members that left it are asked for nothing any more.
-    pub(super) fn revocations_on_view(
+    pub(super) fn calls_of_holders_on_view(
         &mut self,
-        revoking: Vec<RequestId>,
+        calls: Vec<RequestId>,
         view: &View,
         cx: &mut StepContext,
     ) {
-        for request in revoking {
+        for request in calls {
+            self.answer_for_the_gone(request, |process| view.contains(process), cx);
             self.leave_out_the_gone(request, |process| view.contains(process), cx);
         }
     }
@@ -322,12 +323,5 @@ impl LockClient {
                 RevocationAnswer::Revoked
             }
         }
-    }
-}
-
-impl ClientRequest {
-    fn holds_with(&self, token: Token) -> bool {
-        let ClientRequestState::Held { token: first, .. } = self.state else { return false };
-        (first..first.plus(u64::from(self.want.tokens()))).contains(&token)
     }
 }

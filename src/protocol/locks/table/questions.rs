@@ -3,7 +3,12 @@
 
 use super::*;
 use crate::protocol::event::LockStatus;
-use crate::protocol::message::{HolderInfo, LockRequest, Query, QueryReply, WaiterInfo};
+use crate::protocol::message::{
+    BlockingHold, HolderInfo, LockRequest, Query, QueryReply, WaiterInfo,
+};
+
+/// The most holds that are listed as the blockers of one request.
+pub(super) const BLOCKING: usize = 64;
 
 /// Names that are waited for or open: up to so many are checked whether they are held, too.
 #[cfg(any(feature = "tokio", test))]
@@ -48,6 +53,14 @@ impl Table {
                 }
             }
             Query::Position(request) => self.seen_position((from, *request)),
+            Query::Blockers(of) => {
+                let Some(found) = self.blockers(of) else { return QueryReply::Unknown };
+                let holds = found.all.iter().filter_map(|blocker| {
+                    let holder = self.info(blocker.name.as_ref(), blocker.key, now)?;
+                    Some(BlockingHold { holder, is_sure: blocker.is_sure })
+                });
+                QueryReply::Blockers { holds: holds.collect(), more: found.more }
+            }
             // There is a grantor: this one.
             Query::Service => QueryReply::Service(true),
             Query::Held(after) => {

@@ -12,6 +12,7 @@ fn a_member_that_refuses_a_view_for_its_clock_says_goodbye() {
     let mut two = NodePair::new();
     let request = RequestId(1);
     let command = Command::Lock {
+        detects: false,
         request,
         service: service(),
         wait: Wait::Forever,

@@ -18,6 +18,7 @@ fn command(request: u64, want: Want, wait: Wait) -> Command {
 
 fn command_of(owner: OwnerId, request: u64, want: Want, wait: Wait) -> Command {
     Command::Lock {
+        detects: false,
         request: RequestId(request),
         service: service(),
         wait,

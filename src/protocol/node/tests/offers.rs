@@ -111,6 +111,7 @@ fn locking(request: RequestId, name: &LockName, owner: OwnerId) -> Command {
 fn wanting(request: RequestId, want: Want, owner: OwnerId) -> Command {
     let (service, wait, metadata) = (service(), Wait::Forever, Metadata::default());
     Command::Lock {
+        detects: false,
         request,
         service,
         wait,

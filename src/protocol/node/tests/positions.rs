@@ -24,6 +24,7 @@ fn ask(two: &mut NodePair, at: usize, request: u64) {
     two.step(
         at,
         Input::Command(Command::Lock {
+            detects: false,
             request,
             service,
             wait,

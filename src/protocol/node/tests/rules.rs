@@ -244,6 +244,7 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
     plant(&mut node);
     node.quiet_until = QuietUntil(None);
     let command = Command::Lock {
+        detects: false,
         request: RequestId(2),
         service: service(),
         wait: Wait::Forever,

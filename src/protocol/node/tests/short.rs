@@ -107,6 +107,7 @@ fn a_short_step_comes_to_the_same_as_a_full_step() {
                 next += 1;
                 open[at].push(request);
                 let lock = Command::Lock {
+                    detects: false,
                     request,
                     service,
                     wait,

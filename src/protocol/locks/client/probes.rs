@@ -1,0 +1,122 @@
+//! Probes for circles of owners: a request that asks for it is told that it waits for ever.
+//!
+//! ```text
+//! M ->[ProbeWait] G   G ->[ProbeHold] H   H ->[ProbeWait] G'   ...   G'' ->[ProbeHold] M
+//! ```
+//! A probe that comes back has found a circle. It goes once more along its path, so that all waits
+//! and holds of the circle surely stood at one instant. No member keeps anything of a probe.
+//!
+//! - `deadlock_is_told`: only a request in a circle is told so.
+
+use super::*;
+use crate::protocol::message::{MAX_CHAIN, PROBE_BUDGET, Probe};
+
+/// A request waits for this many `retry` before its first probe: most waits are shorter.
+const PATIENCE: u32 = 4;
+
+impl LockClient {
+    /// A request that waits from now on is to be told if it waits in a circle.
+    pub(super) fn probe_for(&mut self, request: RequestId, cx: &StepContext) {
+        let at = cx.now + cx.timing.retry * PATIENCE;
+        if let Some(waiting) = self.request_mut(request).and_then(ClientRequest::waiting_mut) {
+            waiting.probe = Some(at);
+            self.probes.insert((at, request));
+        }
+    }
+
+    /// Sends the probes that are due.
+    pub(super) fn send_probes(&mut self, cx: &mut StepContext) {
+        for _ in 0..cx.limits.slice {
+            let Some(&(at, request)) = self.probes.first().filter(|(at, _)| *at <= cx.now) else {
+                return;
+            };
+            touch();
+            self.probes.remove(&(at, request));
+            let next = cx.now + cx.timing.member_lease;
+            let Some(entry) = self.request_mut(request) else { continue };
+            let owner = entry.owner;
+            if let Some(waiting) = entry.waiting_mut() {
+                waiting.probe = Some(next);
+                self.probes.insert((next, request));
+            }
+            let (budget, path) = (PROBE_BUDGET, Vec::new());
+            let origin = (cx.me, request);
+            self.send_probe(request, Probe { origin, owner, budget, path, confirmed: None }, cx);
+        }
+    }
+
+    /// Sends a probe to the grantor of a waiting request.
+    fn send_probe(&self, request: RequestId, probe: Probe, cx: &mut StepContext) {
+        let Some(service) = self.service_of(request) else { return };
+        let Some((grantor, _)) = self.states.get(service).and_then(|state| state.grantor) else {
+            return;
+        };
+        let (service, probe) = (service.clone(), Box::new(probe));
+        cx.send(grantor, GrantorMessage::ProbeWait { service, request, probe });
+    }
+
+    /// A probe comes to the owner of a hold of this member.
+    pub(crate) fn on_probe(
+        &mut self,
+        service: &ServiceName,
+        (hold, token): (RequestId, Token),
+        probe: Probe,
+        cx: &mut StepContext,
+    ) {
+        let Some(owner) = self.owner_of(service, (hold, token), cx) else { return };
+        let is_of_link = probe.last_link().is_some_and(|link| {
+            (link.hold, link.token, link.owner) == ((cx.me, hold), token, owner)
+        });
+        if !is_of_link || probe.path.len() > MAX_CHAIN {
+            return;
+        }
+        match probe.next_link() {
+            Some(link) => {
+                let (process, request) = link.wait;
+                if process == cx.me && self.waits_of(owner).any(|(_, other, _)| other == request) {
+                    self.send_probe(request, probe, cx);
+                }
+            }
+            None if (cx.me, owner) == (probe.origin.0, probe.owner) => {
+                self.on_circle(owner, probe, cx);
+            }
+            None if probe.confirmed.is_none() && probe.path.len() < MAX_CHAIN => {
+                self.pass_on(owner, &probe, cx);
+            }
+            None => {}
+        }
+    }
+
+    /// A probe of a request of this member has found a circle, or has confirmed it.
+    fn on_circle(&mut self, owner: OwnerId, mut probe: Probe, cx: &mut StepContext) {
+        let request = probe.origin.1;
+        if !self.waits_of(owner).any(|(_, other, _)| other == request) {
+            return;
+        }
+        if probe.confirmed.is_none() {
+            probe.confirmed = Some(0);
+            probe.budget = PROBE_BUDGET;
+            return self.send_probe(request, probe, cx);
+        }
+        cx.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
+        self.end(request, cx);
+    }
+
+    /// Passes a probe on along the requests for which an owner waits.
+    fn pass_on(&self, owner: OwnerId, probe: &Probe, cx: &mut StepContext) {
+        let waits: Vec<RequestId> = self
+            .waits_of(owner)
+            // One request of a circle is told: that with the highest key, of those that probe.
+            .filter(|(_, request, entry)| {
+                let is_told = entry.waiting().is_some_and(|waiting| waiting.probe.is_some());
+                !is_told || (cx.me, *request) < probe.origin
+            })
+            .map(|(_, request, _)| request)
+            .take(probe.budget as usize)
+            .collect();
+        let budget = probe.share(waits.len());
+        for request in waits {
+            self.send_probe(request, Probe { budget, ..probe.clone() }, cx);
+        }
+    }
+}

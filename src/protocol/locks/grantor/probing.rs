@@ -1,0 +1,53 @@
+//! Probes at a grantor: it passes them on to the holders of the holds that a request waits for.
+
+use super::super::table::TableBlocker;
+use super::Grantor;
+use crate::protocol::id::{OwnerId, ProcessId, RequestId};
+use crate::protocol::message::{Blocked, ChainLink, ClientMessage, Probe};
+use crate::protocol::step_context::StepContext;
+
+impl Grantor {
+    /// The member of a waiting request sends a probe for the holders of the holds that it waits
+    /// for.
+    pub(crate) fn on_probe(
+        &self,
+        from: ProcessId,
+        request: RequestId,
+        probe: &Probe,
+        cx: &mut StepContext,
+    ) {
+        let wait = (from, request);
+        if !self.is_acting() || !cx.leased || self.revalidating.contains_key(&from) {
+            return;
+        }
+        let Some(found) = self.table.blockers(&Blocked::Request(from, request)) else { return };
+        let next = probe.next_link();
+        let is_meant = |hold: &&TableBlocker| match next {
+            Some(link) => {
+                (link.wait, link.hold, link.token) == (wait, hold.key, hold.token)
+                    && link.owner == hold.owner
+            }
+            None => {
+                let is_origin = (hold.key.0, hold.owner) == (probe.origin.0, probe.owner);
+                probe.confirmed.is_none()
+                    && (is_origin || !probe.has_passed(hold.key.0, hold.owner))
+            }
+        };
+        let is_sure = |hold: &&TableBlocker| hold.is_sure && hold.owner != OwnerId::default();
+        let holds: Vec<_> = found.all.iter().filter(is_sure).filter(is_meant).collect();
+        let budget = probe.share(holds.len());
+        for hold in holds.into_iter().take(probe.budget as usize) {
+            let mut probe = Box::new(Probe { budget, ..probe.clone() });
+            match &mut probe.confirmed {
+                Some(confirmed) => *confirmed += 1,
+                None => {
+                    let (hold, owner, token) = (hold.key, hold.owner, hold.token);
+                    probe.path.push(ChainLink { wait, hold, owner, token });
+                }
+            }
+            let (service, (process, request)) = (self.service.clone(), hold.key);
+            let token = hold.token;
+            cx.send(process, ClientMessage::ProbeHold { service, hold: request, token, probe });
+        }
+    }
+}

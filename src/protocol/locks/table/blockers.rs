@@ -1,0 +1,159 @@
+//! The holds that have to end before a request is granted.
+
+use super::holders::SOUGHT;
+use super::questions::BLOCKING;
+use super::*;
+use crate::protocol::message::Blocked;
+
+/// The earlier requests of one queue whose other names are looked at.
+const EARLIER: usize = 16;
+
+/// A hold that a request waits for.
+pub(crate) struct TableBlocker {
+    /// The request that holds.
+    pub(crate) key: RequestKey,
+    /// Its owner.
+    pub(crate) owner: OwnerId,
+    /// The token with which it holds the name.
+    pub(crate) token: Token,
+    /// Whether the request cannot be granted while the hold stays as it is.
+    pub(crate) is_sure: bool,
+    pub(super) name: Option<LockName>,
+}
+
+/// The blockers of a request, as they are collected.
+#[derive(Default)]
+pub(crate) struct TableBlockers {
+    pub(crate) all: Vec<TableBlocker>,
+    /// Whether there may be more.
+    pub(crate) more: bool,
+    known: BTreeSet<RequestKey>,
+}
+
+impl Table {
+    /// The holds that a request waits for: a hold of several names counts once. `None`: no such
+    /// request waits.
+    pub(crate) fn blockers(&self, of: &Blocked) -> Option<TableBlockers> {
+        let mut found = TableBlockers::default();
+        match of {
+            Blocked::Name(name) => {
+                self.add_suspension(None, &mut found);
+                self.add_holders(name, true, &mut found);
+            }
+            Blocked::Suspension => {
+                self.add_suspension(None, &mut found);
+                self.add_all_but(None, true, &mut found);
+            }
+            Blocked::Request(process, request) => {
+                let key = (*process, *request);
+                let TableRequest { entry, state: TableRequestState::Waits { ticket, .. } } =
+                    self.get(key)?
+                else {
+                    return None;
+                };
+                let rank = (*ticket, key);
+                self.add_suspension(Some((rank, entry.owner)), &mut found);
+                if entry.want == Want::Suspension {
+                    self.add_all_but(Some((key.0, entry.owner)), true, &mut found);
+                } else {
+                    self.add_blockers_of_names(rank, &entry.want, &mut found);
+                }
+            }
+        }
+        Some(found)
+    }
+
+    /// Adds the holds of the names that a request waits for, and those that earlier requests for
+    /// these names wait for.
+    fn add_blockers_of_names(&self, rank: QueueRank, want: &Want, found: &mut TableBlockers) {
+        // A request that passes a suspension may come to stand before others at any time.
+        let is_in_order = self.suspended.is_none() && self.suspensions.is_empty();
+        for name in want.names().iter().take(SOUGHT) {
+            let has_permits = matches!(self.held.get(name), Some(Occupancy::Permits(_)));
+            let fits = self.fits(name, want);
+            let queue = self.queues.get(name);
+            let earlier = queue.into_iter().flat_map(|queue| queue.range(..rank)).take(EARLIER);
+            let earlier: Vec<&Want> = earlier.filter_map(|(_, key)| self.want(*key)).collect();
+            if !fits || earlier.first().is_some_and(|head| !self.fits(name, head)) {
+                let is_sure = !has_permits && (!fits || is_in_order);
+                self.add_holders(name, is_sure, found);
+            }
+            // Each name of a batch has to be free before it is granted.
+            for batch in earlier.iter().filter(|want| matches!(want, Want::Batch(_))) {
+                for name in batch.names().iter().take(SOUGHT) {
+                    self.add_holders(name, is_in_order, found);
+                }
+            }
+        }
+        if let Some((_, key)) = self.suspensions.first().filter(|first| **first < rank)
+            && let Some(other) = self.get(*key)
+        {
+            self.add_all_but(Some((key.0, other.entry.owner)), false, found);
+        }
+    }
+
+    /// Adds the suspension that is held, if it is in the way of the request.
+    fn add_suspension(&self, of: Option<(QueueRank, OwnerId)>, found: &mut TableBlockers) {
+        let Some((token, key)) = self.suspended else { return };
+        let is_in_way = of.is_none_or(|((ticket, waits), owner)| {
+            ticket >= Ticket::in_front(token, POSITION) && !self.is_of(key, waits.0, owner)
+        });
+        if is_in_way {
+            self.add(key, None, true, found);
+        }
+    }
+
+    /// Adds all holds but those of an owner, for a suspension.
+    fn add_all_but(
+        &self,
+        owner: Option<(ProcessId, OwnerId)>,
+        is_sure: bool,
+        found: &mut TableBlockers,
+    ) {
+        let mut left = SOUGHT;
+        for (name, used) in self.held.iter() {
+            for key in self.holders(name, used) {
+                if left == 0 || found.all.len() >= BLOCKING {
+                    found.more = true;
+                    return;
+                }
+                left -= 1;
+                if owner.is_none_or(|(process, owner)| !self.is_of(key, process, owner)) {
+                    self.add(key, Some(name), is_sure, found);
+                }
+            }
+        }
+    }
+
+    fn want(&self, key: RequestKey) -> Option<&Want> {
+        self.get(key).map(|request| &request.entry.want)
+    }
+
+    fn add_holders(&self, name: &LockName, is_sure: bool, found: &mut TableBlockers) {
+        for key in self.holders_of(name) {
+            if found.all.len() >= BLOCKING {
+                found.more = true;
+                return;
+            }
+            self.add(key, Some(name), is_sure, found);
+        }
+    }
+
+    fn add(
+        &self,
+        key: RequestKey,
+        name: Option<&LockName>,
+        is_sure: bool,
+        found: &mut TableBlockers,
+    ) {
+        touch();
+        let Some(owner) = self.get(key).map(|request| request.entry.owner) else { return };
+        let Some(token) = self.token_of(key, name) else { return };
+        if found.known.insert(key) {
+            let name = name.cloned();
+            found.all.push(TableBlocker { key, owner, token, is_sure, name });
+        } else if is_sure && let Some(known) = found.all.iter_mut().find(|known| known.key == key) {
+            known.is_sure = true;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Chains of waits and holds: which holds a request waits for, what the owner of a hold waits for,
+//! and probes that look for a circle of owners. The chapter on blockers has the rules.
+
+use super::query::HolderInfo;
+use crate::protocol::id::{LockName, Mode, OwnerId, ProcessId, RequestId, ServiceName, Token};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The most pairs of a wait and a hold in one chain.
+pub const MAX_CHAIN: usize = 16;
+
+/// The messages that one probe and its copies may cause in their first round.
+pub(crate) const PROBE_BUDGET: u32 = 256;
+
+/// The request whose blockers are asked for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Blocked {
+    /// A new request for this lock.
+    Name(LockName),
+    /// A new request to suspend the service.
+    Suspension,
+    /// A waiting request.
+    Request(ProcessId, RequestId),
+}
+
+/// A hold that has to end before a request is granted.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct BlockingHold {
+    /// The holder.
+    pub holder: HolderInfo,
+    /// Whether the request cannot be granted while the hold stays as it is.
+    pub is_sure: bool,
+}
+
+/// A request for which an owner waits.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OwnerWait {
+    /// The service.
+    pub service: ServiceName,
+    /// The number of the request at its member.
+    pub request: RequestId,
+    /// The lock, or the first lock of a batch; `None`: the suspension of the service.
+    pub name: Option<LockName>,
+    /// How many locks it waits for.
+    pub names: u32,
+    /// The mode that it waits for.
+    pub mode: Mode,
+}
+
+/// A hold as its own member knows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum HoldState {
+    /// There is no such hold any more.
+    NotHeld,
+    /// It is held.
+    Held {
+        /// How much of its own lease is left; `None`: it has none, and lasts until it is released
+        /// or lost.
+        lease_left: Option<Duration>,
+        /// The requests for which its owner waits, in all services: the first of them.
+        waits: Vec<OwnerWait>,
+        /// How many more there are.
+        more: u64,
+    },
+}
+
+/// A waiting request and a hold that it waits for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct ChainLink {
+    /// The waiting request.
+    pub wait: (ProcessId, RequestId),
+    /// The request that holds.
+    pub hold: (ProcessId, RequestId),
+    /// The owner of the hold.
+    pub owner: OwnerId,
+    /// The token of the hold.
+    pub token: Token,
+}
+
+/// A search for a circle of owners, on its way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Probe {
+    /// The request that is to be told.
+    pub origin: (ProcessId, RequestId),
+    /// The owner of that request.
+    pub owner: OwnerId,
+    /// The messages that it may cause yet.
+    pub budget: u32,
+    /// The chain that it has passed.
+    pub path: Vec<ChainLink>,
+    /// In the second round: how much of the path is confirmed.
+    pub confirmed: Option<u32>,
+}
+
+impl Probe {
+    /// The budget of each of its copies, if it is passed on to so many.
+    pub(crate) fn share(&self, copies: usize) -> u32 {
+        let copies = (copies as u32).min(self.budget).max(1);
+        self.budget.saturating_sub(copies) / copies
+    }
+
+    /// The link of the path that the second round comes to next.
+    pub(crate) fn next_link(&self) -> Option<&ChainLink> {
+        self.path.get(self.confirmed? as usize)
+    }
+
+    /// The link that it came by.
+    pub(crate) fn last_link(&self) -> Option<&ChainLink> {
+        match self.confirmed {
+            Some(confirmed) => self.path.get((confirmed as usize).checked_sub(1)?),
+            None => self.path.last(),
+        }
+    }
+
+    /// Whether the owner is already on the path.
+    pub(crate) fn has_passed(&self, process: ProcessId, owner: OwnerId) -> bool {
+        self.path.iter().any(|link| (link.hold.0, link.owner) == (process, owner))
+    }
+}
