@@ -179,6 +179,48 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     drop((lock, shares, first, second));
 }
 
+/// Two owners of two members in two services, asked of a third member that uses neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_circle_of_owners_is_named_a_deadlock() {
+    let (member, stock) = founded().await;
+    let seed = member.addr().to_string();
+    let join = || Member::builder("shop").bind("127.0.0.1:0").seeds([&seed]).timing(TIMING).join();
+    let (other, asked) = (join().await.expect("it joins"), join().await.expect("it joins"));
+    let orders = other.lock_service("orders").await.expect("a good name");
+    let a = stock.lock("a").owner(1).await.expect("it is free");
+    let b = orders.lock("b").owner(2).lease(HANG).await.expect("it is free");
+    let there = member.lock_service("orders").await.expect("a good name");
+    let first = there.lock("b").owner(1).start();
+    let why = ["why", "--service", "inventory", "a"];
+    let waits = async |service: &LockService, name: &str| {
+        while service.inspect(name).await.expect("a grantor answers").waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(HANG, waits(&orders, "b")).await.expect("it waits");
+    let (said, code) = elderlock(&asked, &why).await;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines.len(), code), (5, Some(0)), "{said}");
+    assert_eq!(lines[2], "its holders wait, too:");
+    let one = format!("  owner 1 of process {} at {seed} waits for the lock", member.process());
+    assert_eq!(lines[3], one + " b of orders");
+    assert!(lines[4].starts_with("  b of orders is held for "), "{said}");
+    assert!(lines[4].contains("; its lease ends in "), "{said}");
+
+    let here = other.lock_service("inventory").await.expect("a good name");
+    let last = here.lock("a").owner(2).start();
+    tokio::time::timeout(HANG, waits(&stock, "a")).await.expect("it waits");
+    let (said, code) = elderlock(&asked, &why).await;
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines.len(), code), (7, Some(5)), "{said}");
+    assert!(lines[6].starts_with("    a of inventory is held for "), "{said}");
+    assert!(lines[6].ends_with(": deadlock"), "{said}");
+    drop((first, last, a, b));
+    for member in [asked, other] {
+        member.leave().await.expect("it is heard");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_misspelt_service_is_reported_and_not_made() {
     let (member, service) = founded().await;

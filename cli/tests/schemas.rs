@@ -52,7 +52,12 @@ async fn check_all(member: &Member, names: &[Option<&str>]) {
     schemas::check("status.json", &printed(member, &["status"]).await);
     schemas::check("members.json", &printed(member, &["members"]).await);
     schemas::check("http-status.json", &served(member).await);
-    schemas::check("held.json", &printed(member, &["held", "stock\n"]).await);
+    for more in [&[][..], &["--leases"]] {
+        let held = printed(member, &[&["held", "stock\n"], more].concat()).await;
+        schemas::check("held.json", &held);
+        let holds = held["holds"].as_array().expect("a list");
+        assert!(holds.iter().all(|hold| hold["lease_known"] == !more.is_empty()), "{held:#}");
+    }
     for name in names {
         let what = name.unwrap_or("--suspension");
         let why = ["why", "--service", "stock\n", what];
@@ -90,6 +95,21 @@ async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
     waited_for(&service, Some("a\n")).await;
     check_all(&member, &[Some("a\n"), Some("b"), Some("c")]).await;
 
+    let leased = service.lock("d").lease(Duration::from_secs(60)).owner(5);
+    let leased = leased.await.expect("it is free");
+    let circle = service.lock("d").owner(7).start();
+    let begin = service.lock("e").owner(7).await.expect("it is free");
+    let closing = service.lock("e").owner(5).start();
+    waited_for(&service, Some("e")).await;
+    check_all(&member, &[Some("a\n"), Some("d")]).await;
+    let why = printed(&member, &["why", "--service", "stock\n", "d"]).await;
+    assert_eq!((&why["deadlock"], &why["chain_complete"]), (&json!(true), &json!(true)));
+    let circles: Vec<_> = why["chain"].as_array().expect("a list").iter().collect();
+    assert_eq!(circles.len(), 3, "{why:#}");
+    assert_eq!(circles[2]["circle"], json!("deadlock"));
+    assert!(why["holders"][0]["lease_left"].as_f64().is_some_and(|left| left <= 60.0), "{why:#}");
+    drop((circle, closing, begin, leased));
+
     let suspending = service.suspend().owner(3).reason("stock-taking").start();
     waited_for(&service, None).await;
     check_all(&member, &[Some("a\n"), None]).await;
@@ -105,6 +125,7 @@ fn a_value_of_another_form_is_refused() {
     let hold = json!({
         "name": "a", "addr": null, "process": process, "owner": null, "token": "7", "mode": "lock",
         "permits": null, "revocable": false, "metadata": "", "held_for": 1.5, "member": null,
+        "lease_known": true, "lease_left": null,
     });
     let held = |key: &str, value: Value| {
         let mut hold = hold.clone();
