@@ -3,7 +3,7 @@
 use elderlock::JoinError;
 
 /// Calls of the library, and the flags in their place.
-const FLAGS: [(&str, &str); 8] = [
+const FLAGS: [(&str, &str); 9] = [
     ("seeds([\"host:port\"])", "--seed host:port"),
     ("found()", "--found"),
     ("expect()", "--expect"),
@@ -12,6 +12,7 @@ const FLAGS: [(&str, &str); 8] = [
     ("force()", "--force"),
     ("keyring()", "--key-file"),
     ("build it with serve_sessions(true), or start it with", "start it with"),
+    ("build it with forced_revokes(true), or start it with", "start it with"),
 ];
 
 /// The text of the error, with flags in place of calls.

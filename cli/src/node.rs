@@ -26,7 +26,8 @@ pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
     /// A TOML file with the same settings: bind, advertise, name, seeds = [..], cluster, timing,
-    /// found, expect, insecure, key_file, trust_refused, serve_sessions, data_dir, join_seconds.
+    /// found, expect, insecure, key_file, trust_refused, serve_sessions, allow_forced_revokes,
+    /// data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Serve metrics, probes, the status and a page over HTTP at this address, such as
@@ -91,6 +92,10 @@ struct Settings {
     /// is killed, others wait for the end of its lease before they go on.
     #[arg(long, env = "ELDERLOCK_SERVE_SESSIONS", value_parser = BoolishValueParser::new())]
     serve_sessions: bool,
+    /// Let `elderlock revoke --force` take away locks of this member that were not asked for as
+    /// revocable.
+    #[arg(long, env = "ELDERLOCK_ALLOW_FORCED_REVOKES", value_parser = BoolishValueParser::new())]
+    allow_forced_revokes: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
     /// restart.
     #[arg(long, env = "ELDERLOCK_DATA_DIR")]
@@ -305,6 +310,7 @@ impl Settings {
             key_file: self.key_file.or(others.key_file),
             trust_refused: self.trust_refused || others.trust_refused,
             serve_sessions: self.serve_sessions || others.serve_sessions,
+            allow_forced_revokes: self.allow_forced_revokes || others.allow_forced_revokes,
             data_dir: self.data_dir.or(others.data_dir),
             force: self.force,
             join_seconds: self.join_seconds.or(others.join_seconds),
@@ -324,7 +330,8 @@ impl Settings {
             .seeds(self.seeds)
             .timing(timing)
             .trust_refused(self.trust_refused)
-            .serve_sessions(self.serve_sessions);
+            .serve_sessions(self.serve_sessions)
+            .forced_revokes(self.allow_forced_revokes);
         if let Some(advertise) = self.advertise {
             builder = builder.advertise(advertise);
         }
@@ -428,6 +435,25 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             let text = format!("its vote is not stored, and does not count until it is: {reason}");
             ("vote_not_stored", text, json!({ "reason": reason }))
         }
+        MemberEvent::ForcedRevoke { service, name, token, by, operator, reason } => {
+            let what = name.as_ref().map(ToString::to_string);
+            let text = |metadata: &elderlock::Metadata| {
+                String::from_utf8_lossy(metadata.as_bytes()).into_owned()
+            };
+            let (operator, reason) = (text(operator), text(reason));
+            let said = format!(
+                "operator {} took {} of {} away, through process {by}: {}",
+                operator.escape_debug(),
+                what.as_deref().unwrap_or("the suspension"),
+                service.as_str().escape_debug(),
+                reason.escape_debug()
+            );
+            let detail = json!({
+                "service": service.as_str(), "name": what, "token": token.to_string(),
+                "by": hex(*by), "operator": operator, "reason": reason,
+            });
+            ("forced_revoke", said, detail)
+        }
         MemberEvent::VoteStored => {
             ("vote_stored", "its vote is stored again".to_owned(), Value::Null)
         }
@@ -498,7 +524,7 @@ fn hex(process: ProcessId) -> String {
 mod tests {
     use super::*;
     use crate::schemas;
-    use elderlock::{Epoch, ServiceName, Token};
+    use elderlock::{Epoch, Metadata, ServiceName, Token};
 
     #[tokio::test]
     async fn each_event_fits_the_schema_of_the_events() {
@@ -509,6 +535,15 @@ mod tests {
             (member.process(), Epoch(Token::from_i64(7).expect("it is positive")));
         let reason = || "no space".to_owned();
         let (boottime, raw) = (Duration::from_secs(1), Duration::from_millis(1500));
+        let says = |text: &str| Metadata::new(text.as_bytes()).expect("it is short");
+        let forced = MemberEvent::ForcedRevoke {
+            service: service.clone(),
+            name: None,
+            token: epoch.0,
+            by: process,
+            operator: says("ann"),
+            reason: says("it hangs"),
+        };
         for event in [
             MemberEvent::ViewInstalled(status.view.clone().expect("it has joined")),
             MemberEvent::BecameElder,
@@ -526,6 +561,7 @@ mod tests {
             MemberEvent::WrongClock { ahead: boottime },
             MemberEvent::VoteNotStored { reason: reason() },
             MemberEvent::VoteStored,
+            forced,
             MemberEvent::Left,
             MemberEvent::Failed { reason: reason() },
             MemberEvent::Missed { count: 3, status },

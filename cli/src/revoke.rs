@@ -2,11 +2,16 @@
 //! `--force`.
 
 use crate::Done;
+use crate::control_escaper::to_json;
 use crate::duration::duration;
 use crate::holders::{LockTarget, holder_text};
 use crate::orders::{OrderTarget, give};
+use crate::why::HoldLine;
 use clap::Args;
 use elderlock::{Metadata, Order, OrderReport};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::ser::PrettyFormatter;
 use std::time::Duration;
 
 /// The hold to ask for, and the cluster.
@@ -14,9 +19,17 @@ use std::time::Duration;
 pub(crate) struct RevokeArgs {
     #[command(flatten)]
     lock: LockTarget,
-    /// Take it away from contacted holders that have not released it when the wait is over.
+    /// Take it away from contacted holders that have not released it when the wait is over. From
+    /// holders that did not ask for it as revocable it is taken away at once, if their members
+    /// allow that (`elderlock node --allow-forced-revokes`).
     #[arg(long)]
     force: bool,
+    /// The operator, for the events of members whose locks are taken away.
+    #[arg(long, env = "ELDERLOCK_OPERATOR")]
+    operator: Option<String>,
+    /// Print one JSON object when it is done.
+    #[arg(long)]
+    json: bool,
     /// The text that the holder is told.
     #[arg(long, default_value = "elderlock revoke")]
     why: String,
@@ -33,19 +46,74 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
         service: args.lock.service()?,
         name: args.lock.name()?,
         metadata: Metadata::new(args.why.as_bytes())?,
+        operator: Metadata::new(operator(args.operator.clone()).as_bytes())?,
         wait: args.wait,
         force: args.force,
     };
-    let mut told = 0;
+    let (mut told, mut is_complete, mut reports) = (0, None, Vec::new());
     let told_of = |_: &str, report: &OrderReport| {
         if matches!(report, OrderReport::Told(_)) {
             told += 1;
         }
-        if let Some(line) = line(&args, told, report) {
+        if let OrderReport::Done { complete } = report {
+            is_complete = Some(*complete);
+        }
+        if args.json {
+            reports.extend(ReportLine::new(report));
+        } else if let Some(line) = line(&args, told, report) {
             println!("{line}");
         }
     };
-    give(&args.target, order, told_of).await
+    let code = give(&args.target, order, told_of).await?;
+    if args.json && is_complete.is_some() {
+        let value = json!({
+            "version": 1,
+            "service": args.lock.service,
+            "name": args.lock.name()?.map(|name| name.to_string()),
+            "reports": reports,
+            "complete": is_complete,
+        });
+        println!("{}", to_json(&value, PrettyFormatter::new())?);
+    }
+    Ok(code)
+}
+
+/// The operator that is named, or the user of the command.
+fn operator(named: Option<String>) -> String {
+    let of_user =
+        || ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    named.or_else(of_user).filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// A report in the JSON.
+#[derive(Serialize)]
+struct ReportLine {
+    report: &'static str,
+    holder: Option<HoldLine>,
+    count: Option<u64>,
+    reason: Option<String>,
+}
+
+impl ReportLine {
+    fn new(report: &OrderReport) -> Option<ReportLine> {
+        let (word, holder) = match report {
+            OrderReport::NotHeld => ("not_held", None),
+            OrderReport::More(_) => ("more", None),
+            OrderReport::Told(holder) => ("told", Some(holder)),
+            OrderReport::NotRevocable(holder) => ("not_revocable", Some(holder)),
+            OrderReport::ForceNotAllowed(holder) => ("force_not_allowed", Some(holder)),
+            OrderReport::Kept(holder) => ("kept", Some(holder)),
+            OrderReport::Taken(holder) => ("taken", Some(holder)),
+            OrderReport::Released(holder) => ("released", Some(holder)),
+            OrderReport::Unsure(holder, _) => ("unsure", Some(holder)),
+            OrderReport::Later(holder) => ("later", Some(holder)),
+            _ => return None,
+        };
+        let count = if let OrderReport::More(count) = report { Some(*count) } else { None };
+        let reason =
+            if let OrderReport::Unsure(_, reason) = report { Some(reason.clone()) } else { None };
+        Some(ReportLine { report: word, holder: holder.map(HoldLine::new), count, reason })
+    }
 }
 
 /// A report as people read it. `told`: the number of holders that were told before.
@@ -63,6 +131,11 @@ fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> 
         OrderReport::NotRevocable(holder) => {
             format!("the hold of {} is not revocable; it was not contacted", holder_text(holder))
         }
+        OrderReport::ForceNotAllowed(holder) => format!(
+            "the hold of {} is not revocable, and its member does not allow forced revokes: \
+             start it with --allow-forced-revokes",
+            holder_text(holder)
+        ),
         OrderReport::More(more) => {
             format!("{more} further holders were not contacted; run again")
         }

@@ -43,9 +43,9 @@ pub(crate) struct HeldArgs {
     target: OrderTarget,
 }
 
-/// A hold in the JSON of both commands.
+/// A hold in the JSON of these commands and of `revoke`.
 #[derive(Serialize)]
-struct HoldLine {
+pub(crate) struct HoldLine {
     name: Option<String>,
     addr: Option<SocketAddr>,
     /// Whether the holder's member has answered how long the lease of the hold lasts.
@@ -85,7 +85,7 @@ struct WaiterLine {
 }
 
 impl HoldLine {
-    fn new(holder: &ReportedHolder) -> HoldLine {
+    pub(crate) fn new(holder: &ReportedHolder) -> HoldLine {
         HoldLine {
             name: holder.info.name.as_ref().map(ToString::to_string),
             addr: holder.addr,

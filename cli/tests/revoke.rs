@@ -1,7 +1,7 @@
 //! `elderlock revoke`, `why` and `held` as an operator runs them: processes of their own beside the
 //! members, which are reached through sockets.
 
-use elderlock::{Guard, LockService, LostReason, Member, ReleaseError, Timing};
+use elderlock::{Guard, LockService, LostReason, Member, MemberEvent, ReleaseError, Timing};
 use std::process::Command;
 use std::time::Duration;
 
@@ -278,13 +278,54 @@ async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     );
     let firm = service.lock("sku-42").await.expect("it is free");
     let (said, code) = revoke(&member, &["--service", "inventory", "sku-42", "--force"]).await;
-    assert!(said.contains("is not revocable; no holder was contacted"), "{said}");
+    let expected = "is not revocable, and its member does not allow forced revokes: start it with \
+                    --allow-forced-revokes";
+    assert!(said.contains(expected), "{said}");
     assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
+    let (said, code) = revoke(&member, &["--service", "inventory", "sku-42"]).await;
+    assert!(said.contains("is not revocable; no holder was contacted"), "{said}");
+    assert_eq!(code, Some(1));
 
     // A port at which no member answers.
     let (said, code) = revoke_at("127.0.0.1:1", &["--service", "inventory", "sku-42"]).await;
     assert!(said.starts_with("elderlock: no member answers at 127.0.0.1:1"), "{said}");
     assert_eq!(code, Some(2));
+}
+
+/// Two holders of shares, one of them at a member that allows forced revokes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_taken_away_by_force_only_from_a_member_that_allows_it() {
+    let (member, service) = founded().await;
+    let seed = member.addr().to_string();
+    let other = Member::builder("shop").bind("127.0.0.1:0").seeds([&seed]).timing(TIMING);
+    let other = other.forced_revokes(true).join().await.expect("it joins");
+    let there = other.lock_service("inventory").await.expect("a good name");
+    let firm = service.share("sku-42").await.expect("it is free");
+    let taken = there.share("sku-42").await.expect("it is free");
+    let mut events = other.events();
+    let args =
+        ["--service", "inventory", "sku-42", "--force", "--operator", "ann", "--why", "hangs"];
+    let (said, code) = revoke(&member, &args).await;
+    let lost =
+        format!("{} at {} with token {} lost it", other.process(), other.addr(), taken.token());
+    assert!(said.contains(&lost) && said.contains("--allow-forced-revokes"), "{said}");
+    assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
+    assert_eq!(taken.fence().map_err(|lost| lost.reason), Err(LostReason::Revoked));
+    let told = async {
+        loop {
+            if let Some(MemberEvent::ForcedRevoke { name, token, by, operator, reason, .. }) =
+                events.next().await
+            {
+                return (name, token, by, operator, reason);
+            }
+        }
+    };
+    let (name, token, by, operator, reason) =
+        tokio::time::timeout(HANG, told).await.expect("it is told");
+    assert_eq!((token, by), (taken.token(), member.process()));
+    assert_eq!(name.expect("a lock").as_bytes(), b"sku-42");
+    assert_eq!((operator.as_bytes(), reason.as_bytes()), (&b"ann"[..], &b"hangs"[..]));
+    other.leave().await.expect("it is heard");
 }
 
 /// The member that carries it out is neither the grantor nor the holder, and no member joins.

@@ -119,6 +119,42 @@ async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
     drop(suspension);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_json_of_a_revocation_fits_its_schema() {
+    let (member, service) = founded().await;
+    let revoke = ["revoke", "--service", "stock\n", "--wait", "0s"];
+    let reports = async |more: &[&str]| {
+        let value = printed(&member, &[&revoke[..], more].concat()).await;
+        schemas::check("revoke.json", &value);
+        let reports = value["reports"].as_array().expect("a list");
+        let words = reports.iter().map(|report| report["report"].as_str().expect("a word"));
+        (words.map(str::to_owned).collect::<Vec<_>>(), value["complete"].clone())
+    };
+    service.lock("a\n").await.expect("it is free").release().await.expect("it was held");
+    assert_eq!(reports(&["a\n"]).await, (vec!["not_held".to_owned()], json!(true)));
+    let firm = service.lock("a\n").await.expect("it is free");
+    assert_eq!(reports(&["a\n"]).await, (vec!["not_revocable".to_owned()], json!(false)));
+    let refused = vec!["force_not_allowed".to_owned()];
+    assert_eq!(reports(&["a\n", "--force"]).await, (refused, json!(false)));
+    firm.release().await.expect("it is held");
+    let soft = service.suspend().revocable().await.expect("no lock is held");
+    let kept = ["told", "kept"].map(str::to_owned).to_vec();
+    assert_eq!(reports(&["--suspension"]).await, (kept, json!(false)));
+    let taken = ["told", "taken"].map(str::to_owned).to_vec();
+    assert_eq!(reports(&["--suspension", "--force"]).await, (taken, json!(true)));
+    assert!(soft.fence().is_err());
+}
+
+/// Whatever becomes of it on a busy machine.
+#[cfg(unix)]
+#[test]
+fn the_json_of_the_demo_fits_its_schema() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    let output = command.args(["demo", "--seconds", "10", "--json"]).output().expect("it starts");
+    let value = serde_json::from_slice(&output.stdout);
+    schemas::check("demo.json", &value.unwrap_or_else(|error| panic!("{error}: {output:?}")));
+}
+
 #[test]
 fn a_value_of_another_form_is_refused() {
     let process = "0123456789abcdef0123456789abcdef";

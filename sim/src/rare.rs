@@ -566,6 +566,7 @@ impl RareStateCounter {
             | Event::LostGrantor { .. }
             | Event::GrantorAborted { .. }
             | Event::Orphaned
+            | Event::ForcedRevoke { .. }
             | Event::IdentityTaken
             | Event::VoteClaimRefused { .. }
             | Event::WrongClock { .. }

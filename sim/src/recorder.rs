@@ -246,7 +246,7 @@ impl Recorder {
             Outcome::QueryReply(_) | Outcome::Holder(_) => fail("seen"),
             Outcome::RevocationRequested { .. } => fail("asked back"),
             Outcome::Revoked => fail("taken back"),
-            Outcome::HolderNotTold => fail("untold"),
+            Outcome::HolderNotTold | Outcome::ForceNotAllowed => fail("untold"),
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", words_of(*reason))),
             Outcome::Extended { until } => {
@@ -360,6 +360,8 @@ impl Recorder {
                 Entry::Tokens { service: service.as_str().to_string(), first: first.get() }
             }
             Event::Orphaned => named("orphaned"),
+            // The loss follows.
+            Event::ForcedRevoke { .. } => return,
             Event::IdentityTaken => named("identity_taken"),
             // A lie that changes nothing.
             Event::VoteClaimRefused { .. } => return,

@@ -94,6 +94,8 @@ pub struct SiteConfig {
     pub expect: usize,
     /// The operator trusts refused connections.
     pub trust_refused: bool,
+    /// Whether operators may end holds that are not revocable.
+    pub forced_revokes: bool,
     /// The cluster has no key, so strangers reach its members.
     pub keyless: bool,
     /// Every process is configured with the addresses of so many sites, beside the seeds.
@@ -197,6 +199,7 @@ impl Site {
             expect: common.expect,
             stored: self.disk.vote.clone(),
             trust_refused: common.trust_refused,
+            forced_revokes: common.forced_revokes,
             contacts: (0..common.contacts).map(address).collect(),
             nonce: NonZeroU64::new(ask(2)).filter(|_| common.keyless),
             limits: common.limits,

@@ -229,6 +229,7 @@ impl Cluster {
             view: self.view.as_ref(),
             elder: self.view.as_ref().filter(|_| has_elder).map(|view| view.elder().process),
             timing: self.timing(),
+            forced_revokes: self.config.forced_revokes,
             limits: &self.config.limits,
             leased: now < self.granting_end(),
             authority: self.elder.as_ref(),

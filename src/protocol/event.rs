@@ -9,7 +9,9 @@ use super::id::{
     Token, ViewNumber, Want,
 };
 use super::limits::Limits;
-use super::message::{HoldState, HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo};
+use super::message::{
+    ForceOrder, HoldState, HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo,
+};
 use super::time::Time;
 use super::timing::Timing;
 use super::vote_key::VoteSecret;
@@ -54,6 +56,8 @@ pub struct Config {
     /// The operator vouches that a process whose address refuses connections is dead. Two members
     /// have to find it so.
     pub trust_refused: bool,
+    /// Whether an operator may end holds of this process that are not revocable.
+    pub forced_revokes: bool,
     /// A number, present where connections are not authenticated, that no other process can guess.
     /// An answer with it comes from the address that was asked. `None`: each process that reaches
     /// this one has the cluster key, so its word on views needs no such proof.
@@ -83,6 +87,7 @@ impl Config {
             stored: None,
             contacts: BTreeSet::new(),
             trust_refused: false,
+            forced_revokes: false,
             nonce: None,
             limits: Limits::default(),
             #[cfg(elderlock_mutants)]
@@ -337,6 +342,9 @@ pub enum RevokeCommand {
     },
     /// Revoke exactly this hold, if its holder has been told.
     Take(HolderInfo),
+    /// End exactly this hold, revocable or not, if its member allows it. Answered as `Take`, or
+    /// `ForceNotAllowed`.
+    Force(HolderInfo, ForceOrder),
 }
 
 /// A report from outside the protocol.
@@ -498,6 +506,8 @@ pub enum Outcome {
     Revoked,
     /// The hold is not revoked: its holder has not been told of the revocation.
     HolderNotTold,
+    /// The hold is not ended: its member allows no forced revokes.
+    ForceNotAllowed,
     /// Too much is waiting already: no message was sent.
     Busy,
     /// The member was expelled or left.
@@ -527,7 +537,9 @@ pub enum LostReason {
     Left,
     /// The service was destroyed at this member.
     Destroyed,
-    /// The hold was revoked, after the holder had been told of the revocation.
+    /// The hold was revoked, after the holder had been told of the revocation. Or an operator
+    /// ended it by force, at a member that allows
+    /// [forced revokes](crate::MemberBuilder::forced_revokes).
     Revoked,
     /// The holder released the hold. Only watchers of another's hold get this reason.
     Released,
@@ -618,6 +630,19 @@ pub enum Event {
     /// This member has had no quorum for three member leases. It grants and holds nothing until
     /// enough of the others are back, or an operator forces it.
     Orphaned,
+    /// An operator has ended a hold of this member by force. The loss of the hold follows.
+    ForcedRevoke {
+        /// The service.
+        service: ServiceName,
+        /// What was held.
+        want: Want,
+        /// The token of the hold.
+        token: Token,
+        /// The member that carried the order out.
+        by: ProcessId,
+        /// The order.
+        order: ForceOrder,
+    },
     /// An operator forced it to go on without a quorum. It must draw a new process id and start
     /// again, and will found a new lineage.
     Forced,

@@ -213,6 +213,26 @@ pub enum Origin {
     Predecessor(ProcessId),
 }
 
+/// What is asked of a holder's member.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum RevocationDemand {
+    /// The holder is told that the hold is requested back, with the asker's metadata.
+    Ask(Metadata),
+    /// The hold ends, if its holder has been told.
+    Take,
+    /// The hold ends, revocable or not, if the member allows it.
+    Force(ForceOrder),
+}
+
+/// An operator's order to end a hold.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct ForceOrder {
+    /// The operator, by its own word.
+    pub operator: Metadata,
+    /// The reason.
+    pub reason: Metadata,
+}
+
 /// The answer of a holder's member to a revocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RevocationAnswer {
@@ -224,6 +244,8 @@ pub enum RevocationAnswer {
     HolderNotTold,
     /// The hold is not revocable.
     NotRevocable,
+    /// The member allows no forced revokes.
+    ForceNotAllowed,
     /// The member knows no such hold, but has the same lock with another token or waits for it. The
     /// asker queries again in a while.
     TryAgain,
@@ -686,8 +708,8 @@ pub enum ClientMessage {
         hold: RequestId,
         /// The token with which it is held.
         token: Token,
-        /// The asker's metadata; `None`: the asker forces the release, if the holder has been told.
-        says: Option<Metadata>,
+        /// What the asker wants.
+        demand: RevocationDemand,
     },
     /// The result of a revocation.
     RevocationReply {

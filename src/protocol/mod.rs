@@ -208,9 +208,10 @@ pub use id::{
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;
 pub use message::{
-    Affiliation, Blocked, BlockingHold, ChainLink, ClientMessage, GrantorMessage, HoldReport,
-    HoldState, HolderInfo, LockRequest, MemberMessage, Message, Notice, OwnerWait, Packet, Probe,
-    Query, QueryReply, Refusal, RegistryMessage, RevocationAnswer, WaitReport, WaiterInfo,
+    Affiliation, Blocked, BlockingHold, ChainLink, ClientMessage, ForceOrder, GrantorMessage,
+    HoldReport, HoldState, HolderInfo, LockRequest, MemberMessage, Message, Notice, OwnerWait,
+    Packet, Probe, Query, QueryReply, Refusal, RegistryMessage, RevocationAnswer, RevocationDemand,
+    WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;

@@ -30,6 +30,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) timing: &'a Timing,
     /// How much is kept, and sent at a time.
     pub(crate) limits: &'a Limits,
+    /// Whether an operator may end a hold of this member that is not revocable.
+    pub(crate) forced_revokes: bool,
     /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
     /// The work of the elder, if it is the elder.

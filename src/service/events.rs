@@ -1,6 +1,8 @@
 //! The stream of a member's events.
 
-use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Slot, Status, View};
+use crate::protocol::{
+    Epoch, Event, LockName, Metadata, ProcessId, ServiceName, Slot, Status, Token, View,
+};
 use crate::runtime::clock_watch::Rates;
 use crate::runtime::engine::{Announcement, Engine};
 use futures_util::Stream;
@@ -89,6 +91,23 @@ pub enum MemberEvent {
     },
     /// The vote is in the data directory again.
     VoteStored,
+    /// An operator has taken a lock away that was not asked for as
+    /// [revocable](crate::LockBuilder::revocable): its guards are lost. Only if this member allows
+    /// [forced revokes](crate::MemberBuilder::forced_revokes).
+    ForcedRevoke {
+        /// The service.
+        service: ServiceName,
+        /// The lock, or the first of a batch; `None`: the suspension of the service.
+        name: Option<LockName>,
+        /// The token of the hold.
+        token: Token,
+        /// The member that carried the order out.
+        by: ProcessId,
+        /// The operator, by its own word.
+        operator: Metadata,
+        /// The reason that the operator gave.
+        reason: Metadata,
+    },
     /// The member has left, for good. No event follows.
     Left,
     /// A fault ended the member, for good. All its guards failed first. After a panic of its core
@@ -218,6 +237,14 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         Event::WrongClock { theirs, ours } => {
             MemberEvent::WrongClock { ahead: Slot::span(theirs.0.saturating_sub(ours.0)) }
         }
+        Event::ForcedRevoke { service, want, token, by, order } => MemberEvent::ForcedRevoke {
+            service,
+            name: want.names().first().cloned(),
+            token,
+            by,
+            operator: order.operator,
+            reason: order.reason,
+        },
         Event::Left { .. } => MemberEvent::Left,
         // Tokens, the end of an epoch that never began, and a stranger's claim are no news for a
         // program; the engine announces none of them.

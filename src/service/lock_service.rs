@@ -17,8 +17,8 @@ use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Blocked, HoldState, Query, QueryReply};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits,
-    ProcessId, ServiceName, Time, Value, Want,
+    Command, ForceOrder, HolderInfo, InvalidName, LockName, LostReason, Metadata, OpenRequest,
+    Outcome, Permits, ProcessId, ServiceName, Time, Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
 use crate::runtime::sync::AtomicBool;
@@ -818,6 +818,45 @@ impl LockService {
     /// ```
     pub async fn force_revoke(&self, holder: &HolderInfo) -> Result<(), RevokeError> {
         revocation::take(self.inner.clone(), holder.clone()).await
+    }
+
+    /// Takes a hold away by order of an operator, whether it is
+    /// [revocable](crate::LockBuilder::revocable) or not, and without a request before: only if the
+    /// holder's member allows [forced revokes](crate::MemberBuilder::forced_revokes). That member
+    /// ends the hold as by [`force_revoke`](LockService::force_revoke), so the lock never has two
+    /// holders at once. It reports
+    /// [`MemberEvent::ForcedRevoke`](crate::MemberEvent::ForcedRevoke) with `operator` and
+    /// `reason`, each up to 4096 bytes.
+    ///
+    /// # Errors
+    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
+    ///
+    /// # Cancel safety
+    /// As for `force_revoke`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::RevokeError;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
+    /// let refused = stock.force_revoke_as(&holder, "ann", "it hangs").await;
+    /// assert_eq!(refused, Err(RevokeError::ForceNotAllowed));
+    /// assert!(guard.fence().is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_revoke_as(
+        &self,
+        holder: &HolderInfo,
+        operator: &str,
+        reason: &str,
+    ) -> Result<(), RevokeError> {
+        let (operator, reason) = (operator.as_bytes(), reason.as_bytes());
+        let order =
+            ForceOrder { operator: Metadata::new(operator)?, reason: Metadata::new(reason)? };
+        revocation::force(self.inner.clone(), holder.clone(), order).await
     }
 
     /// Destroys the service at this member: its waiting requests are answered

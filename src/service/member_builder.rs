@@ -43,6 +43,7 @@ pub struct MemberBuilder {
     expect: usize,
     insecure: bool,
     trust_refused: bool,
+    forced_revokes: bool,
     serves_sessions: bool,
     data_dir: Option<PathBuf>,
     force: bool,
@@ -86,6 +87,7 @@ impl MemberBuilder {
             expect: 1,
             insecure: false,
             trust_refused: false,
+            forced_revokes: false,
             serves_sessions: false,
             data_dir: None,
             force: false,
@@ -243,6 +245,17 @@ impl MemberBuilder {
         self
     }
 
+    /// Sets whether an operator may take away a lock of this member that was not asked for as
+    /// [revocable](crate::LockBuilder::revocable): by
+    /// [`force_revoke_as`](crate::LockService::force_revoke_as), or by `elderlock revoke --force`.
+    /// `false` by default. The member then loses the lock as it does by a revocation: its guards
+    /// fail first. [`MemberEvent::ForcedRevoke`](crate::MemberEvent::ForcedRevoke) names the
+    /// operator.
+    pub fn forced_revokes(mut self, allow: bool) -> Self {
+        self.forced_revokes = allow;
+        self
+    }
+
     /// Sets the directory in which this member keeps its vote on the next view, so that the vote
     /// outlives the process. Each member needs a directory of its own, on a file system with
     /// working locks; it is made if it is not there.
@@ -328,6 +341,7 @@ impl MemberBuilder {
             found_alone: self.found,
             expect: self.expect,
             trust_refused: self.trust_refused,
+            forced_revokes: self.forced_revokes,
             ..Config::new(me, self.timing)
         }
     }

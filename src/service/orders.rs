@@ -5,9 +5,11 @@ use super::inspect::{InspectError, Inspection};
 use super::lock_error::Unavailable;
 use super::lock_service::LockService;
 use super::member::ForceError;
-use super::revocation::RevokeError;
+use super::revocation::{self, RevokeError};
 use super::sessions;
-use crate::protocol::{HoldState, HolderInfo, LockName, MemberInfo, ProcessId, WaiterInfo};
+use crate::protocol::{
+    ForceOrder, HoldState, HolderInfo, LockName, MemberInfo, ProcessId, WaiterInfo,
+};
 use crate::runtime::engine::{Engine, EngineClosed};
 use crate::runtime::inbox::OrderExchange;
 use crate::wire::{HoldLease, Order, OrderReport};
@@ -40,12 +42,12 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
         }
     }
     let last = match order {
-        Order::Revoke { service, name, metadata, wait, force } => {
+        Order::Revoke { service, name, metadata, operator, wait, force } => {
             let revocation = RevocationOrder {
                 service: LockService::new(engine, service),
                 name: name.map(|name| name.as_bytes().to_vec()),
                 wait,
-                force,
+                order: force.then(|| ForceOrder { operator, reason: metadata.clone() }),
                 reporter: &reporter,
             };
             revocation.run(metadata.as_bytes()).await.unwrap_or_else(OrderReport::Failed)
@@ -211,7 +213,8 @@ struct RevocationOrder<'a> {
     service: LockService,
     name: Option<Vec<u8>>,
     wait: Duration,
-    force: bool,
+    /// Present if what is not released is taken away.
+    order: Option<ForceOrder>,
     reporter: &'a Reporter,
 }
 
@@ -229,6 +232,9 @@ impl RevocationOrder<'_> {
                 return Ok(OrderReport::Done { complete: true });
             }
             Err(RevokeError::NotRevocable(holder)) => {
+                if let Some(order) = &self.order {
+                    return self.force_all(order).await;
+                }
                 reporter.tell_of(OrderReport::NotRevocable, &holder).await;
                 return Ok(OrderReport::Done { complete: false });
             }
@@ -237,19 +243,25 @@ impl RevocationOrder<'_> {
         for holder in &asked.told {
             reporter.tell_of(OrderReport::Told, holder).await;
         }
+        let mut complete = asked.not_asked == 0;
         for holder in &asked.not_revocable {
-            reporter.tell_of(OrderReport::NotRevocable, holder).await;
+            match &self.order {
+                Some(order) => complete &= self.force(holder, order).await,
+                None => {
+                    reporter.tell_of(OrderReport::NotRevocable, holder).await;
+                    complete = false;
+                }
+            }
         }
         if asked.not_asked > 0 {
             reporter.tell(OrderReport::More(asked.not_asked)).await;
         }
 
-        let mut complete = asked.not_revocable.is_empty() && asked.not_asked == 0;
         let known: BTreeSet<_> = asked.told.iter().chain(&asked.not_revocable).map(key).collect();
         let told: BTreeSet<_> = asked.told.iter().map(key).collect();
         let keep = self.watch(asked.told, &known).await.map_err(|error| error.to_string())?;
         for holder in keep.into_values() {
-            if !self.force {
+            if self.order.is_none() {
                 reporter.tell_of(OrderReport::Kept, &holder).await;
                 complete = false;
                 continue;
@@ -283,6 +295,40 @@ impl RevocationOrder<'_> {
             complete = false;
         }
         Ok(OrderReport::Done { complete })
+    }
+
+    /// Takes the lock away from all its holders: none of them is revocable.
+    async fn force_all(&self, order: &ForceOrder) -> Result<OrderReport, String> {
+        let seen = self.at_last().await.map_err(|error| error.to_string())?;
+        let mut complete = seen.more_holders == 0;
+        for holder in &seen.holders {
+            complete &= self.force(holder, order).await;
+        }
+        if seen.more_holders > 0 {
+            self.reporter.tell(OrderReport::More(seen.more_holders)).await;
+        }
+        Ok(OrderReport::Done { complete })
+    }
+
+    /// Takes a hold away that is not revocable. Returns whether it is over.
+    async fn force(&self, holder: &HolderInfo, order: &ForceOrder) -> bool {
+        let ended = revocation::force(self.service.handle().clone(), holder.clone(), order.clone());
+        match ended.await {
+            Ok(()) => self.reporter.tell_of(OrderReport::Taken, holder).await,
+            Err(RevokeError::NotHeld) => {
+                self.reporter.tell_of(OrderReport::Released, holder).await;
+            }
+            Err(RevokeError::ForceNotAllowed) => {
+                self.reporter.tell_of(OrderReport::ForceNotAllowed, holder).await;
+                return false;
+            }
+            Err(error) => {
+                let holder = self.reporter.reported(holder);
+                self.reporter.tell(OrderReport::Unsure(holder, error.to_string())).await;
+                return false;
+            }
+        }
+        true
     }
 
     /// Watches the told holders until all have released it, or the time is over. Returns the

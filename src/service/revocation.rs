@@ -4,7 +4,7 @@ use super::command::CommandFuture;
 use super::handle::ServiceHandle;
 use super::lock_error::{LONGEST, Unavailable};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, Metadata, Outcome, RevocationRequest,
+    Command, ForceOrder, HolderInfo, InvalidName, LockName, Metadata, Outcome, RevocationRequest,
     RevokeCommand, Wait,
 };
 use crate::runtime::hold_cell::HoldCell;
@@ -196,6 +196,19 @@ pub(super) async fn take(
     }
 }
 
+/// Ends a hold by an operator's order.
+pub(super) async fn force(
+    service: Arc<ServiceHandle>,
+    holder: HolderInfo,
+    order: ForceOrder,
+) -> Result<(), RevokeError> {
+    match asking(service, RevokeCommand::Force(holder, order), Wait::Try).await {
+        Err(Outcome::Revoked) => Ok(()),
+        Err(outcome) => Err(outcome.into()),
+        Ok(_) => unreachable!("a question is not granted"),
+    }
+}
+
 /// The holders that were told that a lock is requested back. Holders that released it meanwhile are
 /// left out.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -235,6 +248,13 @@ pub enum RevokeError {
     /// [`revoke`](crate::LockService::revoke) it first.
     #[error("the holder has not been told of a revocation; revoke first")]
     Untold,
+    /// Nothing was taken away: the holder's member does not allow [forced
+    /// revokes](crate::MemberBuilder::forced_revokes).
+    #[error(
+        "the holder's member does not allow forced revokes; \
+         build it with forced_revokes(true), or start it with --allow-forced-revokes"
+    )]
+    ForceNotAllowed,
     /// Not every member has answered in time: no grantor can name the holders, or a holder is cut
     /// off. Some may have been told, and a lock may have been taken away; asking again is safe.
     #[error(
@@ -258,6 +278,7 @@ impl From<Outcome> for RevokeError {
                 .next()
                 .map_or(RevokeError::NotHeld, RevokeError::NotRevocable),
             Outcome::HolderNotTold => RevokeError::Untold,
+            Outcome::ForceNotAllowed => RevokeError::ForceNotAllowed,
             _ => RevokeError::Undecided,
         }
     }

@@ -22,9 +22,12 @@ pub enum Order {
         name: Option<LockName>,
         /// The reason of the order, as the holders read it.
         metadata: Metadata,
+        /// The operator, by its own word.
+        operator: Metadata,
         /// How long a holder that was told has to release it.
         wait: Duration,
-        /// Whether it is taken away from those that have not, unless their holds are not revocable.
+        /// Whether it is taken away from those that have not. Holds that are not revocable are taken
+        /// away at once, if their members allow it.
         force: bool,
     },
     /// To become the grantor of a service.
@@ -262,6 +265,8 @@ pub enum OrderReport {
     Told(ReportedHolder),
     /// The holder's hold is not revocable. It was not contacted.
     NotRevocable(ReportedHolder),
+    /// The hold is not revocable, and its member allows no forced revokes. It goes on.
+    ForceNotAllowed(ReportedHolder),
     /// The holder has released it.
     Released(ReportedHolder),
     /// The holder has it still when the wait is over.

@@ -74,6 +74,7 @@ impl Verdict {
 
     pub(crate) fn json(&self) -> String {
         let object = json!({
+            "version": 1,
             "ok": self.is_ok(),
             "members": self.args.members,
             "articles": self.args.articles,

@@ -94,7 +94,7 @@ impl Summary {
                 Some(Outcome::QueryReply(_) | Outcome::Holder(_)) => "seen",
                 Some(Outcome::RevocationRequested { .. }) => "asked back",
                 Some(Outcome::Revoked) => "taken back",
-                Some(Outcome::HolderNotTold) => "untold",
+                Some(Outcome::HolderNotTold | Outcome::ForceNotAllowed) => "untold",
                 Some(Outcome::Busy) => "busy",
                 Some(Outcome::Closed(_)) => "closed",
                 Some(Outcome::NotHeld) => "not held",

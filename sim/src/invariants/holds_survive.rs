@@ -50,7 +50,10 @@ impl HoldsSurvive {
             // `told_before_taken` checks this more closely.
             LostReason::Revoked => {
                 let takes = |deed: &ClientRequest| {
-                    matches!(deed, ClientRequest::Revoke(RevokeCommand::Take(_)))
+                    matches!(
+                        deed,
+                        ClientRequest::Revoke(RevokeCommand::Take(_) | RevokeCommand::Force(..))
+                    )
                 };
                 world
                     .history()

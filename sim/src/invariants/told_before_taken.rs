@@ -1,10 +1,11 @@
 //! `told_before_taken`: a hold is revoked by force only after its holder has been told of the
-//! request. A holder that is reported as told has been told.
+//! request, or by an operator whose order its member allows and reports. A holder that is reported
+//! as told has been told.
 
 use super::{Count, Invariant, Verdict};
 use crate::history::Ask;
 use crate::world::{Observation, UnaskedOutput, World};
-use elderlock::protocol::{HolderInfo, LostReason, Outcome, Token};
+use elderlock::protocol::{Event, HolderInfo, LostReason, Outcome, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -12,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ToldBeforeTaken {
     /// The told requests, with their tokens then: a share that becomes the lock gets another one.
     told: BTreeMap<Ask, BTreeSet<Token>>,
+    /// The holds that members have ended by an operator's order.
+    forced: BTreeSet<(usize, Token)>,
     premises: Count,
 }
 
@@ -47,8 +50,20 @@ impl Invariant for ToldBeforeTaken {
             Observation::Unasked { site, request, output: UnaskedOutput::Revocation } => {
                 return Err(format!("m{site} is told of unknown {request:?}"));
             }
+            Observation::Event { site, event: Event::ForcedRevoke { token, .. }, .. } => {
+                self.premises += 1;
+                if !world.common.forced_revokes {
+                    return Err(format!("m{site} ends a hold by force, and does not allow it"));
+                }
+                self.forced.insert((*site, *token));
+            }
             Observation::Loses { ask, reason: LostReason::Revoked } => {
                 self.premises += 1;
+                let call = world.call(*ask);
+                let is_forced = |(_, token)| self.forced.contains(&(call.member, token));
+                if call.tokens().any(is_forced) {
+                    return Ok(());
+                }
                 if !self.told.contains_key(ask) {
                     return Err(format!(
                         "taken away before its holder was told: {:?}",

@@ -72,6 +72,12 @@ impl World {
         self
     }
 
+    /// Operators may end holds that are not revocable.
+    pub fn allowing_forced_revokes(mut self) -> World {
+        self.common.forced_revokes = true;
+        self
+    }
+
     /// The operator trusts refused connections.
     pub fn trust_refused(mut self) -> World {
         self.common.trust_refused = true;

@@ -2,7 +2,8 @@
 //! hold back.
 
 use elderlock::protocol::{
-    HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, RevokeCommand, Wait,
+    ForceOrder, HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, Query, QueryReply,
+    RevokeCommand, Wait,
 };
 use elderlock_sim::World;
 use elderlock_sim::history::{Ask, ClientRequest};
@@ -158,4 +159,74 @@ fn a_revocation_message_that_is_doubled_or_lost_reports_once() {
         Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 }
     );
     assert!(w.restore_and_demand(), "{:?}", w.broken());
+}
+
+/// An operator ends a hold whose holder was not asked, and not told.
+fn force(w: &mut World, site: usize, holder: HolderInfo) -> Ask {
+    let says = |text: &str| Metadata::new(text.as_bytes()).expect("it is short");
+    let order = ForceOrder { operator: says("ann"), reason: says("it hangs") };
+    let deed = ClientRequest::Revoke(RevokeCommand::Force(holder, order));
+    w.want(site, "s", deed, OwnerId::default(), Wait::Forever, None)
+}
+
+/// The holder of "x", as its grantor lists it.
+#[track_caller]
+fn holder_of_x(w: &mut World, site: usize) -> HolderInfo {
+    let asked = w.look(site, "s", Query::Lock(LockName::new(b"x").expect("a good name")));
+    match answered(w, asked) {
+        Outcome::QueryReply(QueryReply::Lock { holders, .. }) => holders[0].clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_hold_is_ended_by_force_only_where_its_member_allows_it() {
+    for allowed in [false, true] {
+        let world = World::new(6).members(4);
+        let mut w = if allowed { world.allowing_forced_revokes() } else { world };
+        w.settle();
+        let order = w.in_view();
+        let held = w.hold_lock(order[2], "s", "x");
+        let next = w.lock(order[1], "s", "x");
+        let holder = holder_of_x(&mut w, order[3]);
+        let forced = force(&mut w, order[3], holder);
+        if !allowed {
+            assert_eq!(answered(&mut w, forced), Outcome::ForceNotAllowed);
+            assert!(w.fence(held).is_some() && !w.is_granted(next));
+            continue;
+        }
+        // The member's own release frees the lock, and comes after the loss.
+        let late = w.hold(|flight| kind(flight.packet) == "Release");
+        assert_eq!(answered(&mut w, forced), Outcome::Revoked);
+        assert_eq!(w.lost(held), Some(LostReason::Revoked));
+        soon(&mut w);
+        assert!(!w.is_granted(next));
+        w.let_go(late);
+        w.granted(next);
+        assert!(w.restore_and_demand(), "{:?}", w.broken());
+    }
+}
+
+#[test]
+fn a_forced_order_hits_no_later_hold_and_needs_the_holders_member() {
+    let mut w = World::new(7).members(4).allowing_forced_revokes();
+    w.settle();
+    let order = w.in_view();
+    let held = w.hold_lock(order[2], "s", "x");
+    let holder = holder_of_x(&mut w, order[3]);
+    w.release(held);
+    let later = w.hold_lock(order[2], "s", "x");
+    let forced = force(&mut w, order[3], holder);
+    let none = Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 };
+    assert_eq!(answered(&mut w, forced), none);
+    assert!(w.fence(later).is_some());
+    let holder = holder_of_x(&mut w, order[3]);
+    w.isolate(order[2]);
+    let next = w.lock(order[3], "s", "x");
+    let forced = force(&mut w, order[3], holder);
+    soon(&mut w);
+    assert!(w.fence(later).is_some() && !w.is_answered(forced) && !w.is_granted(next));
+    assert_eq!(answered(&mut w, forced), none);
+    assert_eq!(w.lost(later), Some(LostReason::Suspended));
+    w.granted(next);
 }

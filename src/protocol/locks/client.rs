@@ -28,7 +28,7 @@ use crate::protocol::event::{
     LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait,
 };
 use crate::protocol::id::{
-    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
+    Epoch, LockName, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
 };
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{

@@ -206,12 +206,12 @@ impl Locks {
                 let instead = instead.filter(|by| cx.is_there(*by));
                 self.client.on_destroy_unconfirmed(from, request, instead, cx);
             }
-            ClientMessage::RequestRevocation { service, request, hold, token, says } => {
+            ClientMessage::RequestRevocation { service, request, hold, token, demand } => {
                 self.client.on_request_revocation(
                     (from, request),
                     &service,
                     (hold, token),
-                    says,
+                    demand,
                     cx,
                 );
             }

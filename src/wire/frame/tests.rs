@@ -3,8 +3,9 @@ use crate::protocol::content::LastWrite;
 use crate::protocol::content::{Edit, NumberEdit};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{
-    self, Ballot, Blocked, BlockingHold, ChainLink, HoldReport, HoldState, LockRequest, MAX_CHAIN,
-    ObjectReply, Origin, OwnerWait, Probe, RevocationAnswer, TokenRange, WaitReport,
+    self, Ballot, Blocked, BlockingHold, ChainLink, ForceOrder, HoldReport, HoldState, LockRequest,
+    MAX_CHAIN, ObjectReply, Origin, OwnerWait, Probe, RevocationAnswer, RevocationDemand,
+    TokenRange, WaitReport,
 };
 use crate::protocol::{
     Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
@@ -394,13 +395,16 @@ fn messages() -> Vec<Message> {
         Message::Client(ClientMessage::QueryReply { service: service.clone(), request, seen })
     }));
     messages.extend(blocker_messages(&service, name, request, token));
-    messages.extend([None, Some(metadata)].map(|says| {
+    let order = ForceOrder { operator: metadata.clone(), reason: metadata.clone() };
+    let demands =
+        [RevocationDemand::Ask(metadata), RevocationDemand::Take, RevocationDemand::Force(order)];
+    messages.extend(demands.map(|demand| {
         Message::Client(ClientMessage::RequestRevocation {
             service: service.clone(),
             request,
             hold: RequestId(1 << 40),
             token,
-            says,
+            demand,
         })
     }));
     let heard = [
@@ -408,6 +412,7 @@ fn messages() -> Vec<Message> {
         RevocationAnswer::Revoked,
         RevocationAnswer::HolderNotTold,
         RevocationAnswer::NotRevocable,
+        RevocationAnswer::ForceNotAllowed,
         RevocationAnswer::TryAgain,
         RevocationAnswer::NotHeld,
     ];
@@ -526,6 +531,7 @@ fn hellos() -> Vec<Frame> {
             service: ServiceName::new("stock").unwrap(),
             name: Some(LockName::new(b"a").unwrap()),
             metadata: Metadata::new(b"why").unwrap(),
+            operator: Metadata::new(b"ann").unwrap(),
             wait: Duration::from_millis(1500),
             force: true,
         }))),
@@ -842,8 +848,9 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
         OrderReport::ChainCut,
         OrderReport::Waiter(waiter),
         OrderReport::MoreWaiters(7),
-        OrderReport::Unsure(holder, "cut off".into()),
+        OrderReport::Unsure(holder.clone(), "cut off".into()),
         OrderReport::More(7),
+        OrderReport::ForceNotAllowed(holder.clone()),
         OrderReport::NotHeld,
         OrderReport::NoService,
         OrderReport::Done { complete: true },

@@ -14,7 +14,8 @@
 //!   requested back.
 
 use super::*;
-use crate::protocol::message::ClientMessage;
+use crate::protocol::event::Event;
+use crate::protocol::message::{ClientMessage, RevocationDemand};
 
 /// A pending call: to have the holders of something told that it is requested back, or to take away
 /// the hold of one of them.
@@ -22,8 +23,7 @@ use crate::protocol::message::ClientMessage;
 pub(super) struct RevocationCall {
     /// The lock; `None`: the suspension.
     name: Option<LockName>,
-    /// The asker's own metadata; `None`: to take it away.
-    says: Option<Metadata>,
+    demand: RevocationDemand,
     stage: RevocationPhase,
     told: Vec<HolderInfo>,
     not_revocable: Vec<HolderInfo>,
@@ -41,18 +41,20 @@ enum RevocationPhase {
 
 impl RevocationCall {
     fn new(what: RevokeCommand) -> RevocationCall {
-        let (name, says, stage) = match what {
+        let one = |holder: HolderInfo| {
+            let holders = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
+            (holder.name, RevocationPhase::Asking(holders))
+        };
+        let ((name, stage), demand) = match what {
             RevokeCommand::Ask { name, metadata } => {
-                (name, Some(metadata), RevocationPhase::Looking(None))
+                ((name, RevocationPhase::Looking(None)), RevocationDemand::Ask(metadata))
             }
-            RevokeCommand::Take(holder) => {
-                let holders = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
-                (holder.name, None, RevocationPhase::Asking(holders))
-            }
+            RevokeCommand::Take(holder) => (one(holder), RevocationDemand::Take),
+            RevokeCommand::Force(holder, order) => (one(holder), RevocationDemand::Force(order)),
         };
         RevocationCall {
             name,
-            says,
+            demand,
             stage,
             told: Vec::new(),
             not_revocable: Vec::new(),
@@ -103,10 +105,10 @@ impl RevocationCall {
     fn ask_holders(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
         let RevocationPhase::Asking(holders) = &self.stage else { return };
         for (&(process, token), holder) in holders {
-            let (service, hold, says) = (service.clone(), holder.request, self.says.clone());
+            let (service, hold, demand) = (service.clone(), holder.request, self.demand.clone());
             cx.send(
                 process,
-                ClientMessage::RequestRevocation { service, request, hold, token, says },
+                ClientMessage::RequestRevocation { service, request, hold, token, demand },
             );
         }
     }
@@ -136,7 +138,7 @@ impl LockClient {
     ) {
         let holders = match &what {
             RevokeCommand::Ask { .. } => self.grantor(&service).0,
-            RevokeCommand::Take(holder) => Some(holder.process),
+            RevokeCommand::Take(holder) | RevokeCommand::Force(holder, _) => Some(holder.process),
         };
         if self.is_full() || holders.is_some_and(crowded) {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
@@ -205,11 +207,14 @@ impl LockClient {
             RevocationAnswer::Revoked => {
                 return self.answer_call(request, Outcome::Revoked, cx);
             }
+            RevocationAnswer::ForceNotAllowed => {
+                return self.answer_call(request, Outcome::ForceNotAllowed, cx);
+            }
             RevocationAnswer::HolderNotTold => {
                 return self.answer_call(request, Outcome::HolderNotTold, cx);
             }
             RevocationAnswer::TryAgain => {
-                if revoking.says.is_some() {
+                if let RevocationDemand::Ask(_) = revoking.demand {
                     revoking.begin();
                 } else {
                     holders.insert((from, token), holder);
@@ -263,16 +268,16 @@ impl LockClient {
 
 /// The side of the holder.
 impl LockClient {
-    /// A member wants a hold of ours back or, without metadata, takes it away.
+    /// A member wants a hold of ours back, or takes it away.
     pub(crate) fn on_request_revocation(
         &mut self,
         (from, request): (ProcessId, RequestId),
         service: &ServiceName,
         (hold, token): (RequestId, Token),
-        says: Option<Metadata>,
+        demand: RevocationDemand,
         cx: &mut StepContext,
     ) {
-        let heard = self.hear((from, request), service, (hold, token), says, cx);
+        let heard = self.hear((from, request), service, (hold, token), demand, cx);
         cx.send(
             from,
             ClientMessage::RevocationReply { service: service.clone(), request, token, heard },
@@ -284,7 +289,7 @@ impl LockClient {
         by: (ProcessId, RequestId),
         service: &ServiceName,
         (request, token): (RequestId, Token),
-        says: Option<Metadata>,
+        demand: RevocationDemand,
         cx: &mut StepContext,
     ) -> RevocationAnswer {
         let Some(state) = self.states.get_mut(service) else {
@@ -298,25 +303,38 @@ impl LockClient {
             // Its grant, or the answer that it became the lock, may be on its way. With a higher
             // token it may still be meant, but is not taken away by the lower one.
             return match entry.state {
-                ClientRequestState::Held { token: own, .. } if own > token && says.is_none() => {
+                ClientRequestState::Held { token: own, .. }
+                    if own > token && !matches!(demand, RevocationDemand::Ask(_)) =>
+                {
                     RevocationAnswer::NotHeld
                 }
                 _ => RevocationAnswer::TryAgain,
             };
         }
+        if let RevocationDemand::Force(order) = demand {
+            if !cx.forced_revokes {
+                return RevocationAnswer::ForceNotAllowed;
+            }
+            let (service, want) = (service.clone(), entry.want.clone());
+            let by = by.0;
+            cx.out.push(Output::Event(Event::ForcedRevoke { service, want, token, by, order }));
+            self.report_loss(request, LostReason::Revoked, cx);
+            self.end(request, cx);
+            return RevocationAnswer::Revoked;
+        }
         let Some(asked) = entry.revocable_mut() else { return RevocationAnswer::NotRevocable };
-        match says {
-            Some(metadata) => {
+        match demand {
+            RevocationDemand::Ask(metadata) => {
                 if asked.len() < cx.limits.wanted as usize && asked.insert(by) {
                     let by = RevocationRequest { process: by.0, metadata };
                     cx.out.push(Output::RevocationRequested { request, by });
                 }
                 RevocationAnswer::HolderTold
             }
-            None if asked.is_empty() && !planted!(cx.mutant, TakeUntold) => {
+            _ if asked.is_empty() && !planted!(cx.mutant, TakeUntold) => {
                 RevocationAnswer::HolderNotTold
             }
-            None => {
+            _ => {
                 planted!(cx.mutant, TakeUnheard => return state.release(service, request, cx));
                 self.report_loss(request, LostReason::Revoked, cx);
                 self.end(request, cx);

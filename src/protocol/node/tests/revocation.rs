@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::event::{RevocationRequest, RevokeCommand};
 use crate::protocol::id::Mode;
 use crate::protocol::message::RegistryMessage;
-use crate::protocol::message::{HolderInfo, LockRequest, RevocationAnswer};
+use crate::protocol::message::{HolderInfo, LockRequest, RevocationAnswer, RevocationDemand};
 
 const EPOCH: Epoch = Epoch(token(100));
 /// The request of the asker.
@@ -14,6 +14,11 @@ const HOLDS: RequestId = RequestId(80);
 
 fn lock_name(name: &str) -> LockName {
     LockName::new(name.as_bytes()).expect("a good name")
+}
+
+/// Without metadata: the hold is taken away.
+fn demand(says: Option<Metadata>) -> RevocationDemand {
+    says.map_or(RevocationDemand::Take, RevocationDemand::Ask)
 }
 
 fn says(text: &str) -> Option<Metadata> {
@@ -108,7 +113,7 @@ fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Messag
             request: ASKS,
             hold: HOLDS,
             token: token(n),
-            says,
+            demand: demand(says),
         }),
     )
 }
@@ -292,7 +297,7 @@ fn granted(node: &mut Node, n: u32) -> SentMessages {
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (HOLDS, token(n));
     act(node, |holder, _, cx| {
-        holder.on_request_revocation((BOB, RequestId(request)), &service(), what, says, cx)
+        holder.on_request_revocation((BOB, RequestId(request)), &service(), what, demand(says), cx)
     })
 }
 
