@@ -1,4 +1,4 @@
-//! Stories of chains and circles of owners: what a holder's member tells, and probes that find a
+//! Stories of chains and circles of owners: the answers of holders' members, and probes that find a
 //! circle.
 
 use elderlock::protocol::{

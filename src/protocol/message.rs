@@ -9,9 +9,9 @@ mod notice;
 mod query;
 
 pub(crate) use blockers::PROBE_BUDGET;
-pub use blockers::{Blocked, BlockingHold, ChainLink, HoldState, MAX_CHAIN, OwnerWait, Probe};
+pub use blockers::{ChainLink, HoldState, MAX_CHAIN, OwnerWait, Probe};
 pub use notice::{Affiliation, Ballot, Notice};
-pub use query::{HolderInfo, Query, QueryReply, QueuePosition, WaiterInfo};
+pub use query::{Blocked, BlockingHold, HolderInfo, Query, QueryReply, QueuePosition, WaiterInfo};
 
 use super::content::{Content, Edit};
 use super::id::{

@@ -3,7 +3,6 @@
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
 use super::inspect::{self, InspectError};
-use super::lock_service::LockService;
 use crate::protocol::message::{Blocked, BlockingHold, HoldState, MAX_CHAIN, OwnerWait};
 use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{
@@ -118,7 +117,10 @@ pub(super) async fn ask_holder(
 
 /// The chain of the holds that a request waits for. A circle is asked for once more: only what
 /// stands in both walks stood at one instant.
-pub(super) async fn walk(service: &LockService, of: Blocked) -> Result<Blockers, InspectError> {
+pub(super) async fn walk(
+    service: &Arc<ServiceHandle>,
+    of: Blocked,
+) -> Result<Blockers, InspectError> {
     let first = Walk::new(service).run(of.clone()).await?;
     if first.holds.iter().all(|hold| hold.circle.is_none()) {
         return Ok(first);
@@ -132,15 +134,15 @@ pub(super) async fn walk(service: &LockService, of: Blocked) -> Result<Blockers,
 struct Found {
     depth: usize,
     wait: Option<OwnerWait>,
-    service: LockService,
+    service: Arc<ServiceHandle>,
     hold: BlockingHold,
 }
 
 /// A walk along a chain.
 struct Walk<'a> {
-    service: &'a LockService,
+    service: &'a Arc<ServiceHandle>,
     /// The services of the chain; `None`: the service does not exist any more.
-    services: BTreeMap<ServiceName, Option<LockService>>,
+    services: BTreeMap<ServiceName, Option<Arc<ServiceHandle>>>,
     /// To be looked at, the next one last.
     found: Vec<Found>,
     /// The owners whose waits are listed.
@@ -151,10 +153,10 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(service: &'a LockService) -> Self {
+    fn new(service: &'a Arc<ServiceHandle>) -> Self {
         Walk {
             service,
-            services: BTreeMap::from([(service.handle().name.clone(), Some(service.clone()))]),
+            services: BTreeMap::from([(service.name.clone(), Some(service.clone()))]),
             found: Vec::new(),
             listed: BTreeSet::new(),
             path: Vec::new(),
@@ -163,10 +165,10 @@ impl<'a> Walk<'a> {
     }
 
     async fn run(mut self, of: Blocked) -> Result<Blockers, InspectError> {
-        let began = self.service.now();
+        let began = self.service.engine.now();
         self.find(0, None, self.service.clone(), of).await?;
         while let Some(found) = self.found.pop() {
-            let is_late = self.service.now().since(began) > MAX_TIME;
+            let is_late = self.service.engine.now().since(began) > MAX_TIME;
             if is_late || self.seen.holds.len() >= MAX_HOLDS {
                 self.seen.is_complete = false;
                 break;
@@ -181,10 +183,10 @@ impl<'a> Walk<'a> {
         &mut self,
         depth: usize,
         wait: Option<OwnerWait>,
-        service: LockService,
+        service: Arc<ServiceHandle>,
         of: Blocked,
     ) -> Result<(), InspectError> {
-        match inspect::look(service.handle(), Query::Blockers(of)).await? {
+        match inspect::look(&service, Query::Blockers(of)).await? {
             QueryReply::Blockers { holds, more } => {
                 self.seen.is_complete &= !more;
                 self.found.extend(holds.into_iter().rev().map(|hold| {
@@ -202,7 +204,7 @@ impl<'a> Walk<'a> {
     /// Lists a hold, and finds what its owner waits for.
     async fn look_at(&mut self, Found { depth, wait, service, hold }: Found) {
         let BlockingHold { holder, is_sure } = hold;
-        let state = ask_holder(service.handle(), holder.clone()).await;
+        let state = ask_holder(&service, holder.clone()).await;
         if let Ok(HoldState::NotHeld) = state {
             return;
         }
@@ -215,7 +217,7 @@ impl<'a> Walk<'a> {
             if is_sure { Circle::Deadlock } else { Circle::Possible }
         });
         let lease = state.as_ref().map(HoldLease::from).unwrap_or_default();
-        let name = service.handle().name.clone();
+        let name = service.name.clone();
         self.seen.holds.push(Blocker {
             depth,
             wait,
@@ -249,12 +251,13 @@ impl<'a> Walk<'a> {
     }
 
     /// A service of the chain. A question about a service that does not exist would make it.
-    async fn service_of(&mut self, name: &ServiceName) -> Option<LockService> {
+    async fn service_of(&mut self, name: &ServiceName) -> Option<Arc<ServiceHandle>> {
         if let Some(known) = self.services.get(name) {
             return known.clone();
         }
-        let service = self.service.sibling(name.clone());
-        let found = matches!(service.exists().await, Ok(true)).then_some(service);
+        let engine = self.service.engine.clone();
+        let service = Arc::new(ServiceHandle::new(engine, name.clone()));
+        let found = matches!(inspect::exists(&service).await, Ok(true)).then_some(service);
         self.services.insert(name.clone(), found.clone());
         found
     }

@@ -22,3 +22,17 @@ pub(super) struct ServiceHandle {
     /// This member's owners of locks.
     pub(super) owners: Arc<Owners>,
 }
+
+impl ServiceHandle {
+    pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
+        let (meter, local_grants) = (Meter::new(&name), engine.local_grants(&name));
+        ServiceHandle {
+            engine,
+            name,
+            local_grants,
+            destroyed: Arc::new(AtomicBool::new(false)),
+            meter,
+            owners: Arc::default(),
+        }
+    }
+}

@@ -21,8 +21,6 @@ use crate::protocol::{
     Outcome, Permits, ProcessId, ServiceName, Time, Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
-use crate::runtime::sync::AtomicBool;
-use crate::runtime::telemetry::Meter;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,27 +48,12 @@ impl Clone for LockService {
 
 impl LockService {
     pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
-        let (meter, local_grants) = (Meter::new(&name), engine.local_grants(&name));
-        LockService {
-            inner: Arc::new(ServiceHandle {
-                engine,
-                name,
-                local_grants,
-                destroyed: Arc::new(AtomicBool::new(false)),
-                meter,
-                owners: Arc::default(),
-            }),
-        }
+        LockService { inner: Arc::new(ServiceHandle::new(engine, name)) }
     }
 
     /// Returns whether a member grants the service, without making one of them its grantor.
     pub(super) async fn exists(&self) -> Result<bool, ServiceExistsError> {
         inspect::exists(&self.inner).await
-    }
-
-    /// Another service of the member.
-    pub(super) fn sibling(&self, name: ServiceName) -> LockService {
-        LockService::new(self.inner.engine.clone(), name)
     }
 
     pub(super) fn handle(&self) -> &Arc<ServiceHandle> {
@@ -689,7 +672,7 @@ impl LockService {
     /// ```
     pub async fn blockers(&self, name: impl AsRef<[u8]>) -> Result<Blockers, InspectError> {
         let of = Blocked::Name(LockName::new(name.as_ref())?);
-        blockers::walk(self, of).await
+        blockers::walk(&self.inner, of).await
     }
 
     /// The holds that a request to suspend the service waits for; as
@@ -701,7 +684,7 @@ impl LockService {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn suspension_blockers(&self) -> Result<Blockers, InspectError> {
-        blockers::walk(self, Blocked::Suspension).await
+        blockers::walk(&self.inner, Blocked::Suspension).await
     }
 
     /// The held locks of the service, in the order of their names, as the grantor lists them.

@@ -1,7 +1,6 @@
-//! Chains of waits and holds: which holds a request waits for, what the owner of a hold waits for,
-//! and probes that look for a circle of owners. The chapter on blockers has the rules.
+//! Chains of waits and holds: the requests for which the owner of a hold waits, and probes that
+//! look for a circle of owners. The chapter on blockers has the rules.
 
-use super::query::HolderInfo;
 use crate::protocol::id::{LockName, Mode, OwnerId, ProcessId, RequestId, ServiceName, Token};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -11,26 +10,6 @@ pub const MAX_CHAIN: usize = 16;
 
 /// The messages that one probe and its copies may cause in their first round.
 pub(crate) const PROBE_BUDGET: u32 = 256;
-
-/// The request whose blockers are asked for.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Blocked {
-    /// A new request for this lock.
-    Name(LockName),
-    /// A new request to suspend the service.
-    Suspension,
-    /// A waiting request.
-    Request(ProcessId, RequestId),
-}
-
-/// A hold that has to end before a request is granted.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct BlockingHold {
-    /// The holder.
-    pub holder: HolderInfo,
-    /// Whether the request cannot be granted while the hold stays as it is.
-    pub is_sure: bool,
-}
 
 /// A request for which an owner waits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

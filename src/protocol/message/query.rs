@@ -1,6 +1,5 @@
 //! Questions to a grantor or to the elder, and their answers.
 
-use super::blockers::{Blocked, BlockingHold};
 use crate::protocol::content::Content;
 use crate::protocol::id::{LockName, Metadata, Mode, ProcessId, RequestId, Ticket, Token};
 use serde::{Deserialize, Serialize};
@@ -44,6 +43,26 @@ pub struct WaiterInfo {
     pub metadata: Metadata,
     /// The mode that it waits for.
     pub mode: Mode,
+}
+
+/// The request whose blockers are asked for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Blocked {
+    /// A new request for this lock.
+    Name(LockName),
+    /// A new request to suspend the service.
+    Suspension,
+    /// A waiting request.
+    Request(ProcessId, RequestId),
+}
+
+/// A hold that has to end before a request is granted.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct BlockingHold {
+    /// The holder.
+    pub holder: HolderInfo,
+    /// Whether the request cannot be granted while the hold stays as it is.
+    pub is_sure: bool,
 }
 
 /// A question to a grantor, or to the elder.

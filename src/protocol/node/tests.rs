@@ -707,7 +707,14 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (share(1).lock.want, Wait::Forever);
         let lock = LockRequest { want, owner, revocable: false, metadata };
-        let call = LockCall { request: first, service: service(), lock, wait, lease: None };
+        let call = LockCall {
+            detects: false,
+            request: first,
+            service: service(),
+            lock,
+            wait,
+            lease: None,
+        };
         locks.client.on_grantor_is(&service(), ANN, epoch, cx);
         locks.client.lock(call, Duration::ZERO, |_| false, cx);
         locks.client.on_grant(ANN, &service(), epoch, first, token(101), cx);
@@ -777,6 +784,7 @@ fn a_request_without_a_grantor_is_repeated_in_the_same_tenure() {
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
         let call = LockCall {
+            detects: false,
             request: open,
             service: service(),
             wait,

@@ -1,4 +1,5 @@
-//! Questions to a holder's member: how long the lease of a hold lasts, and what its owner waits for.
+//! Questions to a holder's member: how long the lease of a hold lasts, and for which requests its
+//! owner waits.
 //!
 //! ```text
 //! A ->[AskHolder] H     H ->[HolderReply] A

@@ -206,6 +206,7 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
 /// A lock client's request for a lock that another member grants.
 fn call(number: u64, name: &LockName) -> LockCall {
     LockCall {
+        detects: false,
         request: RequestId(number),
         service: service(),
         wait: Wait::Forever,
@@ -270,13 +271,14 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
     let (mut node, next) = large();
     let (_, me, last, of_last) = node.held(&service()).last().expect("it holds much");
     let mut ask = |hold: RequestId, token: Token| {
-        let (request, says) = (RequestId(next), Some(Metadata::default()));
+        let request = RequestId(next);
+        let demand = crate::protocol::message::RevocationDemand::Ask(Metadata::default());
         let message = Message::Client(ClientMessage::RequestRevocation {
             service: service(),
             request,
             hold,
             token,
-            says,
+            demand,
         });
         let mut out = Vec::new();
         let touched = touched(|| node.on_message(NOW, me, message, &mut out));

@@ -279,6 +279,7 @@ fn waiter(revocable: bool) -> Node {
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
     let call = LockCall {
+        detects: false,
         request: HOLDS,
         service: service(),
         wait,
