@@ -253,7 +253,8 @@ fn chain_text(answer: &Answer) -> Vec<String> {
             };
             let wanted = lock_text(wait.service.as_str(), name.as_deref());
             let info = &waits.info;
-            let owner = process(info.process, waits.addr, info.owner);
+            let at = (waits.member.as_ref(), waits.addr);
+            let owner = process(info.process, at, info.owner);
             let indent = "  ".repeat(depth);
             let what = lock_text(
                 blocker.service.as_str(),
