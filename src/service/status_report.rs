@@ -167,6 +167,9 @@ pub struct WaiterReport {
     pub member: Option<String>,
     /// The owner of its request within that process; `None`: the process as a whole.
     pub owner: Option<String>,
+    /// The number of its request within that process; `None`: a member of the release before
+    /// does not tell it.
+    pub request: Option<String>,
     /// `lock`, `share`, `permits` or `suspension`.
     pub mode: &'static str,
     /// Its metadata, as text.
@@ -282,6 +285,7 @@ impl WaiterReport {
             process: hex(waiter.process),
             member: member.map(MemberName::to_string),
             owner: owner(waiter.owner),
+            request: waiter.request.map(|request| request.0.to_string()),
             mode: mode_name(waiter.mode),
             metadata: text(&waiter.metadata),
         }

@@ -21,7 +21,8 @@ use crate::protocol::Versions;
 /// - 11: frames, sealed relays and stored votes name their version, and views the version that
 ///   their members speak. Processes have names and ranges of versions. Members of versions 11 and
 ///   later live together.
-pub const PROTOCOL_VERSION: u16 = 11;
+/// - 12: waiters are listed with the numbers of their requests.
+pub const PROTOCOL_VERSION: u16 = 12;
 
 /// All versions that this build speaks: the highest one and the one before it.
 pub const VERSIONS: Versions = Versions { lowest: 11, highest: PROTOCOL_VERSION };

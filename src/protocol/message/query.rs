@@ -2,6 +2,7 @@
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{LockName, Metadata, Mode, ProcessId, RequestId, Ticket, Token};
+use crate::protocol::versioned::Since;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -43,6 +44,10 @@ pub struct WaiterInfo {
     pub metadata: Metadata,
     /// The mode that it waits for.
     pub mode: Mode,
+    /// The number of its request, by which its process finds it. `None`: a member of the release
+    /// before was asked, or passed it on.
+    #[serde(with = "Since::<12>")]
+    pub request: Option<RequestId>,
 }
 
 /// The request whose blockers are asked for.

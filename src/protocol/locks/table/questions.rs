@@ -183,6 +183,7 @@ impl Table {
             owner: owner.0,
             mode: want.mode(),
             metadata: metadata.clone(),
+            request: Some(key.1),
         })
     }
 

@@ -30,6 +30,7 @@ fn a_query_lists_holders_and_waiters_in_order() {
         owner: process as u64,
         mode: if process == CYD { Mode::Suspension } else { Mode::Lock },
         metadata: Metadata::default(),
+        request: waiters.iter().find(|(of, _)| *of == ProcessId(process)).map(|(_, one)| *one),
     };
     let seen_lock = |holders, waiters| QueryReply::Lock {
         holders,
