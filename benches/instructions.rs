@@ -29,7 +29,7 @@
 mod grantor;
 
 use elderlock::protocol::LockName;
-use elderlock::wire::{Decoder, Frame, encode};
+use elderlock::wire::{Decoder, Frame, PROTOCOL_VERSION, encode};
 use grantor::{Grantor, Line, MANY, Pair, free_names};
 use gungraun::{
     Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark,
@@ -132,7 +132,7 @@ fn there_and_back(mut wire: Wire) -> Wire {
     for _ in 0..TURNS {
         for frame in &wire.frames {
             wire.bytes.clear();
-            encode(black_box(frame), &mut wire.bytes).expect("a short frame");
+            encode(black_box(frame), PROTOCOL_VERSION, &mut wire.bytes).expect("a short frame");
             wire.decoder.back().extend_from_slice(&wire.bytes);
             black_box(wire.decoder.next().expect("the encoded frame")).expect("all of it");
         }
