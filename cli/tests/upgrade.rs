@@ -80,7 +80,9 @@ impl Cluster {
         let ended = tokio::task::spawn_blocking(move || node.child.wait());
         let code = ended.await.expect("no panic").expect("it ends").code();
         assert_eq!(code, Some(0), "m{at} leaves and is heard");
-        self.nodes[at] = Some(Running::start(&mut self.command(at, is_older)));
+        let mut node = Running::start(&mut self.command(at, is_older));
+        node.line_with("joined as");
+        self.nodes[at] = Some(node);
         for one in 0..MEMBERS {
             self.until(one, Self::is_whole).await;
         }
@@ -149,6 +151,9 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
     for at in 0..MEMBERS {
         let node = Running::start(&mut cluster.command(at, true));
         cluster.nodes.push(Some(node));
+    }
+    for node in cluster.nodes.iter_mut().flatten() {
+        node.line_with("joined as");
     }
     let view = cluster.until(0, Cluster::is_whole).await;
     assert_eq!(view.version, VERSIONS.lowest, "the release before speaks the version before");

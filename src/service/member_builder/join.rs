@@ -293,6 +293,15 @@ impl fmt::Display for Waiting {
     }
 }
 
+/// The name of this host, if the system has one of ASCII characters.
+fn host_name() -> Option<String> {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").ok()?;
+    (!name.is_empty() && name.is_ascii()).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,16 +329,4 @@ mod tests {
         };
         assert!(matches!(result, Err(JoinError::NoRuntime)));
     }
-}
-
-/// The name of this host, if the system has one of ASCII characters.
-fn host_name() -> Option<String> {
-    #[cfg(unix)]
-    return rustix::system::uname().nodename().to_str().ok().map(str::to_owned).filter(is_usable);
-    #[cfg(not(unix))]
-    return std::env::var("COMPUTERNAME").ok().filter(is_usable);
-}
-
-fn is_usable(host: &String) -> bool {
-    !host.is_empty() && host.is_ascii()
 }

@@ -87,6 +87,7 @@ pub(super) fn process_of(public: &[u8]) -> ProcessId {
 }
 
 /// The purpose of a connection, which its dialler names.
+#[allow(clippy::large_enum_variant, reason = "there is one for each handshake")]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
     /// To be a member, or to join.
