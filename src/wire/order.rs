@@ -26,8 +26,8 @@ pub enum Order {
         operator: Metadata,
         /// How long a holder that was told has to release it.
         wait: Duration,
-        /// Whether it is taken away from those that have not. Holds that are not revocable are taken
-        /// away at once, if their members allow it.
+        /// Whether it is taken away from those that have not. Holds that are not revocable are
+        /// taken away at once, if their members allow it.
         force: bool,
     },
     /// To become the grantor of a service.
