@@ -213,7 +213,7 @@ pub enum Origin {
     Predecessor(ProcessId),
 }
 
-/// What is asked of a holder's member.
+/// A question or an order to a holder's member about its hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RevocationDemand {
     /// The holder is told that the hold is requested back, with the asker's metadata.

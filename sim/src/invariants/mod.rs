@@ -320,11 +320,11 @@ impl InvariantSet {
 fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(one_outcome_per_request::OneOutcomePerRequest::default()),
+        Box::new(version_is_spoken::VersionIsSpoken::default()),
         Box::new(views_agree::ViewsAgree::default()),
         Box::new(one_lineage::OneLineage::default()),
         Box::new(voters_have_answered::VotersHaveAnswered::default()),
         Box::new(one_elder_per_view::OneElderPerView::default()),
-        Box::new(version_is_spoken::VersionIsSpoken::default()),
         Box::new(told_after_kept::ToldAfterKept::default()),
         Box::new(one_grantor_per_epoch::OneGrantorPerEpoch::default()),
         Box::new(epochs_rise::EpochsRise::default()),
