@@ -490,8 +490,6 @@ pub enum Outcome {
     Confirmed,
     /// The grantor's answer.
     QueryReply(QueryReply),
-    /// The answer of the holder's member.
-    Holder(HoldState),
     /// Each holder has been told, or its hold is not revocable. Holders that released meanwhile are
     /// left out.
     RevocationRequested {
@@ -506,8 +504,6 @@ pub enum Outcome {
     Revoked,
     /// The hold is not revoked: its holder has not been told of the revocation.
     HolderNotTold,
-    /// The hold is not ended: its member allows no forced revokes.
-    ForceNotAllowed,
     /// Too much is waiting already: no message was sent.
     Busy,
     /// The member was expelled or left.
@@ -519,6 +515,10 @@ pub enum Outcome {
     },
     /// The request holds nothing (any more).
     NotHeld,
+    /// The answer of the holder's member.
+    Holder(HoldState),
+    /// The hold is not ended: its member allows no forced revokes.
+    ForceNotAllowed,
 }
 
 /// Why a hold ended.

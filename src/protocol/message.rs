@@ -708,7 +708,7 @@ pub enum ClientMessage {
         hold: RequestId,
         /// The token with which it is held.
         token: Token,
-        /// What the asker wants.
+        /// The question or the order.
         demand: RevocationDemand,
     },
     /// The result of a revocation.

@@ -3,6 +3,7 @@
 
 mod chaos;
 mod check;
+mod deadlocks;
 mod deaths;
 mod faults;
 mod founding;

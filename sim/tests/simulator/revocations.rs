@@ -186,6 +186,9 @@ fn a_hold_is_ended_by_force_only_where_its_member_allows_it() {
         let mut w = if allowed { world.allowing_forced_revokes() } else { world };
         w.settle();
         let order = w.in_view();
+        // Another member is the grantor, so that the release is a packet.
+        let first = w.hold_lock(order[1], "s", "first");
+        w.release(first);
         let held = w.hold_lock(order[2], "s", "x");
         let next = w.lock(order[1], "s", "x");
         let holder = holder_of_x(&mut w, order[3]);

@@ -196,8 +196,8 @@ impl View {
             && !self.departed.iter().any(|(departed, _)| *departed == process)
     }
 
-    /// Returns whether a process speaks the version of this view. No other one may join: the members
-    /// would not understand it, or it would not understand them.
+    /// Returns whether a process speaks the version of this view. No other one may join: the
+    /// members would not understand it, or it would not understand them.
     pub fn is_spoken_by(&self, info: &MemberInfo) -> bool {
         info.versions.contains(self.version)
     }
