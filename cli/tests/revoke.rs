@@ -202,7 +202,8 @@ async fn a_circle_of_owners_is_named_a_deadlock() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((lines.len(), code), (5, Some(0)), "{said}");
     assert_eq!(lines[2], "its holders wait, too:");
-    let one = format!("  owner 1 of process {} at {seed} waits for the lock", member.process());
+    let (name, process) = (member.name(), member.process());
+    let one = format!("  owner 1 of {name}, process {process} at {seed} waits for the lock");
     assert_eq!(lines[3], one + " b of orders");
     assert!(lines[4].starts_with("  b of orders is held for "), "{said}");
     assert!(lines[4].contains("; its lease ends in "), "{said}");

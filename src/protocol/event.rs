@@ -634,7 +634,7 @@ pub enum Event {
     ForcedRevoke {
         /// The service.
         service: ServiceName,
-        /// What was held.
+        /// The want of the hold.
         want: Want,
         /// The token of the hold.
         token: Token,

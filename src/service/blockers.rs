@@ -18,7 +18,7 @@ const MAX_HOLDS: usize = 256;
 /// No further question is asked after so long.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// The holds that a request for a lock waits for, and what their owners wait for in turn, from
+/// The holds that a request for a lock waits for, and those that their owners wait for, from
 /// [`blockers`](crate::LockService::blockers).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]

@@ -638,7 +638,7 @@ impl LockService {
         blockers::ask_holder(&self.inner, holder.clone()).await
     }
 
-    /// The holds that a request for a lock waits for, what their owners wait for in turn, and so
+    /// The holds that a request for a lock waits for, the holds that their owners wait for, and so
     /// on through all services. A chain that leads back to one of its owners is a
     /// [circle](crate::Blocker::circle).
     ///

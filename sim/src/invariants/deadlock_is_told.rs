@@ -150,8 +150,8 @@ struct Circles<'a> {
 }
 
 impl Circles<'_> {
-    /// Returns whether the request was in a circle at some instant. A circle begins when its last wait or
-    /// hold begins.
+    /// Returns whether the request was in a circle at some instant. A circle begins when its last
+    /// wait or hold begins.
     fn had(&self, ask: Ask) -> bool {
         let calls = &self.world.history().calls;
         let begun = calls.iter().flat_map(|call| [call.asked, call.answered]);
@@ -200,8 +200,8 @@ impl Circles<'_> {
     }
 }
 
-/// Returns whether a request waits for a hold: for the same lock, or behind another request that waits for
-/// it, or because of a suspension.
+/// Returns whether a request waits for a hold: for the same lock, or behind another request that
+/// waits for it, or because of a suspension.
 fn is_behind(wait: &Call, hold: &Call, waits: &[&Call]) -> bool {
     let is_between = |other: &&Call| other.shares(wait) && other.shares(hold);
     wait.service == hold.service

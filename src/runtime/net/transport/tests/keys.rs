@@ -510,7 +510,8 @@ async fn recorded_datagrams_for_another_process_leave_answers_to_questions_for_t
             until("they are refused", || b.transport.counters().repeated == number).await;
         }
     }
-    assert!(!b.transport.shared.may_answer_datagram(false), "their answers are used up");
+    // Some may have been gained meanwhile.
+    while b.transport.shared.may_answer_datagram(false) {}
     asker.ask_id(&mut datagram);
     socket.send_to(&datagram, b.me.addr).await.unwrap();
     let answered = async {
