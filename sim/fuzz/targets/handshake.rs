@@ -3,10 +3,10 @@
 #![no_main]
 
 use elderlock::protocol::MemberInfo;
+use elderlock::wire::VERSIONS;
 use elderlock::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Responder, SecureError, StaticKey,
 };
-use elderlock::wire::VERSIONS;
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 

@@ -7,7 +7,7 @@ use elderlock::protocol::ProcessId;
 use elderlock::wire::secure::{
     ClusterKey, Keyring, Opener, ReplayWindow, SealedGossip, Sealer, WINDOW,
 };
-use elderlock::wire::{Decoder, Frame, encode, PROTOCOL_VERSION};
+use elderlock::wire::{Decoder, Frame, PROTOCOL_VERSION, encode};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
 

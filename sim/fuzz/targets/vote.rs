@@ -6,7 +6,9 @@
 use elderlock::protocol::{
     Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing, VoteSecret,
 };
-use elderlock::wire::{PROTOCOL_VERSION, VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote};
+use elderlock::wire::{
+    PROTOCOL_VERSION, VOTE_FORMAT, VOTE_MAGIC, VoteError, read_vote, write_vote,
+};
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
 
