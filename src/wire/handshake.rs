@@ -113,8 +113,8 @@ fn write<T: Serialize>(
     codec::write(value, FROZEN, out)
 }
 
-/// The bytes after magic and versions, if one of these versions is spoken here.
-fn after_versions(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
+/// The versions, and the bytes behind them, if one of these versions is spoken here.
+fn split_versions(bytes: &[u8]) -> Result<(Versions, &[u8]), HandshakeError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(HandshakeError::Garbage)?;
     let (highest, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
     let (lowest, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
@@ -123,20 +123,21 @@ fn after_versions(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
     let lowest = u16::from_be_bytes(*lowest).min(highest);
     let theirs = Versions { lowest, highest };
     match VERSIONS.common(theirs) {
-        Some(_) => Ok(rest),
+        Some(_) => Ok((theirs, rest)),
         None => Err(HandshakeError::Versions(theirs)),
     }
 }
 
 /// Checks that these bytes begin as a handshake of a spoken version does.
 pub(super) fn check_version(bytes: &[u8]) -> Result<(), HandshakeError> {
-    after_versions(bytes).map(|_| ())
+    split_versions(bytes).map(|_| ())
 }
 
-fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, HandshakeError> {
-    let body = after_versions(bytes)?;
+/// The value, and the versions in front of it.
+fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<(T, Versions), HandshakeError> {
+    let (versions, body) = split_versions(bytes)?;
     let read = codec::read_front::<T, MAX_HELLO>(body, FROZEN);
-    read.map(|(value, _)| value).map_err(|_| HandshakeError::Garbage)
+    read.map(|(value, _)| (value, versions)).map_err(|_| HandshakeError::Garbage)
 }
 
 impl Handshake {
@@ -145,8 +146,9 @@ impl Handshake {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let handshake: Handshake = read(bytes)?;
+        let (handshake, versions): (Handshake, _) = read(bytes)?;
         let fits = (1..=MAX_CLUSTER).contains(&handshake.cluster.len())
+            && handshake.me.versions == versions
             && handshake.reserved.len() <= MAX_RESERVED;
         // An address that cannot be dialled would make every answer fail.
         if fits && is_dialable(handshake.me.addr) {
@@ -163,8 +165,9 @@ impl StatusQuery {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let question: StatusQuery = read(bytes)?;
+        let (question, versions): (StatusQuery, _) = read(bytes)?;
         let fits = (1..=MAX_CLUSTER).contains(&question.cluster.len())
+            && question.versions == versions
             && question.reserved.len() <= MAX_RESERVED;
         if fits { Ok(question) } else { Err(HandshakeError::Garbage) }
     }
@@ -176,8 +179,9 @@ impl OrderRequest {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let request: OrderRequest = read(bytes)?;
-        let fits = (1..=MAX_CLUSTER).contains(&request.cluster.len());
+        let (request, versions): (OrderRequest, _) = read(bytes)?;
+        let fits =
+            (1..=MAX_CLUSTER).contains(&request.cluster.len()) && request.versions == versions;
         if fits { Ok(request) } else { Err(HandshakeError::Garbage) }
     }
 }
@@ -188,7 +192,7 @@ impl HandshakeRefusal {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let refusal = read(bytes)?;
+        let (refusal, _) = read(bytes)?;
         match &refusal {
             HandshakeRefusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => {
                 Err(HandshakeError::Garbage)

@@ -72,3 +72,16 @@ fn a_handshake_may_grow_at_its_end() {
     bytes.extend_from_slice(&sum.to_be_bytes());
     assert_eq!(decoder(false, &bytes).next(), Ok(Some(hello)));
 }
+
+#[test]
+fn a_handshake_whose_body_names_other_versions_than_its_head_is_garbage() {
+    let hello = Frame::Hello(Box::new(handshake()));
+    let mut bytes = bytes_of(&hello);
+    // Behind length, kind and magic: the highest version, which stays a spoken range.
+    let highest = LENGTH + 1 + 4;
+    bytes[highest..highest + 2].copy_from_slice(&(VERSIONS.highest + 1).to_be_bytes());
+    let sound = bytes.len() - CHECKSUM;
+    let sum = crc32fast::hash(&bytes[..sound]);
+    bytes[sound..].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Garbage));
+}
