@@ -1,6 +1,7 @@
 //! Stories of chains and circles of owners: the answers of holders' members, and probes that find a
 //! circle.
 
+use crate::scenes::{answered, soon};
 use elderlock::protocol::{
     Blocked, HoldState, HolderInfo, LockName, Outcome, OwnerId, Query, QueryReply, Wait, Want,
 };
@@ -37,16 +38,6 @@ fn hold(w: &mut World, owner: (usize, u64), service: &str, lock: &str) -> Ask {
     let ask = want(w, owner, service, lock);
     w.granted(ask);
     ask
-}
-
-#[track_caller]
-fn answered(w: &mut World, ask: Ask) -> Outcome {
-    w.expect("it is answered", |w| w.is_answered(ask));
-    w.outcome(ask).cloned().expect("it was answered")
-}
-
-fn soon(w: &mut World) {
-    w.run_for(Duration::from_millis(50));
 }
 
 /// The holds that a request waits for.

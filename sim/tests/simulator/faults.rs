@@ -1,5 +1,6 @@
 //! Every fault has its effect: one small story each.
 
+use crate::scenes::ms;
 use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
 use elderlock_sim::chaos::{ChaosPlan, ChaosRun, run_seed};
@@ -12,10 +13,6 @@ use elderlock_sim::record::{Entry, Line};
 use elderlock_sim::stream::damage;
 use elderlock_sim::{Ask, World};
 use std::time::Duration;
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Members that have met, in a World that writes down its packets.
 fn met(members: usize) -> World {

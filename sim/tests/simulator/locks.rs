@@ -1,5 +1,6 @@
 //! Stories of locks: grants, releases, waits and grantors that come and go.
 
+use crate::scenes::{ms, with_grantor};
 use crate::sent_messages::SentMessages;
 use elderlock::protocol::{LostReason, Outcome, Wait};
 use elderlock_sim::World;
@@ -7,19 +8,10 @@ use elderlock_sim::kind::kind;
 use elderlock_sim::network::{LinkConditions, MS, SECOND};
 use std::time::Duration;
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 /// Three members, oldest first: the elder, and two more. The grantor of "s" is the middle one, and
 /// holds nothing.
-fn with_grantor(seed: u64) -> (World, usize, usize, usize) {
-    let mut w = World::new(seed).members(3);
-    w.settle();
-    let order = w.in_view();
-    let first = w.hold_lock(order[1], "s", "first");
-    w.release(first);
-    assert_eq!(w.grantor("s"), order[1]);
+fn three_with_grantor(seed: u64) -> (World, usize, usize, usize) {
+    let (w, order) = with_grantor(seed, 3);
     (w, order[0], order[1], order[2])
 }
 
@@ -72,7 +64,7 @@ fn the_first_to_ask_grants_and_each_other_member_asks_the_elder_once() {
 /// and the member that asked learns from the elder which member grants now.
 #[test]
 fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
-    let (mut w, elder, grantor, a) = with_grantor(34);
+    let (mut w, elder, grantor, a) = three_with_grantor(34);
     let known = w.hold_lock(a, "s", "z");
     w.release(known);
     w.expect("the grantor's table is empty", World::is_empty_everywhere);
@@ -97,7 +89,7 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
 /// P5: first come, first served.
 #[test]
 fn waiters_are_served_in_the_order_of_asking() {
-    let (mut w, a, g, b) = with_grantor(1);
+    let (mut w, a, g, b) = three_with_grantor(1);
     let mut asks = vec![w.hold_lock(a, "s", "x")];
     for member in [b, g, a, b, g, b] {
         asks.push(w.lock(member, "s", "x"));
@@ -117,7 +109,7 @@ fn waiters_are_served_in_the_order_of_asking() {
 /// Mistake 1: a grant from a replaced grantor. Trace 2: it must not queue behind itself either.
 #[test]
 fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
-    let (mut w, elder, grantor, a) = with_grantor(2);
+    let (mut w, elder, grantor, a) = three_with_grantor(2);
     let late = w.hold_kind(grantor, a, "Grant");
     let relayed = w.hold_kind(elder, a, "Grant");
     let ask = w.lock(a, "s", "x");
@@ -141,7 +133,7 @@ fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
 /// the other.
 #[test]
 fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
-    let (mut w, elder, grantor, a) = with_grantor(31);
+    let (mut w, elder, grantor, a) = three_with_grantor(31);
     let words = [w.hold_kind(grantor, elder, "Vacant"), w.hold_kind(grantor, elder, "Leave")];
     w.leave(grantor);
     let before = w.events();
@@ -157,7 +149,7 @@ fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
 /// answers the next.
 #[test]
 fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
-    let (mut w, elder, grantor, a) = with_grantor(32);
+    let (mut w, elder, grantor, a) = three_with_grantor(32);
     let known = w.hold_lock(a, "s", "z");
     w.release(known);
     w.expect("the grantor's table is empty", World::is_empty_everywhere);
@@ -184,7 +176,7 @@ fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
 #[test]
 fn a_release_that_crosses_recovery_is_not_undone() {
     for after in 0..12 {
-        let (mut w, elder, grantor, a) = with_grantor(3);
+        let (mut w, elder, grantor, a) = three_with_grantor(3);
         let ask = w.hold_lock(a, "s", "x");
         w.vanish(grantor);
         w.expect("there is no grantor", |w| w.in_view().len() == 2);
@@ -200,7 +192,7 @@ fn a_release_that_crosses_recovery_is_not_undone() {
 /// Mistake 2 again: the release was sent to the old grantor, which died with it unread.
 #[test]
 fn a_release_that_died_with_the_grantor_is_known_to_the_next() {
-    let (mut w, elder, grantor, a) = with_grantor(4);
+    let (mut w, elder, grantor, a) = three_with_grantor(4);
     let ask = w.hold_lock(a, "s", "x");
     let rule = w.hold_kind(a, grantor, "Release");
     w.release(ask);
@@ -214,7 +206,7 @@ fn a_release_that_died_with_the_grantor_is_known_to_the_next() {
 /// Mistake 4: B holds x and waits for it as well, and dies.
 #[test]
 fn a_lock_goes_past_the_dead_to_the_next_living_waiter() {
-    let (mut w, a, _, b) = with_grantor(5);
+    let (mut w, a, _, b) = three_with_grantor(5);
     w.hold_lock(b, "s", "x");
     let own = w.lock(b, "s", "x");
     w.run_for(ms(20));
@@ -228,7 +220,7 @@ fn a_lock_goes_past_the_dead_to_the_next_living_waiter() {
 /// Mistake 5: a request that is still under way when its member says goodbye holds nothing.
 #[test]
 fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
-    let (mut w, a, grantor, b) = with_grantor(6);
+    let (mut w, a, grantor, b) = three_with_grantor(6);
     let late = w.hold_kind(b, grantor, "RequestLock");
     let relayed = w.hold_kind(b, a, "RequestLock");
     let ask = w.lock(b, "s", "x");
@@ -248,7 +240,7 @@ fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
 /// way.
 #[test]
 fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
-    let (mut w, a, grantor, b) = with_grantor(6);
+    let (mut w, a, grantor, b) = three_with_grantor(6);
     let [late, relayed] = [grantor, a].map(|to| w.hold_kind(b, to, "RequestLock"));
     let goodbyes = [grantor, a].map(|to| w.hold_kind(b, to, "Leave"));
     let ask = w.lock(b, "s", "x");
@@ -269,7 +261,7 @@ fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
 /// Mistake 6: a late release changes nothing for the next holder.
 #[test]
 fn a_late_release_leaves_the_next_holder_alone() {
-    let (mut w, elder, _, a) = with_grantor(7);
+    let (mut w, elder, _, a) = three_with_grantor(7);
     let first = w.lock_for(a, "s", "x", 300);
     w.granted(first);
     let second = w.lock(elder, "s", "x");
@@ -284,7 +276,7 @@ fn a_late_release_leaves_the_next_holder_alone() {
 /// hold.
 #[test]
 fn releasing_a_lost_hold_leaves_a_sibling_of_the_same_process_alone() {
-    let (mut w, elder, _, a) = with_grantor(8);
+    let (mut w, elder, _, a) = three_with_grantor(8);
     let first = w.lock_for(a, "s", "x", 200);
     w.granted(first);
     let sibling = w.lock(a, "s", "x");
@@ -301,7 +293,7 @@ fn releasing_a_lost_hold_leaves_a_sibling_of_the_same_process_alone() {
 /// Mistake 9: extending never shortens, and needs no answer of the grantor.
 #[test]
 fn an_extension_never_shortens_a_lease() {
-    let (mut w, _, grantor, a) = with_grantor(9);
+    let (mut w, _, grantor, a) = three_with_grantor(9);
     let ask = w.lock_for(a, "s", "x", 2_000);
     w.granted(ask);
     w.extend(ask, 10);
@@ -320,7 +312,7 @@ fn an_extension_never_shortens_a_lease() {
 /// noticed.
 #[test]
 fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
-    let (mut w, elder, _, a) = with_grantor(10);
+    let (mut w, elder, _, a) = three_with_grantor(10);
     let ask = w.lock_for(a, "s", "x", 300);
     w.granted(ask);
     w.pause(a);
@@ -337,7 +329,7 @@ fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
 #[test]
 fn a_cancelled_wait_leaves_nothing_at_any_moment() {
     for after in 0..40 {
-        let (mut w, elder, _, b) = with_grantor(11);
+        let (mut w, elder, _, b) = three_with_grantor(11);
         let a = w.hold_lock(elder, "s", "x");
         let ask = w.lock(b, "s", "x");
         w.run_for(Duration::from_micros(after * 100));
@@ -466,7 +458,7 @@ fn waits_end_in_time_while_a_member_does_not_answer_recovery() {
 /// Mistake 25: a stopped holder wakes with an old token, and the store refuses it.
 #[test]
 fn a_holder_that_was_stopped_past_its_lease_writes_nothing_over_the_next() {
-    let (mut w, elder, _, a) = with_grantor(16);
+    let (mut w, elder, _, a) = three_with_grantor(16);
     let ask = w.hold_lock(a, "s", "x");
     let token = w.fence(ask).expect("it believes");
     w.pause(a);
@@ -529,7 +521,7 @@ fn a_joiner_that_races_recovery_holds_nothing_that_recovery_did_not_hear_of() {
 /// Trace 7: a grant is delayed for twice its lease; the lease runs from its receipt, at the holder.
 #[test]
 fn a_grant_that_is_delayed_for_longer_than_its_lease_makes_no_second_holder() {
-    let (mut w, elder, grantor, a) = with_grantor(19);
+    let (mut w, elder, grantor, a) = three_with_grantor(19);
     let late = w.hold(move |flight| flight.to == a && kind(flight.packet) == "Grant");
     let ask = w.ask(a, "s", "x", Wait::Forever, Some(ms(1_000)));
     w.expect("a grant is on its way", |w| w.matched(late) > 0);
@@ -547,7 +539,7 @@ fn a_grant_that_is_delayed_for_longer_than_its_lease_makes_no_second_holder() {
 /// Issue, "Locks": a late grant for a wait that ended goes back by itself.
 #[test]
 fn a_grant_for_a_wait_that_has_timed_out_goes_back_by_itself() {
-    let (mut w, elder, _, a) = with_grantor(20);
+    let (mut w, elder, _, a) = three_with_grantor(20);
     let late = w.hold(move |flight| flight.to == a && kind(flight.packet) == "Grant");
     let ask = w.lock_within(a, "s", "x", 300);
     w.expect("it times out", |w| w.is_answered(ask));
@@ -560,7 +552,7 @@ fn a_grant_for_a_wait_that_has_timed_out_goes_back_by_itself() {
 /// P10: no message for a free lock at the grantor's own member.
 #[test]
 fn a_free_lock_at_the_grantor_costs_no_message() {
-    let (mut w, _, grantor, _) = with_grantor(21);
+    let (mut w, _, grantor, _) = three_with_grantor(21);
     let of_membership = ["Beat", "Ack", "Hello", "HelloReply"];
     let any = w.hold(move |flight| {
         flight.from == grantor && !of_membership.contains(&kind(flight.packet))
@@ -598,7 +590,7 @@ fn clocks_that_are_hours_apart_and_drift_within_the_bound_do_no_harm() {
 /// Names that were locked and freed leave nothing.
 #[test]
 fn ten_thousand_names_locked_and_freed_leave_nothing() {
-    let (mut w, elder, _, a) = with_grantor(23);
+    let (mut w, elder, _, a) = three_with_grantor(23);
     for n in 0..10_000 {
         let ask = w.lock(if n % 2 == 0 { elder } else { a }, "s", &format!("x{n}"));
         if n % 100 == 0 {

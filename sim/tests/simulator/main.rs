@@ -20,6 +20,7 @@ mod record;
 mod replay;
 mod report;
 mod revocations;
+mod scenes;
 mod scripts;
 mod sent_messages;
 mod services;

@@ -1,6 +1,7 @@
 //! Stories of revocations: other exchanges under way, and lost processes, while a caller wants a
 //! hold back.
 
+use crate::scenes::{answered, soon, with_grantor};
 use elderlock::protocol::{
     ForceOrder, HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, Query, QueryReply,
     RevokeCommand, Wait,
@@ -8,16 +9,10 @@ use elderlock::protocol::{
 use elderlock_sim::World;
 use elderlock_sim::history::{Ask, ClientRequest};
 use elderlock_sim::kind::kind;
-use std::time::Duration;
 
 /// Four members, oldest first. The second is the grantor of "s", and the third holds its lock "x".
 fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
-    let mut w = World::new(seed).members(4);
-    w.settle();
-    let order = w.in_view();
-    let first = w.hold_lock(order[1], "s", "first");
-    w.release(first);
-    assert_eq!(w.grantor("s"), order[1]);
+    let (mut w, order) = with_grantor(seed, 4);
     let held = w.hold_lock(order[2], "s", "x");
     (w, order, held)
 }
@@ -40,12 +35,6 @@ fn take_back(w: &mut World, site: usize, holder: HolderInfo) -> Ask {
     )
 }
 
-#[track_caller]
-fn answered(w: &mut World, ask: Ask) -> Outcome {
-    w.expect("it is answered", |w| w.is_answered(ask));
-    w.outcome(ask).cloned().expect("it was answered")
-}
-
 /// The holders that were told.
 #[track_caller]
 fn told(w: &mut World, ask: Ask) -> Vec<HolderInfo> {
@@ -53,10 +42,6 @@ fn told(w: &mut World, ask: Ask) -> Vec<HolderInfo> {
         Outcome::RevocationRequested { told, .. } => told,
         other => panic!("{other:?}"),
     }
-}
-
-fn soon(w: &mut World) {
-    w.run_for(Duration::from_millis(50));
 }
 
 #[test]

@@ -1,46 +1,21 @@
 //! Stories of suspensions and of batches: their order of waiting, and their survival of a change of
 //! grantor.
 
+use crate::scenes::{answered, ms, soon, with_grantor};
 use elderlock::protocol::Query;
 use elderlock::protocol::{LostReason, Outcome, OwnerId, QueryReply, Wait, Want};
 use elderlock_sim::World;
 use elderlock_sim::history::{Ask, ClientRequest};
 use std::time::Duration;
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
-/// Four members, oldest first. The second is the grantor of "s" and holds nothing.
-fn with_grantor(seed: u64) -> (World, Vec<usize>) {
-    let mut w = World::new(seed).members(4);
-    w.settle();
-    let order = w.in_view();
-    let first = w.hold_lock(order[1], "s", "first");
-    w.release(first);
-    assert_eq!(w.grantor("s"), order[1]);
-    (w, order)
-}
-
 fn suspend_within(w: &mut World, site: usize, owner: u64, wait: Wait) -> Ask {
     w.want(site, "s", ClientRequest::Hold(Want::Suspension), OwnerId(owner), wait, None)
-}
-
-/// A moment in which everything that is under way arrives.
-fn soon(w: &mut World) {
-    w.run_for(ms(50));
-}
-
-#[track_caller]
-fn answered(w: &mut World, ask: Ask) -> Outcome {
-    w.expect("it is answered", |w| w.is_answered(ask));
-    w.outcome(ask).cloned().expect("it was answered")
 }
 
 /// Mistake 20: the waiter before the suspension, the suspension, and then the requests after it.
 #[test]
 fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
-    let (mut w, order) = with_grantor(1);
+    let (mut w, order) = with_grantor(1, 4);
     let held = w.hold_lock(order[0], "s", "x");
     let waiter = w.lock(order[2], "s", "x");
     soon(&mut w);
@@ -67,7 +42,7 @@ fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
 /// Mistake 20, its end: a holder may still take other locks while a suspension waits.
 #[test]
 fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
-    let (mut w, order) = with_grantor(2);
+    let (mut w, order) = with_grantor(2, 4);
     let held = w.hold_lock(order[0], "s", "x");
     let suspension = w.suspend(order[3], "s");
     soon(&mut w);
@@ -86,7 +61,7 @@ fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
 /// Mistake 21, Geode's defect P1: a holder of x that suspends waits for the others only.
 #[test]
 fn a_holder_upgrades_to_the_suspension_and_keeps_its_lock() {
-    let (mut w, order) = with_grantor(3);
+    let (mut w, order) = with_grantor(3, 4);
     let own = w.hold_lock(order[0], "s", "x");
     let other = w.hold_lock(order[2], "s", "y");
     let suspension = w.suspend(order[0], "s");
@@ -102,7 +77,7 @@ fn a_holder_upgrades_to_the_suspension_and_keeps_its_lock() {
 /// Two holders that would both suspend wait for each other: the second is told so at once.
 #[test]
 fn two_upgrades_at_once_do_not_wait_for_each_other() {
-    let (mut w, order) = with_grantor(4);
+    let (mut w, order) = with_grantor(4, 4);
     let first = w.hold_lock(order[0], "s", "x");
     let second = w.hold_lock(order[2], "s", "y");
     let one = w.suspend(order[0], "s");
@@ -118,7 +93,7 @@ fn two_upgrades_at_once_do_not_wait_for_each_other() {
 /// holder is not disturbed.
 #[test]
 fn waiters_behind_a_suspension_go_on_when_it_times_out() {
-    let (mut w, order) = with_grantor(5);
+    let (mut w, order) = with_grantor(5, 4);
     let held = w.hold_lock(order[0], "s", "x");
     let suspension = suspend_within(&mut w, order[3], 0, Wait::AtMost(ms(1_000)));
     soon(&mut w);
@@ -137,7 +112,7 @@ fn waiters_behind_a_suspension_go_on_when_it_times_out() {
 /// and reported.
 #[test]
 fn a_suspension_is_granted_when_the_last_lease_ends() {
-    let (mut w, order) = with_grantor(6);
+    let (mut w, order) = with_grantor(6, 4);
     let held = w.lock_for(order[0], "s", "x", 500);
     w.granted(held);
     let suspension = suspend_within(&mut w, order[3], 0, Wait::AtMost(ms(1_000)));
@@ -148,7 +123,7 @@ fn a_suspension_is_granted_when_the_last_lease_ends() {
 /// Mistake 23 again: the last holder dies.
 #[test]
 fn a_suspension_is_granted_when_the_last_holder_dies() {
-    let (mut w, order) = with_grantor(7);
+    let (mut w, order) = with_grantor(7, 4);
     w.hold_lock(order[0], "s", "x");
     let suspension = w.suspend(order[3], "s");
     soon(&mut w);
@@ -159,7 +134,7 @@ fn a_suspension_is_granted_when_the_last_holder_dies() {
 /// Mistake 23, Geode's defect P4: the suspender that waits dies, and the waiter behind it goes on.
 #[test]
 fn waiters_behind_a_suspender_that_dies_go_on() {
-    let (mut w, order) = with_grantor(8);
+    let (mut w, order) = with_grantor(8, 4);
     let held = w.hold_lock(order[0], "s", "x");
     w.suspend(order[3], "s");
     soon(&mut w);
@@ -173,7 +148,7 @@ fn waiters_behind_a_suspender_that_dies_go_on() {
 /// Geode's defect P7: a try during a suspension is told at once of the hold that stands in its way.
 #[test]
 fn a_try_during_a_suspension_is_told_of_it_at_once() {
-    let (mut w, order) = with_grantor(9);
+    let (mut w, order) = with_grantor(9, 4);
     let suspension = w.suspend(order[3], "s");
     w.granted(suspension);
     let tried = w.try_lock(order[2], "s", "x");
@@ -185,7 +160,7 @@ fn a_try_during_a_suspension_is_told_of_it_at_once() {
 /// Geode's defect P18: destroying the service frees a caller that a suspension holds back.
 #[test]
 fn destroying_a_service_answers_the_waiters_behind_a_suspension() {
-    let (mut w, order) = with_grantor(10);
+    let (mut w, order) = with_grantor(10, 4);
     let suspension = w.suspend(order[3], "s");
     w.granted(suspension);
     let held_back = w.lock(order[2], "s", "x");
@@ -200,7 +175,7 @@ fn destroying_a_service_answers_the_waiters_behind_a_suspension() {
 /// reported, and no member gets a lock beside it.
 #[test]
 fn a_suspension_survives_the_crash_of_the_grantor() {
-    let (mut w, order) = with_grantor(11);
+    let (mut w, order) = with_grantor(11, 4);
     let own = w.hold_lock(order[3], "s", "mine");
     let suspension = w.suspend(order[3], "s");
     w.granted(suspension);
@@ -224,7 +199,7 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
 /// The same with a transfer: holders, waiters, and those that passed keep their positions.
 #[test]
 fn a_suspension_survives_a_transfer() {
-    let (mut w, order) = with_grantor(12);
+    let (mut w, order) = with_grantor(12, 4);
     let held = w.hold_lock(order[0], "s", "x");
     let suspension = w.suspend(order[3], "s");
     soon(&mut w);
@@ -250,7 +225,7 @@ fn a_suspension_survives_a_transfer() {
 /// member.
 #[test]
 fn owners_of_one_member_are_told_apart() {
-    let (mut w, order) = with_grantor(13);
+    let (mut w, order) = with_grantor(13, 4);
     let lock = |w: &mut World, owner, name: &str| {
         let name = elderlock::protocol::LockName::new(name.as_bytes()).expect("a good name");
         w.want(
@@ -281,7 +256,7 @@ fn owners_of_one_member_are_told_apart() {
 /// A batch takes all of its locks or none, and no later request gets one of them before it.
 #[test]
 fn a_batch_is_granted_whole_and_in_its_turn() {
-    let (mut w, order) = with_grantor(14);
+    let (mut w, order) = with_grantor(14, 4);
     let held = w.hold_lock(order[0], "s", "b");
     let batch = w.lock_all(order[2], "s", &["c", "a", "b"]);
     soon(&mut w);
@@ -307,7 +282,7 @@ fn a_batch_is_granted_whole_and_in_its_turn() {
 /// Batches that want the same locks in other orders do not wait for each other in a circle.
 #[test]
 fn batches_do_not_deadlock() {
-    let (mut w, order) = with_grantor(15);
+    let (mut w, order) = with_grantor(15, 4);
     let mut asks: Vec<Ask> = Vec::new();
     for _ in 0..5 {
         for (site, names) in [(0, ["a", "b"]), (2, ["b", "c"]), (3, ["c", "a"])] {
@@ -327,7 +302,7 @@ fn batches_do_not_deadlock() {
 #[test]
 fn a_batch_survives_its_grantor() {
     for crash in [false, true] {
-        let (mut w, order) = with_grantor(16);
+        let (mut w, order) = with_grantor(16, 4);
         let batch = w.lock_all(order[2], "s", &["a", "b"]);
         let token = w.granted(batch);
         let waiting = w.lock_all(order[3], "s", &["b", "c"]);
@@ -355,7 +330,7 @@ fn a_batch_survives_its_grantor() {
 fn a_batch_that_is_released_while_its_grantor_changes_is_free_at_the_next() {
     for crash in [false, true] {
         for at in 0..30 {
-            let (mut w, order) = with_grantor(20);
+            let (mut w, order) = with_grantor(20, 4);
             let batch = w.lock_all(order[2], "s", &["a", "b"]);
             w.granted(batch);
             let bid = (!crash).then(|| w.become_grantor(order[0], "s"));
@@ -378,7 +353,7 @@ fn a_batch_that_is_released_while_its_grantor_changes_is_free_at_the_next() {
 /// A try for a batch names the lock that stands in its way.
 #[test]
 fn a_try_for_a_batch_names_the_held_lock() {
-    let (mut w, order) = with_grantor(17);
+    let (mut w, order) = with_grantor(17, 4);
     w.hold_lock(order[0], "s", "b");
     let batch = elderlock::protocol::Batch::new(
         ["a", "b"]
@@ -398,7 +373,7 @@ fn a_try_for_a_batch_names_the_held_lock() {
 /// The holders, and the waiters in their order, can be read from any member.
 #[test]
 fn the_table_can_be_read_from_every_member() {
-    let (mut w, order) = with_grantor(18);
+    let (mut w, order) = with_grantor(18, 4);
     let held = w.hold_lock(order[0], "s", "x");
     for site in [order[3], order[2]] {
         w.lock(site, "s", "x");
@@ -423,7 +398,7 @@ fn the_table_can_be_read_from_every_member() {
 /// nothing.
 #[test]
 fn idle_names_cost_nothing() {
-    let (mut w, order) = with_grantor(19);
+    let (mut w, order) = with_grantor(19, 4);
     for number in 0..10_000 {
         let ask = w.hold_lock(order[number % 4], "s", &format!("name {number}"));
         w.release(ask);

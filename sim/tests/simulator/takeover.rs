@@ -1,14 +1,11 @@
 //! How the elder is replaced: removal, takeovers and their crash points, ghosts, minorities.
 
+use crate::scenes::ms;
 use elderlock::protocol::{Hint, LostReason, Timing};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// A leaving elder takes members for silent that it does not hear. It proposes a view of the only
 /// member that it hears, and leaves. That member leaves too. The next candidate must not finish the

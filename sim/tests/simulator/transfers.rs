@@ -1,6 +1,7 @@
 //! Stories of tables that change hands: young turks, lines of them, and parties that die or are cut
 //! off meanwhile. The files of `transfers/` have crossing messages, destructions and successors.
 
+use crate::scenes::{answered, ms, with_grantor};
 use crate::sent_messages::SentMessages;
 use elderlock::protocol::{GrantorState, Outcome, Timing};
 use elderlock_sim::World;
@@ -14,19 +15,10 @@ mod crossings;
 mod destructions;
 mod successors;
 
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 /// Members, oldest first. The second is the grantor of "s" and holds nothing. It has been grantor
 /// long enough to be followed at once.
-fn with_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
-    let mut w = World::new(seed).members(members);
-    w.settle();
-    let order = w.in_view();
-    let first = w.hold_lock(order[1], "s", "first");
-    w.release(first);
-    assert_eq!(w.grantor("s"), order[1]);
+fn with_settled_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
+    let (mut w, order) = with_grantor(seed, members);
     w.run_for(Timing::fast().retry * 3);
     (w, order)
 }
@@ -35,12 +27,6 @@ fn with_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
 fn granting(w: &World, site: usize) -> Option<GrantorState> {
     let status = w.status(site)?;
     status.services.iter().find(|of| of.service.as_str() == "s").and_then(|of| of.granting)
-}
-
-#[track_caller]
-fn answered(w: &mut World, ask: Ask) -> Outcome {
-    w.expect("it is answered", |w| w.is_answered(ask));
-    w.outcome(ask).cloned().expect("it was answered")
 }
 
 /// The fate of a party.
@@ -73,7 +59,7 @@ fn at_any_moment<T>(
 ) {
     let mut met = Vec::new();
     for at in 0..moments {
-        let (mut w, order) = with_grantor(seed, members);
+        let (mut w, order) = with_settled_grantor(seed, members);
         let begun = begin(&mut w, &order);
         w.run_for(Duration::from_micros(at * 100));
         met.push(granting(&w, order[watched]));
@@ -124,7 +110,7 @@ fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
 /// go with the table.
 #[test]
 fn a_young_turk_takes_the_table_over_as_it_is() {
-    let (mut w, order) = with_grantor(1, 4);
+    let (mut w, order) = with_settled_grantor(1, 4);
     let (grantor, turk) = (order[1], order[3]);
     let held = w.hold_lock(order[0], "s", "x");
     let token = w.token(held);
@@ -147,7 +133,7 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
 #[test]
 fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
     for leaves in [false, true] {
-        let (mut w, order) = with_grantor(25, 4);
+        let (mut w, order) = with_settled_grantor(25, 4);
         let (elder, grantor, next) = (order[0], order[1], order[3]);
         let held = w.hold_lock(next, "s", "x");
         const KINDS: [&str; 9] = [
@@ -188,7 +174,7 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
 #[test]
 fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
     for seed in 0..20 {
-        let (mut w, order) = with_grantor(100 + seed, 5);
+        let (mut w, order) = with_settled_grantor(100 + seed, 5);
         let held = w.hold_lock(order[0], "s", "x");
         let waiting: Vec<Ask> = [order[4], order[2]].map(|site| w.lock(site, "s", "x")).into();
         w.run_for(ms(30));
@@ -216,7 +202,7 @@ fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
 /// through".
 #[test]
 fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
-    let (mut w, order) = with_grantor(2, 4);
+    let (mut w, order) = with_settled_grantor(2, 4);
     let (grantor, middle, last) = (order[1], order[2], order[3]);
     let held = w.hold_lock(order[0], "s", "x");
     let late = w.hold(move |flight| {
@@ -240,7 +226,7 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
 /// answers no request before it has the table.
 #[test]
 fn a_young_turk_answers_no_request_before_its_table_has_come() {
-    let (mut w, order) = with_grantor(22, 4);
+    let (mut w, order) = with_settled_grantor(22, 4);
     let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(elder, "s", "x");
     let known = w.hold_lock(asker, "s", "known");
@@ -271,7 +257,7 @@ fn a_young_turk_answers_no_request_before_its_table_has_come() {
 /// it becomes the grantor then.
 #[test]
 fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
-    let (mut w, order) = with_grantor(21, 5);
+    let (mut w, order) = with_settled_grantor(21, 5);
     let (grantor, turk, younger, last) = (order[1], order[2], order[3], order[4]);
     let held = w.hold_lock(order[0], "s", "x");
     let table = w.hold_kind(grantor, turk, "TableChunk");
@@ -300,7 +286,7 @@ fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
 /// win.
 #[test]
 fn a_recovering_grantor_that_is_followed_never_acts() {
-    let (mut w, order) = with_grantor(3, 5);
+    let (mut w, order) = with_settled_grantor(3, 5);
     let (elder, grantor, first, second, holder) =
         (order[0], order[1], order[2], order[3], order[4]);
     let held = w.hold_lock(holder, "s", "x");
@@ -374,7 +360,7 @@ fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: PartyFate) {
 /// A premise of the tests above: the table of one goes in several parts.
 #[test]
 fn the_table_of_a_transfer_goes_in_parts() {
-    let (mut w, order) = with_grantor(200, 5);
+    let (mut w, order) = with_settled_grantor(200, 5);
     let held =
         ["x", "a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name));
     let parts = w.hold_kind(order[OLD], order[TURK], "TableChunk");
@@ -474,7 +460,7 @@ fn the_youngest_of_a_line_may_go_at_any_moment() {
 /// grants.
 #[test]
 fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
-    let (mut w, order) = with_grantor(4, 4);
+    let (mut w, order) = with_settled_grantor(4, 4);
     let mut bids = [w.become_grantor(order[2], "s"), w.become_grantor(order[3], "s")];
     let (mut served, mut transfers, mut held) = (0, 0, w.lock(order[0], "s", "x"));
     let mut grantor = order[1];

@@ -1,13 +1,10 @@
 //! Votes on disk: restarts of all members, directories lost and put back, lineages that meet, and
 //! `force`.
 
+use crate::scenes::ms;
 use elderlock::protocol::{LostReason, Timing};
 use elderlock_sim::World;
 use std::time::Duration;
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 fn three() -> World {
     let mut w = World::new(1).members(3).durable();

@@ -1,6 +1,7 @@
 //! Messages that cross a table on its way, or each other.
 
-use super::{answered, granting, ms, with_grantor};
+use super::{granting, with_settled_grantor};
+use crate::scenes::{answered, ms};
 use elderlock::protocol::{GrantorState, Outcome};
 use elderlock_sim::World;
 
@@ -8,7 +9,7 @@ use elderlock_sim::World;
 /// turk hears of it all the same.
 #[test]
 fn a_release_that_crosses_the_table_is_not_undone() {
-    let (mut w, order) = with_grantor(11, 4);
+    let (mut w, order) = with_settled_grantor(11, 4);
     let (grantor, holder, turk) = (order[1], order[2], order[3]);
     let held = w.hold_lock(holder, "s", "x");
     let late = w.hold(move |flight| {
@@ -31,7 +32,7 @@ fn a_release_that_crosses_the_table_is_not_undone() {
 /// Trace 1 again: the release reaches the young turk before the table that still has the hold.
 #[test]
 fn a_release_that_is_there_before_the_table_is_not_undone() {
-    let (mut w, order) = with_grantor(12, 4);
+    let (mut w, order) = with_settled_grantor(12, 4);
     let (grantor, holder, turk) = (order[1], order[2], order[3]);
     let other = w.hold_lock(order[0], "s", "y");
     let held = w.hold_lock(holder, "s", "x");
@@ -63,7 +64,7 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
 /// grant, and does not queue behind itself.
 #[test]
 fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
-    let (mut w, order) = with_grantor(13, 4);
+    let (mut w, order) = with_settled_grantor(13, 4);
     let (grantor, asker, turk) = (order[1], order[2], order[3]);
     let late = w.hold_kind(grantor, asker, "Grant");
     let ask = w.lock(asker, "s", "x");
@@ -85,7 +86,7 @@ fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
 /// arrives after that request: the turk begins and passes the table on in one step.
 #[test]
 fn a_turk_may_begin_and_be_followed_in_one_step() {
-    let (mut w, order) = with_grantor(17, 4);
+    let (mut w, order) = with_settled_grantor(17, 4);
     let (grantor, turk) = (order[1], order[3]);
     let held = w.hold_lock(order[2], "s", "x");
     let late = w.hold_kind(grantor, turk, "TableChunk");
@@ -107,7 +108,7 @@ fn a_turk_may_begin_and_be_followed_in_one_step() {
 /// grantor passes the table on in the same step.
 #[test]
 fn a_recovery_may_end_and_be_followed_in_one_step() {
-    let (mut w, order) = with_grantor(18, 4);
+    let (mut w, order) = with_settled_grantor(18, 4);
     let (grantor, next, turk) = (order[1], order[2], order[3]);
     let held = w.hold_lock(turk, "s", "x");
     w.crash(grantor);
@@ -131,7 +132,7 @@ fn a_recovery_may_end_and_be_followed_in_one_step() {
 /// recovers.
 #[test]
 fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
-    let (mut w, order) = with_grantor(15, 4);
+    let (mut w, order) = with_settled_grantor(15, 4);
     let (elder, grantor, middle, last) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(grantor, "s", "x");
     let naming = w.hold_kind(elder, middle, "NameGrantor");

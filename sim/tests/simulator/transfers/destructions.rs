@@ -1,6 +1,7 @@
 //! Services that are destroyed at one member, and used again there or elsewhere.
 
-use super::{answered, granting, ms, with_grantor};
+use super::{granting, with_settled_grantor};
+use crate::scenes::{answered, ms};
 use elderlock::protocol::{LostReason, Outcome, Timing};
 use elderlock_sim::World;
 
@@ -8,7 +9,7 @@ use elderlock_sim::World;
 /// hands. Until then no request, release or destruction is answered, and none is lost.
 #[test]
 fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
-    let (mut w, order) = with_grantor(23, 4);
+    let (mut w, order) = with_settled_grantor(23, 4);
     let (user, grantor, holder, waiter) = (order[0], order[1], order[2], order[3]);
     let used = w.hold_lock(user, "s", "used");
     let most = ["x", "y"].map(|name| w.hold_lock(holder, "s", name));
@@ -36,7 +37,7 @@ fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
 /// any more. The grantor that destroys the service then has the next one by the rule follow it.
 #[test]
 fn a_successor_that_has_destroyed_the_service_refuses_and_the_next_follows() {
-    let (mut w, order) = with_grantor(24, 4);
+    let (mut w, order) = with_settled_grantor(24, 4);
     let (elder, grantor, next, first) = (order[0], order[1], order[2], order[3]);
     let most = ["a", "b"].map(|name| w.hold_lock(first, "s", name));
     let held = w.hold_lock(next, "s", "c");
@@ -63,7 +64,7 @@ fn a_successor_that_has_destroyed_the_service_refuses_and_the_next_follows() {
 /// there as soon as the message goes out.
 #[test]
 fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
-    let (mut w, order) = with_grantor(16, 3);
+    let (mut w, order) = with_settled_grantor(16, 3);
     let late = w.hold_kind(order[1], order[0], "Vacant");
     let gone = w.destroy(order[1], "s");
     w.expect("the word is on its way", |w| w.matched(late) > 0);
@@ -79,7 +80,7 @@ fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
 /// for its own epoch only.
 #[test]
 fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
-    let (mut w, order) = with_grantor(14, 4);
+    let (mut w, order) = with_settled_grantor(14, 4);
     let (elder, grantor) = (order[0], order[1]);
     let late = w.hold_kind(grantor, elder, "Vacant");
     w.destroy(grantor, "s");
@@ -100,7 +101,7 @@ fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
 /// Mistake 3: a request from before the destruction gives no process a lock afterwards.
 #[test]
 fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
-    let (mut w, order) = with_grantor(7, 3);
+    let (mut w, order) = with_settled_grantor(7, 3);
     let (grantor, user) = (order[1], order[2]);
     let held = w.hold_lock(order[0], "s", "x");
     let late = w.hold_kind(user, grantor, "RequestLock");
@@ -126,7 +127,7 @@ fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
 /// Mistake 12: the grant is being delivered when the service is destroyed.
 #[test]
 fn a_grant_that_crosses_the_destruction_is_released() {
-    let (mut w, order) = with_grantor(8, 3);
+    let (mut w, order) = with_settled_grantor(8, 3);
     let (grantor, user) = (order[1], order[2]);
     let late = w.hold_kind(grantor, user, "Grant");
     let ask = w.lock(user, "s", "x");
@@ -142,7 +143,7 @@ fn a_grant_that_crosses_the_destruction_is_released() {
 /// Destroying one service does not wait for another's grantor.
 #[test]
 fn destroying_one_service_does_not_hold_up_another() {
-    let (mut w, order) = with_grantor(9, 4);
+    let (mut w, order) = with_settled_grantor(9, 4);
     let slow = w.hold_lock(order[3], "slow", "x");
     w.release(slow);
     assert_eq!(w.grantor("slow"), order[3]);
@@ -164,7 +165,7 @@ fn destroying_one_service_does_not_hold_up_another() {
 /// there.
 #[test]
 fn a_destruction_that_no_grantor_hears_of_is_not_confirmed() {
-    let (mut w, order) = with_grantor(9, 3);
+    let (mut w, order) = with_settled_grantor(9, 3);
     let mine = w.hold_lock(order[2], "s", "x");
     w.isolate(order[2]);
     let gone = w.destroy(order[2], "s");
@@ -179,7 +180,7 @@ fn a_destruction_that_no_grantor_hears_of_is_not_confirmed() {
 /// it.
 #[test]
 fn a_grantor_that_destroys_the_service_hands_it_over() {
-    let (mut w, order) = with_grantor(10, 3);
+    let (mut w, order) = with_settled_grantor(10, 3);
     let held = w.hold_lock(order[0], "s", "x");
     let own = w.hold_lock(order[1], "s", "y");
     let gone = w.destroy(order[1], "s");

@@ -1,6 +1,7 @@
 //! Grantors that leave: the member that follows, and how many holds and waits it has.
 
-use super::{A_TURK, ENDS, answered, at_any_moment, granting, ms, with_grantor};
+use super::{A_TURK, ENDS, at_any_moment, granting, with_settled_grantor};
+use crate::scenes::{answered, ms};
 use elderlock::protocol::{GrantorState, Outcome, Timing};
 use elderlock_sim::World;
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn among_equal_holds_and_waits_the_successor_is_the_oldest() {
 /// many holds and waits.
 #[track_caller]
 fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
-    let (mut w, order) = with_grantor(5, 4);
+    let (mut w, order) = with_settled_grantor(5, 4);
     let grantor = order[1];
     let own = w.hold_lock(grantor, "s", "own");
     let (mut holds, mut waits) = (Vec::new(), Vec::new());
@@ -71,7 +72,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
 /// member waits for that, however long it takes.
 #[test]
 fn a_leaving_member_waits_until_its_work_is_in_other_hands() {
-    let (mut w, order) = with_grantor(7, 4);
+    let (mut w, order) = with_settled_grantor(7, 4);
     let grantor = order[1];
     let held = w.hold_lock(order[2], "s", "x");
     // The table is held on any way.
@@ -92,7 +93,7 @@ fn a_leaving_member_waits_until_its_work_is_in_other_hands() {
 #[test]
 fn a_successor_that_will_not_is_followed_by_the_next() {
     for at in 0..20 {
-        let (mut w, order) = with_grantor(500 + at, 4);
+        let (mut w, order) = with_settled_grantor(500 + at, 4);
         let held = w.hold_lock(order[3], "s", "x");
         let other = w.hold_lock(order[0], "s", "y");
         w.run_for(ms(20));
@@ -114,7 +115,7 @@ fn a_successor_that_will_not_is_followed_by_the_next() {
 #[test]
 fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
     for destroys in [false, true] {
-        let (mut w, order) = with_grantor(6, 3);
+        let (mut w, order) = with_settled_grantor(6, 3);
         let own = w.hold_lock(order[1], "s", "x");
         let not_said = ["ProposeSuccessor", "Recover", "Report"];
         let not_said =
@@ -172,7 +173,7 @@ fn a_successor_may_go_at_any_moment_and_the_next_takes_over() {
 /// The successor by the rule refuses, because it goes itself: the next by the rule is asked.
 #[test]
 fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
-    let (mut w, order) = with_grantor(19, 5);
+    let (mut w, order) = with_settled_grantor(19, 5);
     let (elder, grantor, other, next, first) = (order[0], order[1], order[2], order[3], order[4]);
     let most = ["a", "b", "c"].map(|name| w.hold_lock(first, "s", name));
     let fewer = ["d", "e"].map(|name| w.hold_lock(next, "s", name));
@@ -206,7 +207,7 @@ fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
 #[test]
 fn a_member_that_leaves_hands_all_its_services_over_at_once() {
     let services = ["s", "t", "u", "v", "w"];
-    let (mut w, order) = with_grantor(20, 4);
+    let (mut w, order) = with_settled_grantor(20, 4);
     let mut held = Vec::new();
     for (number, service) in services.into_iter().enumerate() {
         let first = w.hold_lock(order[1], service, "first");
@@ -239,7 +240,7 @@ fn a_member_that_leaves_hands_all_its_services_over_at_once() {
 fn a_young_turk_may_come_at_any_moment_of_a_leave() {
     let mut met = Vec::new();
     for at in 0..60 {
-        let (mut w, order) = with_grantor(810, 4);
+        let (mut w, order) = with_settled_grantor(810, 4);
         let held = w.hold_lock(order[3], "s", "x");
         let waiting = w.lock(order[0], "s", "x");
         w.run_for(ms(20));
@@ -264,7 +265,7 @@ fn a_young_turk_may_come_at_any_moment_of_a_leave() {
 #[test]
 fn a_young_turk_may_ask_while_the_grantor_leaves() {
     for at in 0..30 {
-        let (mut w, order) = with_grantor(800, 4);
+        let (mut w, order) = with_settled_grantor(800, 4);
         let held = w.hold_lock(order[3], "s", "x");
         let waiting = w.lock(order[0], "s", "x");
         w.run_for(ms(20));
