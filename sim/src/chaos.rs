@@ -16,7 +16,7 @@ use crate::history::{Ask, Call, HoldMode};
 use crate::log::Log;
 use crate::network::{MS, SECOND};
 use crate::quorum::{QuorumLoss, ShutdownPlan};
-use crate::step::{ClientWant, Step};
+use crate::step::{ClientWant, Step, first_holder};
 use crate::world::World;
 use elderlock::protocol::Wait;
 use std::collections::BTreeMap;
@@ -43,6 +43,10 @@ const REQUESTS: u64 = 1 << 41;
 const WORDS: u64 = 1 << 42;
 /// The random streams of clients' requests for shares and objects.
 const SHARES: u64 = 1 << 43;
+/// The random streams of questions along chains of waits, and of an operator's orders.
+const CHAINS: u64 = 1 << 44;
+/// The latest calls that such a question or order is about.
+const LATEST: usize = 60;
 
 impl ChaosPlan {
     /// Runs it to the end, or to the first break.
@@ -143,6 +147,7 @@ impl ChaosRun {
             });
             if now < plan.hush {
                 self.act(plan);
+                self.act_on_chains(plan);
                 self.relieve(plan);
             }
         }
@@ -444,6 +449,43 @@ impl ChaosRun {
             Some(step) => self.apply(step),
             None => false,
         }
+    }
+
+    /// A client asks what a request waits for, or a holder's member about a hold; or an operator
+    /// looks at a lock, and ends a hold that was reported. This comes beside the other acts, so
+    /// that these stay as they are.
+    fn act_on_chains(&mut self, plan: &ChaosPlan) {
+        let mut rng = Rng::new(plan.seed, CHAINS + self.deed);
+        let (asks, orders) = (rng.chance(plan.chains), rng.chance(plan.forces));
+        let site = rng.below(self.world.sites().len() as u64) as usize;
+        if !(asks || orders) || self.world.broken().is_some() || !self.world.is_up(site) {
+            return;
+        }
+        let call = self.world.history().calls.len();
+        let latest = || call.saturating_sub(LATEST)..call;
+        let some =
+            |rng: &mut Rng, these: Vec<usize>| (!these.is_empty()).then(|| *rng.pick(&these));
+        let listed = |rng: &mut Rng, world: &World| {
+            some(rng, latest().filter(|of| first_holder(world, *of).is_some()).collect())
+        };
+        let (about, wanted) = if orders {
+            let of = listed(&mut rng, &self.world).filter(|_| rng.chance(600_000));
+            (of, of.map(ClientWant::EndByForce))
+        } else if rng.chance(500_000) {
+            let of = listed(&mut rng, &self.world);
+            (of, of.map(ClientWant::SeeOwner))
+        } else {
+            let waits = |of: &usize| self.world.history().open().any(|open| open == Ask(*of));
+            let of = some(&mut rng, latest().filter(waits).collect());
+            (of, of.map(ClientWant::SeeBlockers))
+        };
+        let service = match about {
+            Some(of) => self.world.call(Ask(of)).service.as_str().to_string(),
+            None => rng.pick(&SERVICES).to_string(),
+        };
+        let wanted = wanted.unwrap_or_else(|| ClientWant::SeeLock(rng.pick(&NAMES).to_string()));
+        let (says, wait, lease) = (String::new(), Wait::Try, None);
+        self.apply(Step::Ask { call, site, service, wanted, owner: 0, says, wait, lease });
     }
 
     /// One act of one client.

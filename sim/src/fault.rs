@@ -165,6 +165,12 @@ pub enum FaultKind {
         /// The first of the two, of all but the grantor, counted round.
         first: usize,
     },
+    /// A probe passes along the wait of one owner and is late after that. Meanwhile the wait ends,
+    /// and the next owner begins to wait for the first one: they are a circle at no instant.
+    PassingWait {
+        /// Chooses the members, of all but the grantor.
+        first: usize,
+    },
     /// A value is written, and the grantor is killed before one of the members with the object open
     /// has heard of it.
     TornValue {
@@ -311,6 +317,7 @@ impl FaultKind {
             FaultKind::Rush { .. } => "rush",
             FaultKind::Newcomer { .. } => "newcomer",
             FaultKind::Duel { .. } => "duel",
+            FaultKind::PassingWait { .. } => "passing wait",
             FaultKind::TornValue { adds: None, .. } => "torn value",
             FaultKind::TornValue { adds: Some(_), .. } => "torn sum",
             FaultKind::Deafen(_) => "deaf",

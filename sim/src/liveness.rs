@@ -2,8 +2,8 @@
 //! then the locks must work.
 
 use crate::invariants::{
-    converges_after_heal, destroyed_is_over, last_young_turk_wins, no_leaked_hold, no_lost_wakeup,
-    values_are_seen_in_order,
+    converges_after_heal, deadlock_is_told, destroyed_is_over, last_young_turk_wins,
+    no_leaked_hold, no_lost_wakeup, values_are_seen_in_order,
 };
 use crate::network::SECOND;
 use crate::rule::RuleId;
@@ -94,6 +94,7 @@ impl World {
         let demand = Demand::of(&self.common.timing);
         let all_hold = converges_after_heal::demand(self, &demand)
             && self.outlast_expulsions(&demand)
+            && deadlock_is_told::demand(self)
             && no_lost_wakeup::demand(self, &demand)
             && values_are_seen_in_order::demand(self, &demand)
             && last_young_turk_wins::demand(self, &demand)

@@ -28,6 +28,10 @@ pub struct Scene {
     pub sessions: Vec<usize>,
     /// The sites whose first process is of the release before.
     pub older: Vec<usize>,
+    /// The sites whose processes let operators end holds that are not revocable.
+    pub forcible: Vec<usize>,
+    /// Whether requests of owners are to be told of circles.
+    pub detects: bool,
     /// Whether the clocks keep their bound.
     pub bounded: bool,
     /// Whether members notice broken connections.
@@ -64,6 +68,8 @@ impl Scene {
             clocks: Vec::new(),
             sessions: Vec::new(),
             older: Vec::new(),
+            forcible: Vec::new(),
+            detects: false,
             bounded: true,
             hints: true,
             expect: 1,
@@ -89,6 +95,7 @@ impl Scene {
             .hosts(&self.hosts)
             .serving_sessions(&self.sessions)
             .older(&self.older)
+            .allowing_forced_revokes(&self.forcible)
             .lenient();
         for (site, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
             world = world.clock(site, *ppm);
@@ -113,6 +120,9 @@ impl Scene {
         }
         if self.lineages {
             world = world.two_lineages_may_meet();
+        }
+        if self.detects {
+            world = world.detecting();
         }
         if self.asleep {
             world = world.asleep();

@@ -178,6 +178,12 @@ states! {
         "A holder passes waiting requests: otherwise it would wait for itself."
     Deadlocked "upgrade refused"
         "Two holders ask to suspend the service, and each would wait for the other."
+    CircleTold "request told of a circle"
+        "Owners wait for each other, and one of them has to give up."
+    EndedByForce "hold ended by an operator's order"
+        "Its program did not expect that: it has to be told before the lock goes on."
+    ForceRefused "operator's order refused"
+        "The member allows no forced revokes, and its holds go on."
     DestroyedHolding "service destroyed by a holder"
         "Its locks go to the next waiters, and none of its holds comes back."
     FoundingAbandoned "founding abandoned"
@@ -506,7 +512,9 @@ impl RareStateCounter {
             Outcome::Undecided => self.reach_if(recovers(), RareState::TryDuringRecovery),
             Outcome::Closed(LostReason::Expelled) => self.reach(RareState::ExpelledWaiting),
             Outcome::Superseded(_) => self.reach(RareState::Outbid),
-            Outcome::Deadlock => self.reach(RareState::Deadlocked),
+            Outcome::Deadlock if call.suspends() => self.reach(RareState::Deadlocked),
+            Outcome::Deadlock => self.reach(RareState::CircleTold),
+            Outcome::ForceNotAllowed => self.reach(RareState::ForceRefused),
             _ => {}
         }
     }
@@ -561,12 +569,12 @@ impl RareStateCounter {
                 self.over.insert(process);
             }
             Event::Expelled | Event::Left { .. } => _ = self.over.insert(process),
+            Event::ForcedRevoke { .. } => self.reach(RareState::EndedByForce),
             Event::Supplied { .. } => self.reach(RareState::RangeUsedUp),
             Event::BecameElder(_)
             | Event::LostGrantor { .. }
             | Event::GrantorAborted { .. }
             | Event::Orphaned
-            | Event::ForcedRevoke { .. }
             | Event::IdentityTaken
             | Event::VoteClaimRefused { .. }
             | Event::WrongClock { .. }

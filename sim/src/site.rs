@@ -75,6 +75,8 @@ pub struct Site {
     pub serves_sessions: bool,
     /// Its first process is of the release before.
     pub is_older: bool,
+    /// Operators may end holds of its processes that are not revocable.
+    pub allows_force: bool,
     /// The process founds a cluster alone.
     pub found_alone: bool,
     /// Its data directory.
@@ -94,8 +96,6 @@ pub struct SiteConfig {
     pub expect: usize,
     /// The operator trusts refused connections.
     pub trust_refused: bool,
-    /// Whether operators may end holds that are not revocable.
-    pub forced_revokes: bool,
     /// The cluster has no key, so strangers reach its members.
     pub keyless: bool,
     /// Every process is configured with the addresses of so many sites, beside the seeds.
@@ -154,6 +154,7 @@ impl Site {
             next_life: None,
             serves_sessions: false,
             is_older: false,
+            allows_force: false,
             found_alone: false,
             disk: Disk::default(),
         }
@@ -199,7 +200,7 @@ impl Site {
             expect: common.expect,
             stored: self.disk.vote.clone(),
             trust_refused: common.trust_refused,
-            forced_revokes: common.forced_revokes,
+            forced_revokes: self.allows_force,
             contacts: (0..common.contacts).map(address).collect(),
             nonce: NonZeroU64::new(ask(2)).filter(|_| common.keyless),
             limits: common.limits,

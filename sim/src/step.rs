@@ -11,8 +11,8 @@ use crate::network::{LinkConditions, NarrowPath};
 use crate::rule::{PacketDescription, RuleId};
 use crate::world::{DiskHealth, Observation, TornStep, World};
 use elderlock::protocol::{
-    Batch, Hint, LockName, Metadata, OpenRequest, Outcome, OwnerId, Permits, Query, QueryReply,
-    RevokeCommand, Token, Value, Wait, Want,
+    Batch, Blocked, ForceOrder, Hint, HolderInfo, LockName, Metadata, OpenRequest, Outcome,
+    OwnerId, Permits, Query, QueryReply, RevokeCommand, Token, Value, Wait, Want,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -213,11 +213,17 @@ pub enum ClientWant {
     SeeHeld,
     /// Query all waiters of the lock, in any number.
     SeeWaiting(String),
+    /// Query the holds that the request of a call waits for.
+    SeeBlockers(usize),
+    /// Ask the member of the first hold in the answer to a query of this call about it.
+    SeeOwner(usize),
     /// Request a revocation: the holder of the lock is told.
     AskBack(String),
     /// Revoke a hold by force: the first hold in the answer to a query or a revocation
     /// request of this call.
     TakeBack(usize),
+    /// End a hold by an operator's order: the first hold in the answer to a query of this call.
+    EndByForce(usize),
 }
 
 impl ClientWant {
@@ -241,7 +247,10 @@ impl ClientWant {
             | ClientWant::PutIf(call, _)
             | ClientWant::Add(call, _)
             | ClientWant::Upgrade(call)
-            | ClientWant::TakeBack(call) => Some(call),
+            | ClientWant::SeeBlockers(call)
+            | ClientWant::SeeOwner(call)
+            | ClientWant::TakeBack(call)
+            | ClientWant::EndByForce(call) => Some(call),
             _ => None,
         }
     }
@@ -280,6 +289,12 @@ impl ClientWant {
             }
             ClientWant::SeeHeld => ClientRequest::Query(Query::Held(None)),
             ClientWant::SeeWaiting(name) => ClientRequest::Query(Query::Waiting(lock(name)?, None)),
+            ClientWant::SeeBlockers(call) => {
+                let call = world.call(world.named(*call)?);
+                let of = Blocked::Request(call.process, call.request);
+                ClientRequest::Query(Query::Blockers(of))
+            }
+            ClientWant::SeeOwner(call) => ClientRequest::AskHolder(first_holder(world, *call)?),
             ClientWant::AskBack(name) => ClientRequest::Revoke(RevokeCommand::Ask {
                 name: Some(lock(name)?),
                 metadata: Metadata::default(),
@@ -291,7 +306,24 @@ impl ClientWant {
                 }
                 _ => return None,
             },
+            ClientWant::EndByForce(call) => {
+                let holder = first_holder(world, *call)?;
+                let says = |text: &str| Metadata::new(text.as_bytes()).ok();
+                let order = ForceOrder { operator: says("chaos")?, reason: says("drawn")? };
+                ClientRequest::Revoke(RevokeCommand::Force(holder, order))
+            }
         })
+    }
+}
+
+/// The first hold in the answer to a query of this call.
+pub(crate) fn first_holder(world: &World, call: usize) -> Option<HolderInfo> {
+    match world.outcome(world.named(call)?)? {
+        Outcome::QueryReply(QueryReply::Lock { holders, .. }) => holders.first().cloned(),
+        Outcome::QueryReply(QueryReply::Blockers { holds, .. }) => {
+            holds.first().map(|hold| hold.holder.clone())
+        }
+        _ => None,
     }
 }
 

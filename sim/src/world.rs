@@ -125,7 +125,6 @@ impl World {
                 council: 7,
                 expect: 1,
                 trust_refused: false,
-                forced_revokes: false,
                 keyless: false,
                 contacts: 0,
                 durable: false,

@@ -338,6 +338,12 @@ pub enum ProtocolMutant {
     SuspectDeadlock,
     /// An elder deals beyond its clock and a second.
     DealBeyondLimit,
+    /// A probe that comes back is believed without its second round.
+    TellUnconfirmed,
+    /// A waiting request sends one probe only.
+    ProbeOnce,
+    /// A member ends a hold by an operator's order though it allows no forced revokes.
+    ForceAnywhere,
     /// A view is raised to the highest version of any of its members.
     RaiseEarly,
     /// The elder takes in a process that does not speak the version of the view.
@@ -382,7 +388,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 154] = [
+    pub const ALL: [ProtocolMutant; 157] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -534,6 +540,9 @@ impl ProtocolMutant {
         ProtocolMutant::QueueOwnersDeadlock,
         ProtocolMutant::SuspectDeadlock,
         ProtocolMutant::DealBeyondLimit,
+        ProtocolMutant::TellUnconfirmed,
+        ProtocolMutant::ProbeOnce,
+        ProtocolMutant::ForceAnywhere,
         ProtocolMutant::RaiseEarly,
         ProtocolMutant::AdmitAnyVersion,
         ProtocolMutant::SpeakHighest,

@@ -6,7 +6,8 @@ use crate::chance::Rng;
 use crate::fault::{
     CRASH_ALL, DEAFEN, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS,
     LATE_NAMING, LOSE_DISK, LYING_STRANGER, NO_DATAGRAMS, ONE_NEIGHBOUR, OVERTHROW_BY_SUCCESSORS,
-    REJECT, REJECT_PAIR, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_SUM, TORN_VALUE, millis,
+    PASSING_WAIT, REJECT, REJECT_PAIR, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_SUM, TORN_VALUE,
+    millis,
 };
 use crate::limits;
 use crate::log::Scene;
@@ -21,6 +22,10 @@ const MIN_KINDS: usize = 4;
 const SLOW_SEEDS: u32 = 60_000;
 /// How many plans have members of two versions, in parts per million.
 const TWO_VERSIONS: u32 = 150_000;
+/// How many plans have requests that are told of circles, in parts per million.
+const CIRCLES: u32 = 150_000;
+/// How many plans have an operator that ends holds by force, in parts per million.
+const FORCES: u32 = 100_000;
 /// The time by which such a list has all founders.
 const RESOLVED: u64 = 6 * SECOND;
 /// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
@@ -216,6 +221,15 @@ pub struct ChaosPlan {
     pub sessions: Vec<usize>,
     /// The founders whose first process is of the release before.
     pub older: Vec<usize>,
+    /// The members that let operators end holds that are not revocable.
+    pub forcible: Vec<usize>,
+    /// Requests of owners are told of circles, and clients walk chains of waits.
+    pub detects: bool,
+    /// The questions along chains of waits, and the operator's orders, in parts per million of
+    /// the clients' acts.
+    pub chains: u32,
+    /// See `chains`.
+    pub forces: u32,
     /// Processes are killed without regard to the quorum.
     pub reckless: bool,
     /// No member notices broken connections.
@@ -367,6 +381,12 @@ impl ChaosPlan {
         for _ in 0..if keyless { strangers.below(6) } else { 0 } {
             faults.push(Fault::draw(&mut strangers, LYING_STRANGER, &context));
         }
+        let mut circles = Rng::new(seed, 72);
+        let detects = !is_plain && circles.chance(CIRCLES);
+        let chains = if detects { circles.between(20_000, 100_000) as u32 } else { 0 };
+        for _ in 0..if detects { circles.below(5) } else { 0 } {
+            faults.push(Fault::draw(&mut circles, PASSING_WAIT, &context));
+        }
         let mut rings = Rng::new(seed, 12);
         if !is_plain && rings.chance(200_000) {
             let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
@@ -389,9 +409,19 @@ impl ChaosPlan {
             true => (0..founders).filter(|_| versions.chance(600_000)).collect(),
             false => Vec::new(),
         };
+        let mix =
+            ClientMix { owners: if detects { circles.between(2, 4) } else { mix.owners }, ..mix };
+        let mut operator = Rng::new(seed, 73);
+        let has_operator = !is_plain && operator.chance(FORCES);
+        let forces = if has_operator { operator.between(20_000, 100_000) as u32 } else { 0 };
+        let forcible = (0..count).filter(|_| has_operator && operator.chance(500_000)).collect();
         ChaosPlan {
             seed,
             older,
+            forcible,
+            detects,
+            chains,
+            forces,
             founders,
             joiners,
             expect,
@@ -458,6 +488,8 @@ impl ChaosPlan {
             clocks: self.clocks.clone(),
             sessions: self.sessions.clone(),
             older: self.older.clone(),
+            forcible: self.forcible.clone(),
+            detects: self.detects,
             bounded: self.bounded,
             hints: !self.without_hints,
             durable: self.durable,
@@ -535,6 +567,15 @@ pub fn describe(plan: &ChaosPlan) -> String {
     }
     if !plan.older.is_empty() {
         text.push_str(&format!("\n  of the release before: {:?}", plan.older));
+    }
+    if plan.detects {
+        text.push_str(&format!("\n  requests are told of circles, questions {} ppm", plan.chains));
+    }
+    if plan.forces > 0 {
+        text.push_str(&format!(
+            "\n  an operator gives orders, {} ppm, allowed at {:?}",
+            plan.forces, plan.forcible
+        ));
     }
     if !plan.resolutions.is_empty() {
         text.push_str(&format!("\n  expects {} founders; seeds resolve", plan.expect));

@@ -216,8 +216,10 @@ mod hunt {
             // Founders that do not understand each other found nothing.
             ProtocolMutant::SpeakHighest => &["version_is_spoken", "converges_after_heal"],
             ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
-            ProtocolMutant::TakeUntold => &["told_before_taken"],
-            ProtocolMutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
+            ProtocolMutant::TakeUntold | ProtocolMutant::ForceAnywhere => &["told_before_taken"],
+            ProtocolMutant::TakeUnheard => {
+                &["exclusive_by_lease", "holds_survive", "tokens_rise", "told_before_taken"]
+            }
             ProtocolMutant::RenewTheDeaf
             | ProtocolMutant::ReviveTheDeaf
             | ProtocolMutant::KeepTheDeaf => &["converges_after_heal"],
@@ -264,7 +266,9 @@ mod hunt {
             ProtocolMutant::QueueDeadlock
             | ProtocolMutant::QueueOwnDeadlock
             | ProtocolMutant::QueueOwnersDeadlock
-            | ProtocolMutant::SuspectDeadlock => &["deadlock_is_told"],
+            | ProtocolMutant::SuspectDeadlock
+            | ProtocolMutant::TellUnconfirmed
+            | ProtocolMutant::ProbeOnce => &["deadlock_is_told"],
             ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPositions => {
                 &["fifo_across_failover"]
             }

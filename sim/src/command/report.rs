@@ -275,7 +275,8 @@ fn words(fault: &Fault) -> String {
         FaultKind::Rush { .. }
         | FaultKind::Newcomer { .. }
         | FaultKind::TornValue { .. }
-        | FaultKind::Duel { .. } => name.to_string(),
+        | FaultKind::Duel { .. }
+        | FaultKind::PassingWait { .. } => name.to_string(),
         FaultKind::LyingStranger(target, _, lies) => {
             let to = target.map_or("all".to_string(), target_words);
             format!("{name}: {lies} lies to {to}")

@@ -188,6 +188,7 @@ impl FaultPlanner<'_> {
             FaultKind::Rush { turk, leaves } => self.rush(turk, leaves),
             FaultKind::Newcomer { turk } => self.newcomer(turk),
             FaultKind::Duel { first } => self.duel(first),
+            FaultKind::PassingWait { first } => self.passing_wait(first),
             FaultKind::TornValue { late, adds } => self.torn_value(late, adds),
         }
     }
@@ -269,8 +270,19 @@ impl FaultScript {
 
     /// The same, for a limited time.
     fn ask_within(&mut self, site: usize, service: &str, wanted: ClientWant, wait: Wait) {
+        self.ask_as((site, 0), service, wanted, (wait, None));
+    }
+
+    /// The same, for an owner, and with a lease.
+    fn ask_as(
+        &mut self,
+        (site, owner): (usize, u64),
+        service: &str,
+        wanted: ClientWant,
+        (wait, lease): (Wait, Option<Duration>),
+    ) {
         let (service, says) = (service.to_string(), String::new());
-        let ask = Step::Ask { call: 0, site, service, wanted, owner: 0, says, wait, lease: None };
+        let ask = Step::Ask { call: 0, site, service, wanted, owner, says, wait, lease };
         self.add(self.now, ask);
     }
 

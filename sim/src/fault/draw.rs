@@ -50,6 +50,9 @@ pub const OVERTHROW_BY_SUCCESSORS: usize = KINDS + 12;
 /// The kind that means something only where the cluster has no key. It is not drawn with the
 /// others.
 pub const LYING_STRANGER: usize = KINDS + 13;
+/// The kind that means something only where requests are told of circles. It is not drawn with the
+/// others.
+pub const PASSING_WAIT: usize = KINDS + 14;
 
 /// The kinds of packets that change a member's rights: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -295,6 +298,11 @@ impl Fault {
             REJECT_PAIR => {
                 lasts = member_lease * rng.between(15, 40) / 10;
                 FaultKind::RejectPair(target, other)
+            }
+            PASSING_WAIT => {
+                // The plan of the fault makes it as long as a first probe needs.
+                lasts = rng.between(100 * MS, 300 * MS);
+                FaultKind::PassingWait { first: site }
             }
             LATE_NAMING => {
                 lasts = member_lease * rng.between(45, 110) / 100;

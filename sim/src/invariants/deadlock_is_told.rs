@@ -11,17 +11,21 @@
 //! A request that detects circles, and is told of a deadlock, was in a circle of owners at some
 //! instant since it was asked: each of them waited for a hold of the next.
 //!
+//! After healing, no two owners wait for each other's locks for longer than three member leases, if
+//! requests are to be told of circles. (The budget of a probe may be too small for a longer circle
+//! among many waits, so that it takes several probes.)
+//!
 //! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both
 //! have a hold there. Otherwise its owner has or wants the suspension already. A step with a grant
 //! is left out.
 
 use super::{Count, GrantorRecord, Invariant, Verdict, refused_as_deadlock};
-use crate::history::{Ask, Call};
+use crate::history::{Ask, Call, ClientRequest, HoldMode};
 use crate::world::{Observation, World};
 use elderlock::protocol::ClientMessage::Grant;
 use elderlock::protocol::{
     GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName,
-    Ticket, WaitReport, Want,
+    Ticket, Wait, WaitReport, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +47,59 @@ pub struct DeadlockIsTold {
 
 /// An owner: that of a request, at its process.
 type Holder = (ProcessId, OwnerId);
+
+const NAME: &str = "deadlock_is_told";
+
+/// Demands that circles of two owners end, where requests are told of circles. False if it is
+/// broken.
+pub fn demand(world: &mut World) -> bool {
+    if !world.detects {
+        return true;
+    }
+    let before = edges(world);
+    world.run_for(world.common.timing.member_lease * 3);
+    if world.broken().is_some() {
+        return false;
+    }
+    world.count_premise(NAME);
+    let after = edges(world);
+    let lasting: Vec<_> = before.into_iter().filter(|edge| after.contains(edge)).collect();
+    let back = |edge: &(Ask, Holder, Holder)| {
+        let is_back = |other: &&(Ask, Holder, Holder)| (other.1, other.2) == (edge.2, edge.1);
+        lasting.iter().find(is_back).map(|other| (edge.0, other.0))
+    };
+    if let Some((one, other)) = lasting.iter().find_map(back) {
+        let (one, other) = (world.call(one), world.call(other));
+        world.fail(NAME, format!("these two wait for each other: {one:?}, {other:?}"));
+        return false;
+    }
+    true
+}
+
+/// The waits for a lock that another owner holds alone, with both owners.
+fn edges(world: &World) -> Vec<(Ask, Holder, Holder)> {
+    let owner = |call: &Call| (call.process, call.owner);
+    let is_there = |ask: &Ask| {
+        let call = world.call(*ask);
+        let is_lock = matches!(&call.deed, ClientRequest::Hold(Want::Lock(_)));
+        let is_plain = is_lock && call.mode == HoldMode::Alone && call.turns.is_none();
+        is_plain
+            && call.owner != OwnerId::default()
+            && call.wait != Wait::Try
+            && world.demanded().any(|site| site == call.member)
+            && world.peers[call.member].is(call.process)
+    };
+    let mut found = Vec::new();
+    for wait in world.history().open().filter(is_there) {
+        for key in &world.call(wait).keys {
+            let holds = world.history().claims_of(key).filter(is_there);
+            for hold in holds.filter(|hold| world.fence(*hold).is_some()) {
+                found.push((wait, owner(world.call(wait)), owner(world.call(hold))));
+            }
+        }
+    }
+    found
+}
 
 /// Returns whether the suspension of one owner waits for a hold of the other. Owner 0 is the whole
 /// member.
@@ -215,7 +272,7 @@ fn is_obstacle(hold: &HoldReport) -> bool {
 
 impl Invariant for DeadlockIsTold {
     fn name(&self) -> &'static str {
-        "deadlock_is_told"
+        NAME
     }
 
     fn premises(&self) -> u64 {

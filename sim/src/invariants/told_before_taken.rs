@@ -1,11 +1,12 @@
 //! `told_before_taken`: a hold is revoked by force only after its holder has been told of the
 //! request, or by an operator whose order its member allows and reports. A holder that is reported
-//! as told has been told.
+//! as told has been told. A hold that is reported as taken away is over, and an order is refused
+//! only where the holder's member allows none.
 
 use super::{Count, Invariant, Verdict};
-use crate::history::Ask;
+use crate::history::{Ask, Call, ClientRequest};
 use crate::world::{Observation, UnaskedOutput, World};
-use elderlock::protocol::{Event, HolderInfo, LostReason, Outcome, Token};
+use elderlock::protocol::{Event, HolderInfo, LostReason, Outcome, RevokeCommand, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -32,6 +33,16 @@ impl ToldBeforeTaken {
     }
 }
 
+/// The hold that a call ends.
+fn ended_by(call: &Call) -> Option<&HolderInfo> {
+    match &call.deed {
+        ClientRequest::Revoke(RevokeCommand::Take(holder) | RevokeCommand::Force(holder, _)) => {
+            Some(holder)
+        }
+        _ => None,
+    }
+}
+
 impl Invariant for ToldBeforeTaken {
     fn name(&self) -> &'static str {
         "told_before_taken"
@@ -52,7 +63,7 @@ impl Invariant for ToldBeforeTaken {
             }
             Observation::Event { site, event: Event::ForcedRevoke { token, .. }, .. } => {
                 self.premises += 1;
-                if !world.common.forced_revokes {
+                if !world.peers[*site].allows_force {
                     return Err(format!("m{site} ends a hold by force, and does not allow it"));
                 }
                 self.forced.insert((*site, *token));
@@ -69,6 +80,28 @@ impl Invariant for ToldBeforeTaken {
                         "taken away before its holder was told: {:?}",
                         world.call(*ask)
                     ));
+                }
+            }
+            Observation::Answers { ask, outcome: Outcome::ForceNotAllowed } => {
+                self.premises += 1;
+                let Some(holder) = ended_by(world.call(*ask)) else { return Ok(()) };
+                let is_its = |call: &&Call| call.process == holder.process;
+                let at = world.history().calls.iter().find(is_its).map(|call| call.member);
+                if let Some(site) = at.filter(|site| world.peers[*site].allows_force) {
+                    return Err(format!("m{site} is said not to allow force, and does"));
+                }
+            }
+            Observation::Answers { ask, outcome: Outcome::Revoked } => {
+                let Some(holder) = ended_by(world.call(*ask)) else { return Ok(()) };
+                self.premises += 1;
+                let has = |call: &Call| call.tokens().any(|(_, token)| token == holder.token);
+                let is_held = |ask: &Ask| {
+                    let call = world.call(*ask);
+                    call.process == holder.process && has(call) && world.fence(*ask).is_some()
+                };
+                if let Some(held) = world.history().claims().find(is_held) {
+                    let call = world.call(held);
+                    return Err(format!("said to have been taken away, and is held: {call:?}"));
                 }
             }
             Observation::Answers { outcome: Outcome::RevocationRequested { told, .. }, .. } => {

@@ -1,8 +1,10 @@
 //! `what_is_seen_is_so`: a grantor's statements about holds and waits are true when it makes them.
 //! Each listed holder was granted that lock with that token, says the same of itself, and has not
 //! held for longer than it wanted to. Of the members that believe in the lock, none is left out.
-//! Each listed waiter waits, in the order of the tickets. A told position names as many requests
-//! and holds before it as there are, and the suspension that it waits for.
+//! The same goes for each hold that is named as a blocker; a wait that a holder's member lists is a
+//! request of the hold's owner. Each listed waiter waits, in the order of the tickets. A told
+//! position names as many requests and holds before it as there are, and the suspension that it
+//! waits for.
 //!
 //! A grantor may not have heard yet that a hold is over. So a listed holder need not hold any more.
 //! The check comes after the step in which the grantor answers, and only for a grantor with a
@@ -16,8 +18,8 @@ use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
 use crate::world::{Observation, World};
 use elderlock::protocol::ClientMessage::Grant;
 use elderlock::protocol::{
-    ClientMessage, Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId,
-    Packet, ProcessId, Query, QueryReply, RequestId, Ticket, WaitReport, WaiterInfo, Want,
+    ClientMessage, Event, HoldReport, HoldState, HolderInfo, LockName, Message, Mode, Outcome,
+    OwnerId, Packet, ProcessId, Query, QueryReply, RequestId, Ticket, WaitReport, WaiterInfo, Want,
 };
 use std::collections::BTreeSet;
 
@@ -67,18 +69,44 @@ impl WhatIsSeenIsSo {
                 let all: Vec<Key> = world.history().keys().into_iter().filter(is_told).collect();
                 self.check_holders(world, site, &all, holders)
             }
+            (Query::Blockers(_), QueryReply::Blockers { holds, .. }) => {
+                let holders: Vec<HolderInfo> =
+                    holds.iter().map(|hold| hold.holder.clone()).collect();
+                self.check_listed(world, site, &holders)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Checks the listed holders. No other member may believe in any of these locks.
-    fn check_holders(
-        &mut self,
-        world: &World,
-        site: usize,
-        keys: &[Key],
-        holders: &[HolderInfo],
-    ) -> Verdict {
+    /// Checks the waits that a holder's member lists: its owner made these requests, and has not
+    /// withdrawn them before the question.
+    fn check_waits(&mut self, world: &World, ask: Ask, state: &HoldState) -> Verdict {
+        let (HoldState::Held { waits, .. }, ClientRequest::AskHolder(holder)) =
+            (state, &world.call(ask).deed)
+        else {
+            return Ok(());
+        };
+        for wait in waits {
+            self.premises += 1;
+            let made = world.history().find(holder.process, wait.request).map(|at| world.call(at));
+            let is_so = made.is_some_and(|call| {
+                let was_there = !call.released || call.released_at >= world.call(ask).asked;
+                let name = call.keys.first().and_then(|(_, name)| name.clone());
+                call.service == wait.service
+                    && (name == wait.name || matches!(call.deed, ClientRequest::Upgrade(_)))
+                    && (holder.owner == 0 || call.owner == OwnerId(holder.owner))
+                    && was_there
+            });
+            if !is_so {
+                let what = format!("the owner of {holder:?} is said to wait: {wait:?}");
+                return Err(format!("{what}, and it is {made:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the listed holders.
+    fn check_listed(&mut self, world: &World, site: usize, holders: &[HolderInfo]) -> Verdict {
         for holder in holders {
             self.premises += 1;
             let is_it = |(key, token): (&Key, _)| key.1 == holder.name && token == holder.token;
@@ -103,6 +131,18 @@ impl WhatIsSeenIsSo {
                 return Err(format!("m{site} reports a holder that does not hold: {holder:?}"));
             }
         }
+        Ok(())
+    }
+
+    /// Checks the listed holders. No other member may believe in any of these locks.
+    fn check_holders(
+        &mut self,
+        world: &World,
+        site: usize,
+        keys: &[Key],
+        holders: &[HolderInfo],
+    ) -> Verdict {
+        self.check_listed(world, site, holders)?;
         if !world.bounded {
             return Ok(());
         }
@@ -355,6 +395,9 @@ impl Invariant for WhatIsSeenIsSo {
             Observation::Answers { ask, outcome } => {
                 let call = world.call(*ask);
                 self.grants |= matches!(outcome, Outcome::Granted { .. });
+                if let Outcome::Holder(state) = outcome {
+                    self.check_waits(world, *ask, state)?;
+                }
                 if matches!(call.deed, ClientRequest::Query(_))
                     && !self.on_its_way.remove(&(call.process, call.request))
                     && let Outcome::QueryReply(seen) = outcome

@@ -27,6 +27,7 @@ pub(super) fn write_scene(scene: &Scene) -> String {
         (scene.durable, " votes=durable"),
         (scene.lineages, " lineages=several"),
         (scene.asleep, " asleep=yes"),
+        (scene.detects, " circles=told"),
     ] {
         text += if said { word } else { "" };
     }
@@ -61,6 +62,10 @@ pub(super) fn write_scene(scene: &Scene) -> String {
         let sites = scene.older.iter().map(|site| format!(" m{site}"));
         text += &format!("older{}\n", sites.collect::<String>());
     }
+    if !scene.forcible.is_empty() {
+        let sites = scene.forcible.iter().map(|site| format!(" m{site}"));
+        text += &format!("forcible{}\n", sites.collect::<String>());
+    }
     for (site, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
         text += &format!("clock m{site}{}\n", write_rate(*ppm));
     }
@@ -90,6 +95,7 @@ pub(super) fn read_scene(
                     ("votes", "durable") => scene.durable = true,
                     ("lineages", "several") => scene.lineages = true,
                     ("asleep", "yes") => scene.asleep = true,
+                    ("circles", "told") => scene.detects = true,
                     _ => return Err(format!("no world has {key}={value}").into()),
                 }
             }
@@ -128,6 +134,7 @@ pub(super) fn read_scene(
         }
         "sessions" => scene.sessions = sites(args)?,
         "older" => scene.older = sites(args)?,
+        "forcible" => scene.forcible = sites(args)?,
         "clock" => {
             let site = site(args)?;
             scene.clocks.resize(scene.clocks.len().max(site + 1), 0);

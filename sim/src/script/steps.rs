@@ -45,8 +45,11 @@ pub fn write_step(step: &Step) -> String {
                 ClientWant::SeePosition(call) => ("see-position", vec![format!("c{call}")]),
                 ClientWant::SeeHeld => ("see-held", Vec::new()),
                 ClientWant::SeeWaiting(name) => ("see-waiting", vec![quoted(name)]),
+                ClientWant::SeeBlockers(call) => ("see-blockers", vec![format!("c{call}")]),
+                ClientWant::SeeOwner(call) => ("see-owner", vec![format!("c{call}")]),
                 ClientWant::AskBack(name) => ("ask-back", vec![quoted(name)]),
                 ClientWant::TakeBack(call) => ("take-back", vec![format!("c{call}")]),
+                ClientWant::EndByForce(call) => ("end-by-force", vec![format!("c{call}")]),
             };
             let verb = if *wait == Wait::Try {
                 TRIES.iter().find(|(of, _)| *of == verb).map_or(verb, |(_, to)| to)
@@ -175,8 +178,9 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become"
         | "try-become" | "destroy" | "see" | "see-suspension" | "see-position" | "see-held"
-        | "see-waiting" | "share" | "try-share" | "permits" | "try-permits" | "open"
-        | "try-open" | "put" | "put-if" | "add" | "upgrade" | "ask-back" | "take-back" => {
+        | "see-waiting" | "see-blockers" | "see-owner" | "share" | "try-share" | "permits"
+        | "try-permits" | "open" | "try-open" | "put" | "put-if" | "add" | "upgrade"
+        | "ask-back" | "take-back" | "end-by-force" => {
             let (call, site) = (self::call(args)?, site(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
@@ -210,8 +214,11 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "see-suspension" => ClientWant::SeeSuspension,
                 "see-position" => ClientWant::SeePosition(self::call(args)?),
                 "see-waiting" => ClientWant::SeeWaiting(lock(args)?),
+                "see-blockers" => ClientWant::SeeBlockers(self::call(args)?),
+                "see-owner" => ClientWant::SeeOwner(self::call(args)?),
                 "ask-back" => ClientWant::AskBack(lock(args)?),
                 "take-back" => ClientWant::TakeBack(self::call(args)?),
+                "end-by-force" => ClientWant::EndByForce(self::call(args)?),
                 _ => ClientWant::SeeHeld,
             };
             let lease = args.take_key("lease").map(read_span).transpose()?;
@@ -507,6 +514,9 @@ mod tests {
                 None,
             ),
             want(ClientWant::TakeBack(3), 0, Wait::Forever, None),
+            want(ClientWant::EndByForce(3), 0, Wait::Forever, None),
+            want(ClientWant::SeeBlockers(3), 0, Wait::Try, None),
+            want(ClientWant::SeeOwner(3), 0, Wait::Try, None),
             Step::Release(1),
             Step::Cancel(2),
             Step::Extend(3, Duration::from_secs(2)),

@@ -72,9 +72,11 @@ impl World {
         self
     }
 
-    /// Operators may end holds that are not revocable.
-    pub fn allowing_forced_revokes(mut self) -> World {
-        self.common.forced_revokes = true;
+    /// The processes at these sites let operators end holds that are not revocable.
+    pub fn allowing_forced_revokes(mut self, sites: &[usize]) -> World {
+        for site in sites {
+            self.peers[*site].allows_force = true;
+        }
         self
     }
 

@@ -168,7 +168,7 @@ fn holder_of_x(w: &mut World, site: usize) -> HolderInfo {
 fn a_hold_is_ended_by_force_only_where_its_member_allows_it() {
     for allowed in [false, true] {
         let world = World::new(6).members(4);
-        let mut w = if allowed { world.allowing_forced_revokes() } else { world };
+        let mut w = if allowed { world.allowing_forced_revokes(&[0, 1, 2, 3]) } else { world };
         w.settle();
         let order = w.in_view();
         // Another member is the grantor, so that the release is a packet.
@@ -197,7 +197,7 @@ fn a_hold_is_ended_by_force_only_where_its_member_allows_it() {
 
 #[test]
 fn a_forced_order_hits_no_later_hold_and_needs_the_holders_member() {
-    let mut w = World::new(7).members(4).allowing_forced_revokes();
+    let mut w = World::new(7).members(4).allowing_forced_revokes(&[0, 1, 2, 3]);
     w.settle();
     let order = w.in_view();
     let held = w.hold_lock(order[2], "s", "x");

@@ -4,6 +4,8 @@ use super::*;
 
 /// The service at which these faults aim.
 const SERVICE: &str = crate::chaos::SERVICES[0];
+/// The owner of the requests of a fault, where it needs one: clients have lower numbers.
+const OWNER: u64 = 99;
 
 impl FaultPlanner<'_> {
     pub(super) fn stray_name(&mut self, named: usize, other: usize) -> Option<()> {
@@ -135,6 +137,38 @@ impl FaultPlanner<'_> {
             self.plot.now = self.now + quarter * (number as u64 + 1);
             self.plot.ask(duellist, SERVICE, ClientWant::Suspension);
         }
+        Some(())
+    }
+
+    pub(super) fn passing_wait(&mut self, first: usize) -> Option<()> {
+        let world = self.world;
+        let grantor = world.find_grantor(SERVICE)?;
+        let mut up = self.up_but(&[grantor]);
+        if up.len() < 3 {
+            return None;
+        }
+        // Of several requests that probe the one with the highest key is told.
+        let top = *up.iter().max_by_key(|site| world.peers[**site].process())?;
+        up.retain(|site| *site != top);
+        let nth = |number: usize| (up[number % up.len()], OWNER);
+        let (one, two, three) = ((top, OWNER), nth(first), nth(first + 1));
+        // By then the first request has sent its first probe.
+        let patience = world.common.timing.retry.as_nanos() as u64 * 6;
+        let begun = self.now + 40 * MS;
+        self.plot.until = begun + patience + self.fault.lasts;
+        self.until = self.plot.until;
+        self.plot.hold(None, Some(three.0), "ProbeHold");
+        let lease = Some(millis(self.until - self.now + SECOND));
+        let name = |of: &str| ClientWant::Lock(format!("{of}{}", self.now));
+        for (owner, of) in [(one, "one"), (two, "two"), (three, "three")] {
+            self.plot.ask_as(owner, SERVICE, name(of), (Wait::Forever, lease));
+        }
+        self.plot.now = begun;
+        let limit = Wait::AtMost(millis(patience));
+        self.plot.ask_as(two, SERVICE, name("three"), (limit, lease));
+        self.plot.ask_as(one, SERVICE, name("two"), (Wait::Forever, lease));
+        self.plot.now = begun + patience + self.fault.lasts / 2;
+        self.plot.ask_as(three, SERVICE, name("one"), (Wait::Forever, lease));
         Some(())
     }
 

@@ -35,7 +35,9 @@ impl LockClient {
             let next = cx.now + cx.timing.member_lease;
             let Some(entry) = self.request_mut(request) else { continue };
             let owner = entry.owner;
-            if let Some(waiting) = entry.waiting_mut() {
+            if let Some(waiting) = entry.waiting_mut()
+                && !planted!(cx.mutant, ProbeOnce)
+            {
                 waiting.probe = Some(next);
                 self.probes.insert((next, request));
             }
@@ -93,7 +95,7 @@ impl LockClient {
         if !self.waits_of(owner).any(|(_, other, _)| other == request) {
             return;
         }
-        if probe.confirmed.is_none() {
+        if probe.confirmed.is_none() && !planted!(cx.mutant, TellUnconfirmed) {
             probe.confirmed = Some(0);
             probe.budget = PROBE_BUDGET;
             return self.send_probe(request, probe, cx);
