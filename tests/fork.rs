@@ -131,7 +131,7 @@ fn a_copy_that_goes_on_with_its_runtime_disturbs_no_member() {
     next.wait().expect("it was released");
     let events = holder.events();
     assert!(
-        !events.iter().any(|event| event.starts_with("suspended") || event == "lost"),
+        !events.iter().any(|event| event.starts_with("suspended") || event == "expelled"),
         "{events:#?}"
     );
 }

@@ -88,7 +88,7 @@ impl Load {
 fn is_undisturbed(peers: &[Peer]) {
     for peer in peers {
         let events = peer.events();
-        let bad = ["suspended", "lost", "guard-lost", "rejoined"];
+        let bad = ["suspended", "expelled", "guard-lost", "rejoined"];
         let is_bad = |event: &&String| bad.iter().any(|word| event.starts_with(word));
         assert_eq!(events.iter().find(is_bad), None, "{} was disturbed: {events:#?}", peer.addr);
     }

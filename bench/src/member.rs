@@ -121,7 +121,7 @@ async fn tell(mut events: Events) {
                     .collect(),
             ),
             MemberEvent::BecameGrantor { .. } => Event::BecameGrantor,
-            MemberEvent::Suspended | MemberEvent::Lost | MemberEvent::Missed { .. } => {
+            MemberEvent::Suspended | MemberEvent::Expelled | MemberEvent::Missed { .. } => {
                 send_report(&BenchReport::Failed(format!("{event:?}")));
                 continue;
             }

@@ -402,9 +402,11 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             let text = "another process has this member's id: the machine was cloned or restored";
             ("identity_taken", text.to_owned(), Value::Null)
         }
-        MemberEvent::Lost => {
-            ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null)
-        }
+        MemberEvent::Expelled => (
+            "expelled",
+            "expelled: the cluster went on without this member".to_owned(),
+            Value::Null,
+        ),
         MemberEvent::Rejoined { process } => {
             ("rejoined", format!("rejoined as {process}"), json!({ "process": hex(*process) }))
         }
@@ -553,7 +555,7 @@ mod tests {
             MemberEvent::Resumed,
             MemberEvent::Orphaned,
             MemberEvent::IdentityTaken,
-            MemberEvent::Lost,
+            MemberEvent::Expelled,
             MemberEvent::Rejoined { process },
             MemberEvent::ClockDistrusted { boottime, raw },
             MemberEvent::ClockTrusted,
@@ -608,7 +610,7 @@ mod tests {
         assert!(is_fault(&failed) && is_fault(&behind));
         let full = MemberEvent::VoteNotStored { reason: "no space".to_owned() };
         assert!(
-            ![full, MemberEvent::VoteStored, MemberEvent::Left, MemberEvent::Lost]
+            ![full, MemberEvent::VoteStored, MemberEvent::Left, MemberEvent::Expelled]
                 .iter()
                 .any(is_fault)
         );

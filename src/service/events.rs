@@ -46,12 +46,13 @@ pub enum MemberEvent {
     /// with [`Member::force`](crate::Member::force).
     Orphaned,
     /// Another process has this member's process id: a copy of a virtual machine that was cloned or
-    /// restored while the member ran. Every guard is lost; [`Lost`](MemberEvent::Lost) follows, and
-    /// it joins again with a new id. The other process keeps the id and its holds.
+    /// restored while the member ran. Every guard is lost.
+    /// [`Expelled`](MemberEvent::Expelled) follows, and it joins again with a new id. The other
+    /// process keeps the id and its holds.
     IdentityTaken,
     /// The others went on without this member: every guard is lost. It joins again by itself, as a
     /// new process.
-    Lost,
+    Expelled,
     /// The member has joined again.
     Rejoined {
         /// The new process.
@@ -66,8 +67,8 @@ pub enum MemberEvent {
         /// The length of the same span by the hardware's clock (`CLOCK_MONOTONIC_RAW`).
         raw: Duration,
     },
-    /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or [`Lost`](MemberEvent::Lost)
-    /// follows.
+    /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or
+    /// [`Expelled`](MemberEvent::Expelled) follows.
     ClockTrusted,
     /// The wall clock has jumped. Leases do not depend on it. The tokens of a cluster that is
     /// founded later do.
@@ -209,7 +210,7 @@ impl std::fmt::Debug for Events {
 /// The event that the program reads for this announcement. `None`: there is no such event.
 fn member_event(announcement: Announcement) -> Option<MemberEvent> {
     let event = match announcement {
-        Announcement::Lost => return Some(MemberEvent::Lost),
+        Announcement::Expelled => return Some(MemberEvent::Expelled),
         Announcement::Rejoined(process) => return Some(MemberEvent::Rejoined { process }),
         Announcement::Distrusted(Rates { boottime, raw }) => {
             return Some(MemberEvent::ClockDistrusted { boottime, raw });
@@ -232,8 +233,8 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         Event::Resumed => MemberEvent::Resumed,
         Event::Orphaned => MemberEvent::Orphaned,
         Event::IdentityTaken => MemberEvent::IdentityTaken,
-        // The engine tells of these by `Announcement::Lost`.
-        Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
+        // The engine tells of these by `Announcement::Expelled`.
+        Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Expelled,
         Event::WrongClock { theirs, ours } => {
             MemberEvent::WrongClock { ahead: Slot::span(theirs.0.saturating_sub(ours.0)) }
         }

@@ -230,7 +230,7 @@ fn describe(event: &MemberEvent) -> String {
         }
         MemberEvent::Suspended => "suspended: every lock is lost".to_owned(),
         MemberEvent::Missed { count, .. } => format!("{count} events were missed"),
-        MemberEvent::Lost => "expelled: every lock is lost".to_owned(),
+        MemberEvent::Expelled => "expelled: every lock is lost".to_owned(),
         MemberEvent::Rejoined { process } => format!("rejoined as {process}"),
         MemberEvent::Failed { reason } => format!("failed: {}", reason.escape_debug()),
         other => format!("{other:?}"),

@@ -187,7 +187,7 @@ impl RunRecord {
                 close(&mut lane.suspended, at);
                 self.note(site, at, 2, "lease runs again");
             }
-            MemberEvent::Lost => {
+            MemberEvent::Expelled => {
                 close(&mut lane.elder, at);
                 self.note(site, at, 0, "expelled");
             }

@@ -47,7 +47,7 @@ fn a_member_that_is_cut_off_for_long_is_expelled_and_joins_again() {
         cluster.heal();
         let waiting = waiting.await.expect("its process runs");
         assert!(matches!(waiting, Err(LockError::Unavailable(Unavailable::Expelled))));
-        while events.next().await != Some(MemberEvent::Lost) {}
+        while events.next().await != Some(MemberEvent::Expelled) {}
         while !matches!(events.next().await, Some(MemberEvent::Rejoined { .. })) {}
         assert_ne!(cluster.member(0).process(), before);
         assert!(holder.fence().is_ok());

@@ -403,7 +403,7 @@ fn describe(event: &MemberEvent) -> String {
         MemberEvent::LostGrantor { service, epoch } => format!("no grantor {service} {epoch}"),
         MemberEvent::Suspended => format!("suspended {}", now()),
         MemberEvent::Resumed => format!("resumed {}", now()),
-        MemberEvent::Lost => "lost".into(),
+        MemberEvent::Expelled => "expelled".into(),
         MemberEvent::Rejoined { process } => format!("rejoined {:032x}", process.0),
         MemberEvent::Left => "left".into(),
         MemberEvent::Missed { count, .. } => format!("missed {count}"),

@@ -19,8 +19,8 @@ const EVENT_RING: usize = 1024;
 pub(crate) enum Announcement {
     /// An event of the core.
     Event(Event),
-    /// Expelled: the incarnation is over.
-    Lost,
+    /// The incarnation is over: the others went on without it.
+    Expelled,
     /// A new incarnation is ready.
     Rejoined(ProcessId),
     /// The clock of the leases runs at another rate than is assumed of it.

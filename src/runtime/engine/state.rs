@@ -571,7 +571,7 @@ impl EngineState {
         if self.phase.ready {
             self.joined_before = true;
             self.phase.ready = false;
-            after.announce(Announcement::Lost);
+            after.announce(Announcement::Expelled);
         }
         after.phase = true;
         if self.leaving {

@@ -213,7 +213,7 @@ async fn an_expelled_member_loses_its_guards_and_comes_back_as_a_new_process() {
     lan.heal();
 
     assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Unavailable(Unavailable::Expelled));
-    happens(&mut events, |event| *event == MemberEvent::Lost).await;
+    happens(&mut events, |event| *event == MemberEvent::Expelled).await;
     let rejoined =
         happens(&mut events, |event| matches!(event, MemberEvent::Rejoined { .. })).await;
     assert_ne!(other.process(), before);
