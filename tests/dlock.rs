@@ -219,7 +219,7 @@ async fn holds_survive_a_young_turk() {
     soon(services[2].become_grantor()).await.expect("no other member asks");
     assert_eq!(grantors(&services), [2]);
     while !matches!(soon(events.next()).await, Some(MemberEvent::BecameGrantor { .. })) {}
-    while !matches!(soon(losses.next()).await, Some(MemberEvent::LostGrantor { .. })) {}
+    while !matches!(soon(losses.next()).await, Some(MemberEvent::NoLongerGrantor { .. })) {}
     assert_eq!(guards[2].depth(), 2, "a transfer adds no depth");
     again.release().await.expect("it was held");
     for (index, guard) in guards.into_iter().enumerate() {

@@ -386,10 +386,10 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             let service = service.as_str().escape_debug();
             ("became_grantor", format!("became grantor of {service} in epoch {epoch}"), detail)
         }
-        MemberEvent::LostGrantor { service, epoch } => {
+        MemberEvent::NoLongerGrantor { service, epoch } => {
             let detail = json!({ "service": service.as_str(), "epoch": epoch.0.to_string() });
             let service = service.as_str().escape_debug();
-            ("lost_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
+            ("no_longer_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
         }
         MemberEvent::Suspended => {
             ("suspended", "suspended: no quorum, all locks lost".to_owned(), Value::Null)
@@ -550,7 +550,7 @@ mod tests {
             MemberEvent::ViewInstalled(status.view.clone().expect("it has joined")),
             MemberEvent::BecameElder,
             MemberEvent::BecameGrantor { service: service.clone(), epoch },
-            MemberEvent::LostGrantor { service, epoch },
+            MemberEvent::NoLongerGrantor { service, epoch },
             MemberEvent::Suspended,
             MemberEvent::Resumed,
             MemberEvent::Orphaned,

@@ -572,7 +572,7 @@ impl RareStateCounter {
             Event::ForcedRevoke { .. } => self.reach(RareState::EndedByForce),
             Event::Supplied { .. } => self.reach(RareState::RangeUsedUp),
             Event::BecameElder(_)
-            | Event::LostGrantor { .. }
+            | Event::NoLongerGrantor { .. }
             | Event::GrantorAborted { .. }
             | Event::Orphaned
             | Event::IdentityTaken

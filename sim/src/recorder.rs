@@ -381,7 +381,8 @@ impl Recorder {
                     recovering: false,
                 }
             }
-            Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch } => {
+            Event::NoLongerGrantor { service, epoch }
+            | Event::GrantorAborted { service, epoch } => {
                 self.set_role(site, service, None);
                 Entry::NoGrantor { service: service.as_str().to_string(), epoch: epoch.0.get() }
             }

@@ -573,7 +573,7 @@ pub enum Event {
     },
     /// This member no longer grants the locks of the service. Sent once for each time that it
     /// [began](Event::BecameGrantor) to grant them.
-    LostGrantor {
+    NoLongerGrantor {
         /// The service.
         service: ServiceName,
         /// The epoch that ended.

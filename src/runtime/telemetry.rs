@@ -566,7 +566,7 @@ impl SpanTracker {
                     }
                 }
             }
-            Event::LostGrantor { service, epoch } => {
+            Event::NoLongerGrantor { service, epoch } => {
                 notes.push(TelemetryNote::GrantsNoMore { service: service.clone(), epoch: *epoch });
             }
             Event::GrantorAborted { service, epoch }

@@ -30,7 +30,7 @@ pub enum MemberEvent {
     },
     /// This member no longer grants the locks of a service: once for each
     /// [`BecameGrantor`](MemberEvent::BecameGrantor).
-    LostGrantor {
+    NoLongerGrantor {
         /// The service.
         service: ServiceName,
         /// The epoch that ended.
@@ -228,7 +228,9 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
         Event::BecameElder(_) => MemberEvent::BecameElder,
         Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
-        Event::LostGrantor { service, epoch } => MemberEvent::LostGrantor { service, epoch },
+        Event::NoLongerGrantor { service, epoch } => {
+            MemberEvent::NoLongerGrantor { service, epoch }
+        }
         Event::Suspended => MemberEvent::Suspended,
         Event::Resumed => MemberEvent::Resumed,
         Event::Orphaned => MemberEvent::Orphaned,

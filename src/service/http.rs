@@ -225,7 +225,7 @@ fn describe(event: &MemberEvent) -> String {
         MemberEvent::BecameGrantor { service, .. } => {
             format!("became grantor of {}", service.as_str().escape_debug())
         }
-        MemberEvent::LostGrantor { service, .. } => {
+        MemberEvent::NoLongerGrantor { service, .. } => {
             format!("no longer grantor of {}", service.as_str().escape_debug())
         }
         MemberEvent::Suspended => "suspended: every lock is lost".to_owned(),

@@ -476,8 +476,8 @@ impl LockService {
 
     /// Returns whether this member grants the locks of the service. It may be outdated when it is
     /// read; see [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
-    /// [`LostGrantor`](crate::MemberEvent::LostGrantor). False while it still takes over, and after
-    /// [`destroy`](LockService::destroy).
+    /// [`NoLongerGrantor`](crate::MemberEvent::NoLongerGrantor). False while it still takes over,
+    /// and after [`destroy`](LockService::destroy).
     ///
     /// Geode: `DistributedLockService.isLockGrantor`.
     pub fn is_grantor(&self) -> bool {

@@ -236,7 +236,7 @@ fn words(event: &MemberEvent) -> String {
             format!("view {} of members {:?}", view.number, sites.collect::<Vec<_>>())
         }
         MemberEvent::BecameGrantor { service, .. } => format!("grants the locks of {service}"),
-        MemberEvent::LostGrantor { service, .. } => {
+        MemberEvent::NoLongerGrantor { service, .. } => {
             format!("no longer grants the locks of {service}")
         }
         MemberEvent::Missed { count, .. } => format!("{count} events were missed"),

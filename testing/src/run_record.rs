@@ -171,7 +171,7 @@ impl RunRecord {
                     self.run.services.insert(place, service);
                 }
             }
-            MemberEvent::LostGrantor { service, .. } => {
+            MemberEvent::NoLongerGrantor { service, .. } => {
                 let is_it = |term: &&mut EpochSpan| {
                     term.span.until == OPEN && term.service == service.as_str()
                 };

@@ -400,7 +400,7 @@ fn describe(event: &MemberEvent) -> String {
         }
         MemberEvent::BecameElder => "elder".into(),
         MemberEvent::BecameGrantor { service, epoch } => format!("grantor {service} {epoch}"),
-        MemberEvent::LostGrantor { service, epoch } => format!("no grantor {service} {epoch}"),
+        MemberEvent::NoLongerGrantor { service, epoch } => format!("no grantor {service} {epoch}"),
         MemberEvent::Suspended => format!("suspended {}", now()),
         MemberEvent::Resumed => format!("resumed {}", now()),
         MemberEvent::Expelled => "expelled".into(),

@@ -140,9 +140,11 @@ impl Invariant for EpochsRise {
                 self.highest.insert(service.clone(), *epoch);
                 Ok(())
             }
-            Observation::Event { site, process, event: Event::LostGrantor { service, epoch } }
-                if !self.acting.remove(&(*process, service.clone(), *epoch)) =>
-            {
+            Observation::Event {
+                site,
+                process,
+                event: Event::NoLongerGrantor { service, epoch },
+            } if !self.acting.remove(&(*process, service.clone(), *epoch)) => {
                 Err(format!("m{site} loses what it never had: {service} in {epoch}"))
             }
             Observation::Ends { process, .. } => {

@@ -406,7 +406,7 @@ impl Invariant for LastYoungTurkWins {
             Observation::Event {
                 process,
                 event:
-                    Event::LostGrantor { service, epoch: ended }
+                    Event::NoLongerGrantor { service, epoch: ended }
                     | Event::GrantorAborted { service, epoch: ended },
                 ..
             } => {

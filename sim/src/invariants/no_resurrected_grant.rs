@@ -104,7 +104,7 @@ impl Invariant for NoResurrectedGrant {
                 Event::BecameGrantor { service, epoch } => {
                     self.grantors.insert((*process, service.clone()), *epoch);
                 }
-                Event::LostGrantor { service, epoch } => {
+                Event::NoLongerGrantor { service, epoch } => {
                     let key = (*process, service.clone());
                     if self.grantors.get(&key) == Some(epoch) {
                         self.grantors.remove(&key);

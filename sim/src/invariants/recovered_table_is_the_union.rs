@@ -222,7 +222,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                 }
             }
             // It has begun and passed its table on in one step: another invariant checks that.
-            Observation::Event { site, event: Event::LostGrantor { service, .. }, .. } => {
+            Observation::Event { site, event: Event::NoLongerGrantor { service, .. }, .. } => {
                 self.ended.take_if(|(at, ended)| at == site && ended == service);
             }
             Observation::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),

@@ -149,7 +149,7 @@ impl Grantor {
     pub(crate) fn tell_end(&self, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         let event = match self.phase {
-            Phase::Acting => Event::LostGrantor { service, epoch },
+            Phase::Acting => Event::NoLongerGrantor { service, epoch },
             _ => Event::GrantorAborted { service, epoch },
         };
         cx.out.push(Output::Event(event));
