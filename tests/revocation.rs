@@ -156,7 +156,7 @@ async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
         .expect("it is held");
     let waiting = cluster.services[2].lock("x").start();
 
-    assert_eq!(force(&cluster.services[2], &holder).await, Err(RevokeError::Untold));
+    assert_eq!(force(&cluster.services[2], &holder).await, Err(RevokeError::HolderNotTold));
     guard.fence().expect("nothing was taken away");
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     assert_eq!((told.len(), told[0].token), (1, holder.token));

@@ -793,7 +793,7 @@ impl LockService {
     /// let guard = stock.lock("sku-42").revocable().await?;
     ///
     /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
-    /// assert_eq!(stock.force_revoke(&holder).await, Err(RevokeError::Untold));
+    /// assert_eq!(stock.force_revoke(&holder).await, Err(RevokeError::HolderNotTold));
     /// let asked = stock.revoke("sku-42").await?;
     /// stock.force_revoke(&asked.told[0]).await?;
     /// assert_eq!(guard.fence().unwrap_err().reason, LostReason::Revoked);

@@ -247,7 +247,7 @@ pub enum RevokeError {
     /// Nothing was taken away: the holder has not been told that the lock is requested back.
     /// [`revoke`](crate::LockService::revoke) it first.
     #[error("the holder has not been told of a revocation; revoke first")]
-    Untold,
+    HolderNotTold,
     /// Nothing was taken away: the holder's member does not allow [forced
     /// revokes](crate::MemberBuilder::forced_revokes).
     #[error(
@@ -277,7 +277,7 @@ impl From<Outcome> for RevokeError {
                 .into_iter()
                 .next()
                 .map_or(RevokeError::NotHeld, RevokeError::NotRevocable),
-            Outcome::HolderNotTold => RevokeError::Untold,
+            Outcome::HolderNotTold => RevokeError::HolderNotTold,
             Outcome::ForceNotAllowed => RevokeError::ForceNotAllowed,
             _ => RevokeError::Undecided,
         }

@@ -160,7 +160,7 @@ async fn ask(worker: &Workload, service: &LockService) {
         match worker.fickle("to take it away", service.force_revoke(holder)).await {
             Some(Ok(())) => taken(worker, service, name, holder).await,
             Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
-            Some(Err(error @ (RevokeError::Untold | RevokeError::NotRevocable(_)))) => {
+            Some(Err(error @ (RevokeError::HolderNotTold | RevokeError::NotRevocable(_)))) => {
                 checker.fail(
                     "told_before_taken",
                     format!("{:?} was told, and is {error:?}", holder.token),
@@ -217,7 +217,7 @@ async fn force_untold(worker: &Workload, service: &LockService) {
     match worker.fickle("to take a lock without a request", service.force_revoke(&holder)).await {
         // Another worker has requested it.
         Some(Ok(())) => taken(worker, service, name, &holder).await,
-        Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => {
+        Some(Err(RevokeError::HolderNotTold | RevokeError::NotRevocable(_))) => {
             worker.count("untold not taken away")
         }
         Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
