@@ -131,7 +131,11 @@ fn table(status: &Status) -> String {
         for lock in &service.locks {
             match &lock.name {
                 Some(name) => {
-                    text += &format!("  {name}  {}, {} waiting\n", held(status, lock), lock.waiters)
+                    text += &format!(
+                        "  {name}  {}, {} waiting\n",
+                        held(status, lock),
+                        lock.waiter_count
+                    )
                 }
                 None => text += &suspension(status, lock),
             }
@@ -168,11 +172,11 @@ fn held(status: &Status, lock: &LockStatus) -> String {
             format!("{how} by {by} with token {token}{}", revocability(*revocable))
         }
     };
-    if lock.holders > 1 {
-        text += &format!(" and {} more", lock.holders - 1);
+    if lock.holder_count > 1 {
+        text += &format!(" and {} more", lock.holder_count - 1);
     }
-    if lock.openers > 0 {
-        text += &format!(", open at {}", lock.openers);
+    if lock.opener_count > 0 {
+        text += &format!(", open at {}", lock.opener_count);
     }
     text
 }
@@ -189,7 +193,7 @@ fn suspension(status: &Status, lock: &LockStatus) -> String {
         (None, None) => return String::new(),
     };
     let by = member(status, *process);
-    format!("  {state} by {by}{}; {} waiting\n", own_text(why), lock.waiters)
+    format!("  {state} by {by}{}; {} waiting\n", own_text(why), lock.waiter_count)
 }
 
 /// Tells that other members may request the hold back.

@@ -806,11 +806,11 @@ pub struct LockStatus {
     /// The holder; of many shares or permits one of them.
     pub holder: Option<HolderInfo>,
     /// The number of holders.
-    pub holders: usize,
+    pub holder_count: usize,
     /// How many members have the object of that name open.
-    pub openers: usize,
+    pub opener_count: usize,
     /// The number of waiters.
-    pub waiters: usize,
+    pub waiter_count: usize,
     /// The first waiter.
     pub next: Option<WaiterInfo>,
 }

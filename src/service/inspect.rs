@@ -26,7 +26,7 @@ pub struct Inspection {
     /// The [object](crate::LockService::open) of that name, if a member has it open.
     pub value: Option<Versioned>,
     /// How many members have it open.
-    pub openers: u64,
+    pub opener_count: u64,
     /// The first waiters, in the order in which they will be served;
     /// [`waiters`](crate::LockService::waiters) lists all.
     pub waiters: Vec<WaiterInfo>,

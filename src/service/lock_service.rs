@@ -592,7 +592,7 @@ impl LockService {
                 more_holders,
                 permits,
                 content,
-                openers,
+                opener_count,
                 waiters,
                 more,
             } => Ok(Inspection {
@@ -601,7 +601,7 @@ impl LockService {
                 more_holders,
                 permits,
                 value: content.map(Versioned::from),
-                openers,
+                opener_count,
                 waiters,
                 more,
             }),

@@ -254,10 +254,10 @@ fn lock_report(status: &Status, lock: &LockStatus) -> LockReport {
     LockReport {
         name: lock.name.as_ref().map(ToString::to_string),
         holder: lock.holder.as_ref().map(holder),
-        holder_count: lock.holders as u64,
-        waiter_count: lock.waiters as u64,
+        holder_count: lock.holder_count as u64,
+        waiter_count: lock.waiter_count as u64,
         next: lock.next.as_ref().map(waiter),
-        opener_count: lock.openers as u64,
+        opener_count: lock.opener_count as u64,
     }
 }
 

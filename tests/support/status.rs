@@ -84,7 +84,7 @@ pub(crate) fn write(status: &Status) -> String {
                 None => "-,0".into(),
             };
             let name = lock.name.as_ref().map_or("(suspension)".to_owned(), ToString::to_string);
-            let _ = write!(line, " lock={name},{holder},{}", lock.waiters);
+            let _ = write!(line, " lock={name},{holder},{}", lock.waiter_count);
         }
     }
     line

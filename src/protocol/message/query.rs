@@ -106,7 +106,7 @@ pub enum QueryReply {
         /// The object of that name, if a member has it open.
         content: Option<Content>,
         /// How many members have it open.
-        openers: u64,
+        opener_count: u64,
         /// The first waiters, in their order.
         waiters: Vec<WaiterInfo>,
         /// How many more wait.

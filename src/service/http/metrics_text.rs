@@ -45,10 +45,10 @@ pub(super) fn write(member: &Member, exported: &str) -> String {
             u64::from(service.granting == Some(crate::GrantorState::Acting))
         }),
         ("held", "Requests of all members that hold, at the grantor.", |service| {
-            service.locks.iter().map(|lock| lock.holders as u64).sum()
+            service.locks.iter().map(|lock| lock.holder_count as u64).sum()
         }),
         ("queue_depth", "Requests of all members that wait, at the grantor.", |service| {
-            service.locks.iter().map(|lock| lock.waiters as u64).sum()
+            service.locks.iter().map(|lock| lock.waiter_count as u64).sum()
         }),
         ("held_here", "Holds of this member.", |service| service.held_here as u64),
         ("waiting_here", "Requests of this member that wait.", |service| {

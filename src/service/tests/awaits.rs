@@ -34,7 +34,7 @@ impl Pair {
 /// Requests in the queues of the locks that the member grants.
 fn queued(member: &Member) -> usize {
     let services = member.status().services;
-    services.iter().flat_map(|service| &service.locks).map(|lock| lock.waiters).sum()
+    services.iter().flat_map(|service| &service.locks).map(|lock| lock.waiter_count).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -150,7 +150,7 @@ async fn all_members_with_an_object_open_hear_of_each_write() {
         }
     }
     let seen = services[0].inspect("colour").await.unwrap();
-    assert_eq!((seen.openers, &*seen.value.unwrap().value), (3, &b"white"[..]));
+    assert_eq!((seen.opener_count, &*seen.value.unwrap().value), (3, &b"white"[..]));
     drop(opened);
     come(|| members.iter().all(|member| left_over(member) == NOTHING)).await;
 }

@@ -376,7 +376,7 @@ fn messages() -> Vec<Message> {
             more_holders: 1 << 40,
             permits: 1 << 40,
             content: Some(content),
-            openers: 2,
+            opener_count: 2,
             waiters: vec![waiter.clone()],
             more: 1 << 40,
         },

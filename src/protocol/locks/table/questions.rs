@@ -29,10 +29,18 @@ impl Table {
                 let all = self.suspensions.len() + self.queues.get(name).map_or(0, BTreeSet::len);
                 let (waiters, more) = self.seen_waiters(ranks.iter(), all);
                 let content = object.map(|object| object.content.clone());
-                let openers = object.map_or(0, |object| object.openers.len()) as u64;
+                let opener_count = object.map_or(0, |object| object.openers.len()) as u64;
                 let permits =
                     if let Some(Occupancy::Permits(permitted)) = used { permitted.sum } else { 0 };
-                QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more }
+                QueryReply::Lock {
+                    holders,
+                    more_holders,
+                    permits,
+                    content,
+                    opener_count,
+                    waiters,
+                    more,
+                }
             }
             Query::Suspension => {
                 let holders = self
@@ -47,7 +55,7 @@ impl Table {
                     more_holders: 0,
                     permits: 0,
                     content: None,
-                    openers: 0,
+                    opener_count: 0,
                     waiters,
                     more,
                 }
@@ -106,9 +114,9 @@ impl Table {
         let suspension = is_wanted.then(|| LockStatus {
             name: None,
             holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
-            holders: usize::from(self.suspended.is_some()),
-            openers: 0,
-            waiters: self.suspensions.len(),
+            holder_count: usize::from(self.suspended.is_some()),
+            opener_count: 0,
+            waiter_count: self.suspensions.len(),
             next: self.suspensions.first().and_then(|rank| self.waiter(rank)),
         });
         let after = after.flatten().map_or(Bound::Unbounded, Bound::Excluded);
@@ -126,9 +134,9 @@ impl Table {
         let locks = names.into_iter().take(left).map(|name| LockStatus {
             name: Some(name.clone()),
             holder: first(name).and_then(|key| self.info(Some(name), key, now)),
-            holders: self.held.get(name).map_or(0, Occupancy::len),
-            openers: self.objects.get(name).map_or(0, |object| object.openers.len()),
-            waiters: self.queues.get(name).map_or(0, BTreeSet::len),
+            holder_count: self.held.get(name).map_or(0, Occupancy::len),
+            opener_count: self.objects.get(name).map_or(0, |object| object.openers.len()),
+            waiter_count: self.queues.get(name).map_or(0, BTreeSet::len),
             next: self.head(name).and_then(|rank| self.waiter(&rank)),
         });
         (suspension.into_iter().take(most).chain(locks).collect(), is_end)

@@ -48,7 +48,7 @@ fn seen(holder: Option<HolderInfo>) -> QueryReply {
         holders,
         more_holders: 0,
         content: None,
-        openers: 0,
+        opener_count: 0,
         permits: 0,
         waiters,
         more: 0,

@@ -37,7 +37,7 @@ fn a_query_lists_holders_and_waiters_in_order() {
         more_holders: 0,
         permits: 0,
         content: None,
-        openers: 0,
+        opener_count: 0,
         waiters,
         more: 0,
     };
@@ -62,7 +62,7 @@ fn a_query_lists_holders_and_waiters_in_order() {
     assert!(is_end);
     assert_eq!(story.table.listed(), status.len());
     assert_eq!(
-        status.iter().map(|lock| (lock.name.is_some(), lock.waiters)).collect::<Vec<_>>(),
+        status.iter().map(|lock| (lock.name.is_some(), lock.waiter_count)).collect::<Vec<_>>(),
         [(false, 1), (true, 2)]
     );
 }
@@ -111,7 +111,7 @@ fn a_status_is_told_in_pages() {
         (
             status
                 .iter()
-                .map(|lock| (lock.holders, lock.openers, lock.waiters))
+                .map(|lock| (lock.holder_count, lock.opener_count, lock.waiter_count))
                 .collect::<Vec<_>>(),
             is_end,
         )
