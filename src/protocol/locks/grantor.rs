@@ -81,10 +81,10 @@ pub(crate) struct Grantor {
     phase: Phase,
     /// Members that have not been heard since a transfer, and have something in the table or had
     /// not answered a recovery before it.
-    revalidating: BTreeMap<ProcessId, Revalidation>,
+    revalidations: BTreeMap<ProcessId, Revalidation>,
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
     /// table instead: their next report is that answer, and is older than the revalidation.
-    outdated_reports: BTreeSet<ProcessId>,
+    outdated_reporters: BTreeSet<ProcessId>,
     /// The member of the latest grantor before this epoch that this member had heard of, if any.
     /// `Some(None)`: this member had heard of a grantor, but not on which member it was.
     last_known: Option<Option<ProcessId>>,
@@ -94,7 +94,7 @@ pub(crate) struct Grantor {
     is_unfinished: bool,
     /// The members that have declined to take over. `Some` while this member leaves, or has
     /// destroyed the service here. See `transfer.rs`.
-    rejected_successors: Option<BTreeSet<ProcessId>>,
+    unwilling_successors: Option<BTreeSet<ProcessId>>,
 }
 
 impl Grantor {
@@ -116,12 +116,12 @@ impl Grantor {
             tokens,
             table: Table::new(epoch).within(cx),
             phase: Phase::Acting,
-            revalidating: BTreeMap::new(),
-            outdated_reports: BTreeSet::new(),
+            revalidations: BTreeMap::new(),
+            outdated_reporters: BTreeSet::new(),
             last_known: None,
             departed: BTreeSet::new(),
             is_unfinished: false,
-            rejected_successors: None,
+            unwilling_successors: None,
         };
         if origin == Origin::Free {
             cx.out.push(Output::Event(Event::BecameGrantor {
@@ -229,13 +229,13 @@ impl Grantor {
     /// it acts.
     pub(crate) fn size(&self) -> usize {
         let heard = self.phase.heard().map_or(0, HeardEarly::len);
-        let awaited = self.awaiting().count() + self.outdated_reports.len();
+        let awaited = self.awaiting().count() + self.outdated_reporters.len();
         self.table.size() + heard + awaited
     }
 
     /// The members that it waits for.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.phase.awaiting().chain(self.revalidating.keys().copied())
+        self.phase.awaiting().chain(self.revalidations.keys().copied())
     }
 
     /// A member asks for a lock.
@@ -256,7 +256,7 @@ impl Grantor {
             }
             return;
         }
-        if let Some(heard) = self.revalidating.get_mut(&asked.from) {
+        if let Some(heard) = self.revalidations.get_mut(&asked.from) {
             heard.reported.insert(asked.request);
             // Holds of this member that came with the table may be over, and would let it pass a
             // suspension. It asks again in a while, when it has answered the revalidation.
@@ -379,7 +379,7 @@ impl Grantor {
 
     /// Returns whether it acts and has heard of every member.
     fn is_at_rest(&self) -> bool {
-        self.is_acting() && self.revalidating.is_empty() && self.rejected_successors.is_none()
+        self.is_acting() && self.revalidations.is_empty() && self.unwilling_successors.is_none()
     }
 
     /// A request is over.
@@ -548,7 +548,7 @@ impl Grantor {
             // The predecessor may act still.
             return Err(self.phase.next_turk().map(|(next_turk, _)| next_turk));
         }
-        if self.revalidating.contains_key(&from) || has_more { Err(None) } else { Ok(()) }
+        if self.revalidations.contains_key(&from) || has_more { Err(None) } else { Ok(()) }
     }
 
     /// A member queries the table.
@@ -567,7 +567,7 @@ impl Grantor {
             Query::Blockers(Blocked::Request(process, _)) => Some(*process),
             _ => None,
         };
-        let is_heard = asked.is_none_or(|process| !self.revalidating.contains_key(&process));
+        let is_heard = asked.is_none_or(|process| !self.revalidations.contains_key(&process));
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
         let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
         planted!(=> let seen = planted::reply(seen, cx));
@@ -663,8 +663,8 @@ impl Grantor {
         self.departed.extend(departed.iter().filter(|process| self.table.has_part_of(**process)));
         self.end_departed(cx);
         planted!(cx.mutant, FreeGhosts => self.free_ghosts(view));
-        self.revalidating.retain(|process, _| view.contains(*process));
-        self.outdated_reports.retain(|process| view.contains(*process));
+        self.revalidations.retain(|process, _| view.contains(*process));
+        self.outdated_reporters.retain(|process| view.contains(*process));
         if let Some(heard) = self.phase.heard_mut()
             && !departed.is_empty()
         {

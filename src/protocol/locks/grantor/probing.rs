@@ -17,7 +17,7 @@ impl Grantor {
         cx: &mut StepContext,
     ) {
         let wait = (from, request);
-        if !self.is_acting() || !cx.leased || self.revalidating.contains_key(&from) {
+        if !self.is_acting() || !cx.leased || self.revalidations.contains_key(&from) {
             return;
         }
         let Some(found) = self.table.blockers(&Blocked::Request(from, request)) else { return };

@@ -11,7 +11,7 @@ impl Grantor {
     /// Asks every member.
     pub(super) fn recover(&mut self, heard: HeardEarly, view: &View, cx: &mut StepContext) {
         self.activation_path = ActivationPath(Some((GrantorState::Recovering, cx.now)));
-        self.revalidating.clear();
+        self.revalidations.clear();
         let awaiting: BTreeSet<ProcessId> =
             view.members.iter().map(|member| member.info.process).collect();
         planted!(=> let awaiting = planted::awaiting(awaiting, cx));
@@ -52,7 +52,7 @@ impl Grantor {
         last: bool,
         cx: &mut StepContext,
     ) {
-        if self.outdated_reports.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
+        if self.outdated_reporters.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
             return self.on_late_report(from, waits, last, cx);
         }
         if self.is_acting() {
@@ -100,7 +100,7 @@ impl Grantor {
         cx: &mut StepContext,
     ) {
         if last {
-            self.outdated_reports.remove(&from);
+            self.outdated_reporters.remove(&from);
         }
         match self.phase.heard_mut() {
             Some(heard) => heard.keep_waits(from, waits),

@@ -18,13 +18,13 @@ impl Grantor {
     pub(super) fn revalidate(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, SkipRevalidation => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
-        asked.extend(self.revalidating.keys());
+        asked.extend(self.revalidations.keys());
         for process in asked.difference(&self.departed).copied() {
             cx.send(
                 process,
                 ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
             );
-            self.revalidating.insert(process, Revalidation::default());
+            self.revalidations.insert(process, Revalidation::default());
         }
     }
 
@@ -37,7 +37,7 @@ impl Grantor {
         last: bool,
         cx: &mut StepContext,
     ) {
-        let Some(Revalidation { mut reported, ended }) = self.revalidating.remove(&from) else {
+        let Some(Revalidation { mut reported, ended }) = self.revalidations.remove(&from) else {
             return;
         };
         reported.extend(holds.iter().map(|hold| hold.request));
@@ -95,7 +95,7 @@ impl Grantor {
             }
         }
         if !last {
-            self.revalidating.insert(from, Revalidation { reported, ended });
+            self.revalidations.insert(from, Revalidation { reported, ended });
         }
         self.grant(cx);
     }

@@ -41,9 +41,10 @@ impl Grantor {
             // requests since.
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
             let unheard = awaiting.iter().copied();
-            self.revalidating = unheard.map(|process| (process, Revalidation::default())).collect();
-            self.outdated_reports.remove(&from);
-            self.outdated_reports.append(awaiting);
+            self.revalidations =
+                unheard.map(|process| (process, Revalidation::default())).collect();
+            self.outdated_reporters.remove(&from);
+            self.outdated_reporters.append(awaiting);
             self.table = Table::new(self.epoch).within(cx);
             self.phase = Phase::Receiving { heard: std::mem::take(heard), source: from };
         }
@@ -82,7 +83,7 @@ impl Grantor {
         // A later grantor than the predecessor may begin only after this member has answered it,
         // so this member has heard of it.
         let awaits_others = self.last_known.is_some_and(|known| known != Some(from))
-            && !self.outdated_reports.is_empty()
+            && !self.outdated_reporters.is_empty()
             && !planted!(cx.mutant, ActOnEarlierTable);
         if let Phase::PassingOn { table, heard: kept, .. } = &mut self.phase
             && !planted!(cx.mutant, ActBeforeNextTurk)
@@ -92,7 +93,7 @@ impl Grantor {
             return;
         }
         if awaits_others {
-            let awaiting = self.outdated_reports.clone();
+            let awaiting = self.outdated_reporters.clone();
             self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: true };
             return;
         }
@@ -256,10 +257,10 @@ impl Grantor {
         self.activation_path = ActivationPath(None);
         self.tokens = TokenPool::new(range, cx.now);
         self.table = self.table.renew(self.epoch);
-        self.rejected_successors = None;
+        self.unwilling_successors = None;
         // Their answers now are for the epoch before.
-        self.revalidating.clear();
-        self.outdated_reports.clear();
+        self.revalidations.clear();
+        self.outdated_reporters.clear();
         self.revalidate(cx);
         self.begin(HeardEarly::default(), true, cx);
         self
@@ -282,7 +283,7 @@ impl Grantor {
             cx.send_elder(RegistryMessage::Vacant { service, epoch });
             return true;
         }
-        let unwilling = self.rejected_successors.get_or_insert_default();
+        let unwilling = self.unwilling_successors.get_or_insert_default();
         let shares = self.table.shares();
         // A learner that has nothing here may never show itself.
         let others = view.living().enumerate().filter(|(_, member)| {
@@ -307,7 +308,7 @@ impl Grantor {
 
     /// The member that was named in its place declines.
     pub(crate) fn on_successor_declined(&mut self, by: ProcessId) {
-        if let Some(unwilling) = &mut self.rejected_successors {
+        if let Some(unwilling) = &mut self.unwilling_successors {
             unwilling.insert(by);
         }
     }
