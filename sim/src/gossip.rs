@@ -75,7 +75,7 @@ impl World {
     pub fn contacts(&self, site: usize) -> Vec<usize> {
         let swim = self.gossip.as_ref().and_then(|gossip| gossip.get(site)?.swim.as_ref());
         let contacts = swim.map(Swim::contacts).unwrap_or_default();
-        self.sites().filter(|site| contacts.contains(&self.peers[*site].addr)).collect()
+        self.sites().filter(|site| contacts.contains(&self.sites[*site].addr)).collect()
     }
 
     fn gossip_at(&mut self, site: usize) -> Option<&mut Gossip> {
@@ -88,10 +88,10 @@ impl World {
 
     /// A process starts at `site`: a machine of its own begins with it.
     pub(crate) fn gossip_begins(&mut self, site: usize) {
-        if self.gossip.is_none() || self.peers[site].run != ProcessState::Up {
+        if self.gossip.is_none() || self.sites[site].run != ProcessState::Up {
             return;
         }
-        let peer = &self.peers[site];
+        let peer = &self.sites[site];
         let Some(process) = peer.process() else { return };
         let (wall, seeds, addr) = (peer.wall_millis(self.now), peer.seeds.clone(), peer.addr);
         let me = MemberInfo::new(process, addr);
@@ -104,7 +104,7 @@ impl World {
         // A seed may know more: it is asked once, on the first connection with it.
         for to in self
             .sites()
-            .filter(|to| *to != site && seeds.contains(&self.peers[*to].addr))
+            .filter(|to| *to != site && seeds.contains(&self.sites[*to].addr))
             .collect::<Vec<_>>()
         {
             let way = self.network.route(self.now, site, to);
@@ -116,7 +116,7 @@ impl World {
     /// The names of the seeds at `site` resolve to these addresses from now on. A stopped process
     /// learns of them when it starts anew.
     pub(crate) fn gossip_resolves(&mut self, site: usize, seeds: BTreeSet<SocketAddr>) {
-        if self.peers[site].run == ProcessState::Up {
+        if self.sites[site].run == ProcessState::Up {
             self.gossip_steps(site, SwimInput::Seeds(seeds));
         }
     }
@@ -133,7 +133,7 @@ impl World {
         if how != "reborn" {
             gossip.generation = 0;
         }
-        self.peers[site].gossip_due = None;
+        self.sites[site].gossip_due = None;
     }
 
     /// The timer of the gossip at `site` is due.
@@ -143,7 +143,7 @@ impl World {
 
     /// A message arrives for the gossip at `site`.
     pub(crate) fn gossip_hears(&mut self, site: usize, word: GossipMessage) {
-        let run = self.peers[site].run;
+        let run = self.sites[site].run;
         let Some(gossip) = self.gossip_at(site) else { return };
         match run {
             ProcessState::Down => {}
@@ -172,7 +172,7 @@ impl World {
                 }
             }
             GossipMessage::State { to, state } => {
-                if self.peers[site].is(to) {
+                if self.sites[site].is(to) {
                     self.gossip_steps(site, SwimInput::State(&state));
                 }
             }
@@ -186,14 +186,14 @@ impl World {
             .map(|gossip| std::mem::take(&mut gossip.waiting))
             .unwrap_or_default();
         for word in waiting {
-            if self.peers[site].run == ProcessState::Up {
+            if self.sites[site].run == ProcessState::Up {
                 self.gossip_reads(site, word);
             }
         }
     }
 
     fn gossip_steps(&mut self, site: usize, input: SwimInput<'_>) {
-        let now = self.peers[site].clock.local(self.now);
+        let now = self.sites[site].clock.local(self.now);
         let Some(gossip) = self.gossip_at(site) else { return };
         let Some(swim) = &mut gossip.swim else { return };
         let mut out = std::mem::take(&mut gossip.out);
@@ -217,7 +217,7 @@ impl World {
                 }
                 // The core may have ended in the middle of this.
                 SwimOutput::Hint(hint)
-                    if process.is_some_and(|process| self.peers[site].is(process)) =>
+                    if process.is_some_and(|process| self.sites[site].is(process)) =>
                 {
                     self.feed(site, Input::Hint(hint));
                 }
@@ -233,7 +233,7 @@ impl World {
     pub(crate) fn gossip_reschedules(&mut self, site: usize) {
         let deadline: Option<Time> =
             self.gossip_at(site).and_then(|gossip| gossip.swim.as_ref()?.deadline());
-        let peer = &mut self.peers[site];
+        let peer = &mut self.sites[site];
         peer.gossip_due = deadline.and_then(|local| peer.clock.when(local));
     }
 

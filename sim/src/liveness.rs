@@ -67,9 +67,9 @@ impl World {
         // Leaving members leave first, so that another process can start there.
         let patience = self.common.timing.member_lease * 2;
         let leaves = |peer: &Site| peer.is_alive() && peer.leaving;
-        self.run_until(|world| !these.iter().any(|site| leaves(&world.peers[*site])), patience);
+        self.run_until(|world| !these.iter().any(|site| leaves(&world.sites[*site])), patience);
         for &site in these {
-            if self.peers[site].run == ProcessState::Down {
+            if self.sites[site].run == ProcessState::Down {
                 self.start(site);
             }
         }
@@ -78,7 +78,7 @@ impl World {
     /// Restores these and demands that everything works among them.
     pub fn restore_part_and_demand(&mut self, core: &[usize]) -> bool {
         let known: Vec<usize> =
-            core.iter().copied().filter(|site| *site < self.peers.len()).collect();
+            core.iter().copied().filter(|site| *site < self.sites.len()).collect();
         self.restore_part(&known);
         self.demand_all()
     }

@@ -58,7 +58,7 @@ impl World {
     /// The vote in the view that is given at `site`: by its process, or else by the vote on its
     /// disk. A directory has one vote.
     fn vote_at(&self, site: usize, view: &View) -> Option<ProcessId> {
-        let peer = &self.peers[site];
+        let peer = &self.sites[site];
         let own = peer.process().filter(|_| peer.is_alive());
         let stored = peer
             .disk
@@ -85,7 +85,7 @@ impl World {
     /// without them.
     pub(crate) fn can_spare(&self, sites: &[usize], how: ShutdownPlan, reckless: bool) -> bool {
         let has_disk =
-            |site: &usize| self.peers[*site].disk.vote.is_some() || !self.is_alive(*site);
+            |site: &usize| self.sites[*site].disk.vote.is_some() || !self.is_alive(*site);
         if self.common.durable && sites.iter().all(has_disk) {
             return how == ShutdownPlan::Dead || reckless || self.can_part_with(sites);
         }
@@ -96,11 +96,11 @@ impl World {
     /// these and all leaving processes have gone.
     fn can_part_with(&self, sites: &[usize]) -> bool {
         let goes = |site: &usize| {
-            sites.contains(site) || (self.is_alive(*site) && self.peers[*site].will_leave())
+            sites.contains(site) || (self.is_alive(*site) && self.sites[*site].will_leave())
         };
         let stay: Vec<usize> = self.sites().filter(|site| !goes(site)).collect();
         let remove =
-            self.sites().filter(goes).filter_map(|site| self.peers[site].process()).collect();
+            self.sites().filter(goes).filter_map(|site| self.sites[site].process()).collect();
         let change = Change { remove, ..Change::default() };
         self.at_stake().all(|view| {
             let after = view.next(&change);
@@ -115,9 +115,9 @@ impl World {
     pub(crate) fn can_lose_disk(&self, site: usize) -> bool {
         let others: Vec<usize> = self.sites().filter(|other| *other != site).collect();
         let known = self.sites().filter_map(|site| self.view(site));
-        let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.vote.as_ref()?.view));
+        let stored = self.sites.iter().filter_map(|peer| Some(&peer.disk.vote.as_ref()?.view));
         let is_remembered = others.iter().any(|other| {
-            let peer = &self.peers[*other];
+            let peer = &self.sites[*other];
             peer.seeds.contains(&peer.addr) && peer.disk.vote.is_some()
         });
         let mut views = self.at_stake().chain(known).chain(stored);
@@ -134,7 +134,7 @@ impl World {
         let rest: Vec<usize> =
             self.sites().filter(|site| !sites.contains(site) && self.has_leased(*site)).collect();
         let remembers = |site: &usize| {
-            let peer = &self.peers[*site];
+            let peer = &self.sites[*site];
             // It must be a member and know it: a joiner that was taken in but not told is still in
             // discovery.
             let own = peer.node.as_ref().and_then(|node| node.view());
@@ -156,7 +156,7 @@ impl World {
     /// Returns whether a process that has had a lease runs there. A process without any lease gives
     /// itself up when none comes in time, and its vote with it.
     fn has_leased(&self, site: usize) -> bool {
-        let peer = &self.peers[site];
+        let peer = &self.sites[site];
         peer.is_alive() && !peer.will_leave() && peer.lease_end() > Time::ZERO
     }
 
@@ -164,7 +164,7 @@ impl World {
     /// and of every view that one of them has. One of them must also be a seed that remembers the
     /// cluster, so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
-        let alive = |site: &usize| self.is_alive(*site) && !self.peers[*site].will_leave();
+        let alive = |site: &usize| self.is_alive(*site) && !self.sites[*site].will_leave();
         let living: Vec<usize> = core.iter().copied().filter(alive).collect();
         if self.newest().is_none() {
             return false;
@@ -183,7 +183,7 @@ impl World {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());
         let mut known = self.demanded().filter_map(|site| self.view(site)).peekable();
-        let stored = self.demanded().filter_map(|site| self.peers[site].disk.vote.as_ref());
+        let stored = self.demanded().filter_map(|site| self.sites[site].disk.vote.as_ref());
         let later = |view: &View| view.lineage == newest.lineage && view.number > newest.number;
         let mut known_to_disks = stored
             .flat_map(|stored| [Some(stored.view.clone()), stored.accepted_view()])
@@ -198,7 +198,7 @@ impl World {
     /// are declared dead for ever. False if there is no such member.
     pub(crate) fn force_one(&mut self) -> bool {
         let knows = |site: usize| {
-            let peer: &Site = &self.peers[site];
+            let peer: &Site = &self.sites[site];
             let own = self.view(site).map(|view| (view.lineage, view.number));
             own.max(peer.disk.vote.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
         };

@@ -291,7 +291,7 @@ impl RareStateCounter {
     /// A running member is about to do a step.
     fn begins(&mut self, world: &World, site: usize, process: ProcessId, input: &Input) {
         (self.cause, self.resumed) = (StepCause::Other, false);
-        let Some(node) = world.peers[site].node.as_ref() else { return };
+        let Some(node) = world.sites[site].node.as_ref() else { return };
         match input {
             Input::Received { from, packet, .. } => match packet {
                 Packet::Relay { from, to, packet, .. } if *to == process => {
@@ -326,7 +326,7 @@ impl RareStateCounter {
         from: ProcessId,
         packet: &Packet,
     ) {
-        let Some(node) = world.peers[site].node.as_ref() else { return };
+        let Some(node) = world.sites[site].node.as_ref() else { return };
         let recovers = |service: &ServiceName| {
             node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Recovering)
         };
@@ -403,7 +403,7 @@ impl RareStateCounter {
 
     /// A stopped process is about to wake.
     fn wakes(&mut self, world: &World, site: usize) {
-        let peer = &world.peers[site];
+        let peer = &world.sites[site];
         let now = peer.clock.local(world.now);
         let of_it =
             world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
@@ -476,7 +476,7 @@ impl RareStateCounter {
             Observation::EndsWriting { .. } => self.reach(RareState::EndsWriting),
             Observation::WriteRefused { .. } => self.reach(RareState::StaleWrite),
             Observation::Stepped { site } => {
-                let peer = &world.peers[*site];
+                let peer = &world.sites[*site];
                 if peer.is_alive() && peer.lease_end() == elderlock::protocol::Time::MAX {
                     self.alone.insert(*site);
                 } else if !self.alone.is_empty() && self.alone.remove(site) {
@@ -491,7 +491,7 @@ impl RareStateCounter {
         let call = world.call(ask);
         let recovers = || {
             let nodes = world
-                .peers
+                .sites
                 .iter()
                 .filter(|peer| peer.is_alive())
                 .filter_map(|peer| peer.node.as_ref());
@@ -520,12 +520,12 @@ impl RareStateCounter {
     }
 
     fn event(&mut self, world: &World, site: usize, process: ProcessId, event: &Event) {
-        let node = world.peers[site].node.as_ref();
+        let node = world.sites[site].node.as_ref();
         match event {
             Event::ViewInstalled(view) => self.installs(world, site, process, view),
             Event::BecameGrantor { service, epoch } => {
                 let others = world
-                    .peers
+                    .sites
                     .iter()
                     .enumerate()
                     .filter(|(other, peer)| *other != site && peer.is_alive());
@@ -586,7 +586,7 @@ impl RareStateCounter {
         let is_next = |top: &View| top.number.next() == view.number && top.members == view.members;
         self.reach_if(self.top.as_ref().is_some_and(is_next), RareState::ViewUsedUp);
         let before = self.views.insert(process, view.number);
-        let peer = &world.peers[site];
+        let peer = &world.sites[site];
         match before {
             Some(before) => self.reach_if(before.next() < view.number, RareState::MissedView),
             None => {
@@ -664,7 +664,7 @@ impl RareStateCounter {
                 }
                 Notice::FullView { view, .. } => {
                     let seeks =
-                        world.peers[site].node.as_ref().is_some_and(|node| node.view().is_none());
+                        world.sites[site].node.as_ref().is_some_and(|node| node.view().is_none());
                     self.reach_if(
                         seeks && view.lineage.founder != process,
                         RareState::RememberedView,
@@ -733,14 +733,14 @@ impl RareStateCounter {
     }
 
     fn ends(&mut self, world: &World, site: usize, process: ProcessId) {
-        let Some(node) = world.peers[site].node.as_ref() else { return };
+        let Some(node) = world.sites[site].node.as_ref() else { return };
         let in_order = self.over.contains(&process);
         let recovers = node.grantors().any(|(_, _, state)| state == GrantorState::Recovering);
         self.reach_if(recovers, RareState::RecoveryInterrupted);
         let is_in = |state| node.grantors().any(|(_, _, own)| own == state);
         self.reach_if(is_in(GrantorState::Receiving), RareState::TurkDies);
         self.reach_if(is_in(GrantorState::PassingOn), RareState::MiddleDies);
-        let others = world.peers.iter().filter(|peer| peer.is_alive() && !peer.is(process));
+        let others = world.sites.iter().filter(|peer| peer.is_alive() && !peer.is(process));
         let mut others = others.filter_map(|peer| peer.node.as_ref());
         let awaited = others.any(|other| {
             let receives = other.grantors().any(|(_, _, state)| state == GrantorState::Receiving);

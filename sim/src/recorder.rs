@@ -118,7 +118,7 @@ impl Recorder {
             let entry = Entry::World {
                 crowded: limits.early < usual.early || limits.parked < usual.parked,
                 seed: world.common.seed,
-                sites: world.peers.len(),
+                sites: world.sites.len(),
                 bounded: world.bounded,
                 error_ppm: timing.clock_error_ppm,
                 answer: timing.answer.as_nanos() as u64,
@@ -131,7 +131,7 @@ impl Recorder {
             self.record.lines.push(Line { at: world.now, site: None, life: 0, entry });
         }
         self.ways(world);
-        let life = site.map_or(0, |site| world.peers[site].incarnation);
+        let life = site.map_or(0, |site| world.sites[site].incarnation);
         self.record.lines.push(Line { at: world.now, site, life, entry });
     }
 
@@ -299,8 +299,8 @@ impl Recorder {
     }
 
     fn start(&mut self, world: &World, site: usize) {
-        if let Some(process) = world.peers[site].process() {
-            self.lives.insert(process, (site, world.peers[site].incarnation));
+        if let Some(process) = world.sites[site].process() {
+            self.lives.insert(process, (site, world.sites[site].incarnation));
         }
         self.here(world, site, Entry::Start);
     }
@@ -318,18 +318,18 @@ impl Recorder {
 
     fn pause(&mut self, world: &World, site: usize) {
         self.here(world, site, Entry::Pause);
-        let until = true_end(world, site, world.peers[site].lease_end());
+        let until = true_end(world, site, world.sites[site].lease_end());
         self.here(world, site, Entry::Lease { until });
     }
 
     /// The clock at `site` has another rate: pending ends by that clock come at another time than
     /// recorded.
     fn turned_clock(&mut self, world: &World, site: usize) {
-        let Some(process) = world.peers[site].process().filter(|_| world.peers[site].is_alive())
+        let Some(process) = world.sites[site].process().filter(|_| world.sites[site].is_alive())
         else {
             return;
         };
-        let now = world.peers[site].clock.local(world.now);
+        let now = world.sites[site].clock.local(world.now);
         let holds: Vec<(Ask, Time)> =
             world.history.claims().map(|ask| (ask, world.call(ask).until)).collect();
         for (ask, until) in holds {
@@ -338,8 +338,8 @@ impl Recorder {
                 self.about(world, ask, Entry::Extended { call: ask.0, until });
             }
         }
-        if world.peers[site].lease_end() > now {
-            let until = true_end(world, site, world.peers[site].lease_end());
+        if world.sites[site].lease_end() > now {
+            let until = true_end(world, site, world.sites[site].lease_end());
             self.here(world, site, Entry::Lease { until });
         }
     }
@@ -427,13 +427,13 @@ impl Recorder {
     fn grantors(&mut self, world: &World, site: usize) {
         let begun = std::mem::take(&mut self.begun);
         // The unfinished step of a process that died in the middle of it gives it no role.
-        if world.peers[site].run == ProcessState::Down {
+        if world.sites[site].run == ProcessState::Down {
             return;
         }
         for (service, epoch) in begun {
             self.table(world, site, &service, epoch);
         }
-        let Some(node) = world.peers[site].node.as_ref() else { return };
+        let Some(node) = world.sites[site].node.as_ref() else { return };
         let known = self.roles.get(site).map_or(&[][..], Vec::as_slice);
         let news: Vec<(ServiceName, Epoch, GrantorState)> = node
             .grantors()
@@ -455,7 +455,7 @@ impl Recorder {
 
     /// Records the first table of the grantor at `site`, if it still acts.
     fn table(&mut self, world: &World, site: usize, service: &ServiceName, epoch: Epoch) {
-        let Some(node) = world.peers[site].node.as_ref() else { return };
+        let Some(node) = world.sites[site].node.as_ref() else { return };
         if !node.grantors().any(|role| role == (service, epoch, GrantorState::Acting)) {
             return;
         }
@@ -511,7 +511,7 @@ impl Recorder {
 
 /// The true time of an end on a member's clock.
 fn true_end(world: &World, site: usize, until: Time) -> Option<u64> {
-    world.peers[site].clock.when(until)
+    world.sites[site].clock.when(until)
 }
 
 fn words_of(reason: LostReason) -> &'static str {

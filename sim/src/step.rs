@@ -578,7 +578,7 @@ impl World {
             }
             Step::Notice { at, about, what } => {
                 let process = if self.has(*at) && self.has(*about) {
-                    self.peers[*about].process()
+                    self.sites[*about].process()
                 } else {
                     None
                 };
@@ -628,12 +628,12 @@ impl World {
     }
 
     pub(crate) fn has(&self, site: usize) -> bool {
-        site < self.peers.len()
+        site < self.sites.len()
     }
 
     fn with(&mut self, call: usize, deed: impl FnOnce(&mut World, Ask)) -> bool {
         let Some(ask) = self.named(call) else { return false };
-        let there = self.peers[self.call(ask).member].is(self.call(ask).process);
+        let there = self.sites[self.call(ask).member].is(self.call(ask).process);
         if there {
             deed(self, ask);
         }

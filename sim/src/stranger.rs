@@ -67,7 +67,7 @@ impl World {
     /// The stranger claims the vote of one member of the council, or of each, and gives it to
     /// any proposal of the process at `site`. So one vote goes to two candidates.
     fn claims(&self, site: usize, luck: &Luck, stranger: &MemberInfo, view: &View) -> Vec<Packet> {
-        let target = self.peers[site].process();
+        let target = self.sites[site].process();
         let (form, copied) = (luck.draw(24, 4), self.true_claim(stranger));
         let secret = secret_of(stranger.process);
         let claim = |voter: &MemberInfo| {
@@ -117,7 +117,7 @@ impl World {
     fn true_claim(&self, stranger: &MemberInfo) -> Option<(VoteClaim, MemberInfo)> {
         let found = Affiliation::Discovery { seeds: BTreeSet::new(), bound: false };
         self.sites().find_map(|site| {
-            let peer = &self.peers[site];
+            let peer = &self.sites[site];
             let mut node = Node::clone(peer.node.as_deref().filter(|_| peer.is_alive())?);
             let (me, asked, belonging) = (stranger.clone(), peer.addr, found.clone());
             let packet = Packet::from(Notice::Hello { me, asked, belonging, nonce: 0 });

@@ -154,7 +154,7 @@ impl TapeResult {
             16 => return self.end(Step::Crash(site), &[site]),
             17 => return self.end(Step::Leave(site), &[site]),
             18 => {
-                let host = |site: usize| self.world.peers[site].host;
+                let host = |site: usize| self.world.sites[site].host;
                 let there: Vec<usize> =
                     self.world.sites().filter(|other| host(*other) == host(site)).collect();
                 return self.end(Step::Vanish(site), &there);

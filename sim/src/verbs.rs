@@ -155,7 +155,7 @@ impl World {
             ClientRequest::Query(_) | ClientRequest::AskHolder(_) => (Wait::Try, None),
         };
         let now = self.now;
-        let peer = &mut self.peers[member];
+        let peer = &mut self.sites[member];
         let process = peer.process().expect("a client runs in a process");
         assert!(peer.is_alive(), "a client runs in a process");
         peer.requests += 1;
@@ -267,7 +267,7 @@ impl World {
     /// Releases a lock, whether it waits or holds.
     pub fn release(&mut self, ask: Ask) {
         let Call { member, process, request, .. } = *self.call(ask);
-        if self.peers[member].is(process) && !self.call(ask).gone {
+        if self.sites[member].is(process) && !self.call(ask).gone {
             Arc::make_mut(&mut self.history).release(ask, self.now);
             self.tell(&Observation::Released { ask });
             self.feed(member, Input::Command(Command::Release { request }));
@@ -293,7 +293,7 @@ impl World {
     pub(crate) fn give_up(&mut self, ask: Ask) {
         let call = self.call(ask);
         let (member, process, over) = (call.member, call.process, call.released || call.gone);
-        if self.is_paused(member) && self.peers[member].is(process) {
+        if self.is_paused(member) && self.sites[member].is(process) {
             self.schedule(5 * MS, ScheduledEvent::GiveUp { ask });
         } else if !over {
             self.release(ask);
@@ -308,7 +308,7 @@ impl World {
     /// Lets a hold last at least `ms` milliseconds from now.
     pub fn extend(&mut self, ask: Ask, ms: u64) {
         let Call { member, process, request, .. } = *self.call(ask);
-        if self.peers[member].is(process) {
+        if self.sites[member].is(process) {
             let lease = Duration::from_millis(ms);
             self.feed(member, Input::Command(Command::Extend { request, lease }));
         }
@@ -318,7 +318,7 @@ impl World {
     /// member's lease running.
     pub fn fence(&self, ask: Ask) -> Option<Token> {
         let call = self.call(ask);
-        let peer = &self.peers[call.member];
+        let peer = &self.sites[call.member];
         let local = peer.clock.local(self.now);
         let believed = call.is_claim()
             && peer.is(call.process)
@@ -419,13 +419,13 @@ impl World {
     /// Kills the process. Its host goes on: connections to it break, and members on the host see
     /// that it ended.
     pub fn crash(&mut self, site: usize) {
-        let Some(process) = self.peers[site].process().filter(|_| self.peers[site].is_alive())
+        let Some(process) = self.sites[site].process().filter(|_| self.sites[site].is_alive())
         else {
             return;
         };
         self.note(site, |_| "is killed".to_string());
         self.end_process(site, "killed");
-        for other in (0..self.peers.len()).filter(|other| *other != site) {
+        for other in (0..self.sites.len()).filter(|other| *other != site) {
             let chance = crate::chance::mix(&[
                 self.common.seed,
                 0xdead,
@@ -433,7 +433,7 @@ impl World {
                 other as u64,
                 self.now,
             ]);
-            if self.peers[other].host == self.peers[site].host {
+            if self.sites[other].host == self.sites[site].host {
                 self.hint(MS + chance % (4 * MS), other, Hint::Dead(process));
             }
             if !self.network.is_cut(site, other) {
@@ -445,15 +445,15 @@ impl World {
     /// The host fails, with every process on it: nothing comes from there any more, not even a
     /// refusal.
     pub fn vanish(&mut self, site: usize) {
-        let host = self.peers[site].host;
-        for there in (0..self.peers.len())
-            .filter(|there| self.peers[*there].host == host)
+        let host = self.sites[site].host;
+        for there in (0..self.sites.len())
+            .filter(|there| self.sites[*there].host == host)
             .collect::<Vec<_>>()
         {
             self.note(there, |_| "vanishes with its host".to_string());
-            self.peers[there].host_up = false;
+            self.sites[there].host_up = false;
             if let Some(process) =
-                self.peers[there].process().filter(|_| self.peers[there].is_alive())
+                self.sites[there].process().filter(|_| self.sites[there].is_alive())
             {
                 self.end_process(there, "vanished");
                 self.notice_silence(there, process);
@@ -467,7 +467,7 @@ impl World {
             return;
         }
         let patience = self.common.timing.elder_lease.as_nanos() as u64;
-        for other in (0..self.peers.len()).filter(|other| *other != site) {
+        for other in (0..self.sites.len()).filter(|other| *other != site) {
             let chance = crate::chance::mix(&[
                 self.common.seed,
                 0x511e,
@@ -486,17 +486,17 @@ impl World {
 
     /// Stops the process: its clock goes on, but it does nothing.
     pub fn pause(&mut self, site: usize) {
-        if self.peers[site].run == ProcessState::Up {
+        if self.sites[site].run == ProcessState::Up {
             self.note(site, |_| "is stopped".to_string());
             self.tell(&Observation::Pauses { site });
-            self.peers[site].run = ProcessState::Paused;
-            self.peers[site].pauses += 1;
+            self.sites[site].run = ProcessState::Paused;
+            self.sites[site].pauses += 1;
         }
     }
 
     /// Wakes a stopped process.
     pub fn resume(&mut self, site: usize) {
-        if self.peers[site].run == ProcessState::Paused {
+        if self.sites[site].run == ProcessState::Paused {
             self.note(site, |_| "wakes".to_string());
             self.wake(site);
         }
@@ -511,19 +511,19 @@ impl World {
     pub fn lose_disk(&mut self, site: usize) {
         assert!(!self.is_alive(site), "a process uses the directory of m{site}");
         self.note(site, |_| "loses its data directory".to_string());
-        self.peers[site].disk.vote = None;
+        self.sites[site].disk.vote = None;
     }
 
     /// The content of the data directory at `site`, as a copy of it would have it.
     pub fn disk(&self, site: usize) -> Option<StoredVote> {
-        self.peers[site].disk.vote.clone()
+        self.sites[site].disk.vote.clone()
     }
 
     /// Puts a copy back.
     pub fn put_back_disk(&mut self, site: usize, copy: Option<StoredVote>) {
         assert!(!self.is_alive(site), "a process uses the directory of m{site}");
         self.note(site, |_| "has its data directory put back".to_string());
-        self.peers[site].disk.vote = copy;
+        self.sites[site].disk.vote = copy;
     }
 
     /// The member says goodbye.
@@ -546,7 +546,7 @@ impl World {
     /// Takes back one cut of one way. Two members that reach each other again connect, and notice.
     pub fn mend_one_way(&mut self, from: usize, to: usize) {
         self.network.mend(from, to);
-        if let Some(process) = self.peers[to].process()
+        if let Some(process) = self.sites[to].process()
             && !self.network.is_cut(from, to)
             && !self.network.is_cut(to, from)
         {
@@ -605,7 +605,7 @@ impl World {
     /// Both learn that their connection broke, and dial again.
     fn break_connection(&mut self, a: usize, b: usize) {
         for (here, there) in [(a, b), (b, a)] {
-            let Some(process) = self.peers[there].process() else { continue };
+            let Some(process) = self.sites[there].process() else { continue };
             let chance = crate::chance::mix(&[
                 self.common.seed,
                 0x4e5e,
@@ -616,7 +616,7 @@ impl World {
             self.hint(MS / 5 + chance % MS, here, Hint::Unreachable(process));
             if !self.network.is_cut(here, there)
                 && !self.network.is_cut(there, here)
-                && self.peers[there].is_alive()
+                && self.sites[there].is_alive()
             {
                 self.hint(50 * MS + chance % (10 * MS), here, Hint::Connected(process));
             }
@@ -629,7 +629,7 @@ impl World {
         self.note(from, |_| format!("is refused at m{to}"));
         self.network.reject(from, to);
         self.network.cut(from, to);
-        if let Some(process) = self.peers[to].process() {
+        if let Some(process) = self.sites[to].process() {
             self.hint(MS / 5, from, Hint::Refused(process));
         }
     }
@@ -655,13 +655,13 @@ impl World {
 
     /// The clock at `site` runs fast by this rate from now on, in parts per million.
     pub fn turn_clock(&mut self, site: usize, ppm: i32) {
-        if self.peers[site].clock.ppm == ppm {
+        if self.sites[site].clock.ppm == ppm {
             return;
         }
         self.note(site, |_| format!("has a clock that runs {ppm} ppm fast from now on"));
         let now = self.now;
-        self.peers[site].clock.turn(now, ppm);
-        self.peers[site].reschedule();
+        self.sites[site].clock.turn(now, ppm);
+        self.sites[site].reschedule();
         self.gossip_reschedules(site);
         self.tell(&Observation::ClockTurned { site });
     }
@@ -669,15 +669,15 @@ impl World {
     /// The wall clock at `site` jumps by this many milliseconds. No member may notice.
     pub fn step_wall_clock(&mut self, site: usize, by: i64) {
         self.note(site, |_| format!("has a wall clock that jumps by {by} ms"));
-        self.peers[site].wall += by;
+        self.sites[site].wall += by;
     }
 
     /// The names of the seeds at `site` resolve to these sites from now on, also for the processes
     /// that start there later.
     pub fn resolve(&mut self, site: usize, to: &[usize]) {
         self.note(site, |_| format!("resolves its seeds to {to:?}"));
-        let seeds: BTreeSet<SocketAddr> = to.iter().map(|to| self.peers[*to].addr).collect();
-        let peer = &mut self.peers[site];
+        let seeds: BTreeSet<SocketAddr> = to.iter().map(|to| self.sites[*to].addr).collect();
+        let peer = &mut self.sites[site];
         peer.seeds = seeds.clone();
         if let Some(config) = &mut peer.next_life {
             config.seeds = seeds.clone();
@@ -688,10 +688,10 @@ impl World {
 
     /// Cuts all ways from and to the member.
     pub fn isolate(&mut self, site: usize) {
-        for other in (0..self.peers.len()).filter(|other| *other != site).collect::<Vec<_>>() {
+        for other in (0..self.sites.len()).filter(|other| *other != site).collect::<Vec<_>>() {
             self.cut(site, other);
         }
-        if let Some(process) = self.peers[site].process() {
+        if let Some(process) = self.sites[site].process() {
             self.notice_silence(site, process);
         }
     }
@@ -699,7 +699,7 @@ impl World {
     /// Cuts all ways between these sites and the others.
     pub fn split(&mut self, group: &[usize]) {
         for &a in group {
-            for b in (0..self.peers.len()).filter(|b| !group.contains(b)).collect::<Vec<_>>() {
+            for b in (0..self.sites.len()).filter(|b| !group.contains(b)).collect::<Vec<_>>() {
                 self.cut(a, b);
             }
         }
@@ -707,7 +707,7 @@ impl World {
 
     /// All sites reach each other again, and nothing is lost.
     pub fn heal(&mut self) {
-        if !self.peers.is_empty() {
+        if !self.sites.is_empty() {
             self.note(0, |_| "(the network is healed)".to_string());
         }
         self.network.mend_all();
@@ -724,7 +724,7 @@ impl World {
 
     /// The process at `site` gets a hint now.
     pub fn give_hint(&mut self, site: usize, hint: Hint) {
-        if let Some(process) = self.peers[site].process() {
+        if let Some(process) = self.sites[site].process() {
             self.schedule(0, ScheduledEvent::Hint { to: site, process, hint });
         }
     }
@@ -795,47 +795,47 @@ impl World {
 impl World {
     /// The present process at `site`.
     pub fn process(&self, site: usize) -> ProcessId {
-        self.peers[site].process().expect("a process has run there")
+        self.sites[site].process().expect("a process has run there")
     }
 
     /// The numbers of all sites.
     pub fn sites(&self) -> std::ops::Range<usize> {
-        0..self.peers.len()
+        0..self.sites.len()
     }
 
     /// Returns whether a process runs there and is not stopped.
     pub fn is_up(&self, site: usize) -> bool {
-        self.peers[site].run == ProcessState::Up
+        self.sites[site].run == ProcessState::Up
     }
 
     /// Returns whether a process is there and is stopped.
     pub fn is_paused(&self, site: usize) -> bool {
-        self.peers[site].run == ProcessState::Paused
+        self.sites[site].run == ProcessState::Paused
     }
 
     /// Returns whether the process at `site` has left, and whether its goodbye was heard.
     pub fn was_heard(&self, site: usize) -> Option<bool> {
-        self.peers[site].heard
+        self.sites[site].heard
     }
 
     /// Returns whether a process is there, running or stopped.
     pub fn is_alive(&self, site: usize) -> bool {
-        self.peers[site].is_alive()
+        self.sites[site].is_alive()
     }
 
     /// Returns whether the member is in a view and its lease runs.
     pub fn is_ready(&self, site: usize) -> bool {
-        let peer = &self.peers[site];
+        let peer = &self.sites[site];
         peer.is_alive()
             && peer.node.as_ref().is_some_and(|node| node.is_ready(peer.clock.local(self.now)))
     }
 
     /// The view of the member.
     pub fn view(&self, site: usize) -> Option<&View> {
-        self.peers[site]
+        self.sites[site]
             .node
             .as_deref()
-            .filter(|_| self.peers[site].is_alive())
+            .filter(|_| self.sites[site].is_alive())
             .and_then(Node::view)
     }
 
@@ -861,7 +861,7 @@ impl World {
     /// Returns the site of the elder of the latest view, if it runs.
     pub fn find_elder(&self) -> Option<usize> {
         let elder = self.latest_view()?.elder().process;
-        self.site_of(elder).filter(|site| self.peers[*site].is(elder))
+        self.site_of(elder).filter(|site| self.sites[*site].is(elder))
     }
 
     /// Returns the site of the grantor of the service.
@@ -884,7 +884,7 @@ impl World {
 
     /// The member's status.
     pub fn status(&self, site: usize) -> Option<Status> {
-        let peer = &self.peers[site];
+        let peer = &self.sites[site];
         peer.node
             .as_ref()
             .filter(|_| peer.is_alive())
@@ -905,7 +905,7 @@ impl World {
 
     /// How much the member keeps.
     pub fn sizes(&self, site: usize) -> Option<Sizes> {
-        let peer = &self.peers[site];
+        let peer = &self.sites[site];
         peer.node
             .as_ref()
             .filter(|_| peer.is_alive())
@@ -926,7 +926,7 @@ impl World {
     /// Returns whether the processes at these sites are a quorum of the view's council.
     pub fn is_quorum(&self, view: &View, sites: impl IntoIterator<Item = usize>) -> bool {
         let processes: Vec<ProcessId> =
-            sites.into_iter().map(|site| &self.peers[site]).filter_map(Site::process).collect();
+            sites.into_iter().map(|site| &self.sites[site]).filter_map(Site::process).collect();
         view.is_quorum(&processes)
     }
 }

@@ -44,8 +44,8 @@ pub struct World {
     pub(crate) now: u64,
     scheduled: u64,
     pub(crate) queue: BTreeMap<(u64, u64), ScheduledEvent>,
-    pub(crate) peers: Vec<Site>,
-    sites: BTreeMap<SocketAddr, usize>,
+    pub(crate) sites: Vec<Site>,
+    site_by_addr: BTreeMap<SocketAddr, usize>,
     pub(crate) network: Network,
     /// Copies of a World share it until a client does something.
     pub(crate) history: Arc<History>,
@@ -136,8 +136,8 @@ impl World {
             now: 0,
             scheduled: 0,
             queue: BTreeMap::new(),
-            peers: Vec::new(),
-            sites: BTreeMap::new(),
+            sites: Vec::new(),
+            site_by_addr: BTreeMap::new(),
             network: Network::new(seed),
             history: Arc::default(),
             store: Store::default(),
@@ -224,7 +224,7 @@ impl World {
     pub fn is_settled(&self) -> bool {
         let running: Vec<&Site> = self
             .demanded()
-            .map(|site| &self.peers[site])
+            .map(|site| &self.sites[site])
             .filter(|peer| peer.run == ProcessState::Up)
             .collect();
         let Some(view) =
@@ -247,11 +247,11 @@ impl World {
 
     /// The site with this address.
     pub(crate) fn site_at(&self, addr: SocketAddr) -> Option<usize> {
-        self.sites.get(&addr).copied()
+        self.site_by_addr.get(&addr).copied()
     }
 
     /// Returns the site at which the process runs or ran last.
     pub fn site_of(&self, process: ProcessId) -> Option<usize> {
-        self.peers.iter().position(|peer| peer.process() == Some(process))
+        self.sites.iter().position(|peer| peer.process() == Some(process))
     }
 }

@@ -17,7 +17,7 @@ impl World {
     pub fn enabled(&self) -> Vec<Step> {
         let packets = self.under_way().map(|(number, _)| Step::Deliver(number));
         let is_due = |site: &usize| {
-            self.is_up(*site) && self.peers[*site].due.is_some_and(|due| due <= self.now)
+            self.is_up(*site) && self.sites[*site].due.is_some_and(|due| due <= self.now)
         };
         packets.chain(self.sites().filter(is_due).map(Step::Timer)).collect()
     }
@@ -38,7 +38,7 @@ impl World {
             self.queue.iter().find_map(|(key, due)| self.is_idle(due).then_some(*key))
         {
             if let Some(ScheduledEvent::Hint { to, process, hint }) = self.queue.remove(&key)
-                && self.peers[to].is(process)
+                && self.sites[to].is(process)
             {
                 self.feed(to, Input::Hint(hint));
             }
@@ -48,7 +48,7 @@ impl World {
     fn is_idle(&self, due: &ScheduledEvent) -> bool {
         match due {
             ScheduledEvent::Packet(parcel) => {
-                let peer = &self.peers[parcel.to];
+                let peer = &self.sites[parcel.to];
                 match parcel.wanted {
                     Some(wanted) => !peer.is(wanted),
                     None => !peer.is_alive(),
@@ -69,7 +69,7 @@ impl World {
         let due = self
             .sites()
             .filter(|site| self.is_up(*site))
-            .filter_map(|site| Some((self.peers[site].due?, site)));
+            .filter_map(|site| Some((self.sites[site].due?, site)));
         match due.min().filter(|(due, _)| *due <= until) {
             Some((_, site)) => self.ring(site),
             None => {
@@ -93,7 +93,7 @@ impl World {
 /// A move changes little of a World, so the hashes of its parts are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFingerprint {
-    peers: Vec<u64>,
+    sites: Vec<u64>,
     history: u64,
     /// The hash of all parts.
     pub(crate) whole: u64,
@@ -109,26 +109,26 @@ impl StateFingerprint {
         left: &impl Hash,
     ) -> StateFingerprint {
         let peer = |site: usize| {
-            let peer = &world.peers[site];
-            let known = before.filter(|(before, _)| match (&before.peers[site].node, &peer.node) {
+            let peer = &world.sites[site];
+            let known = before.filter(|(before, _)| match (&before.sites[site].node, &peer.node) {
                 (Some(before), Some(now)) => Arc::ptr_eq(before, now),
                 (None, None) => true,
                 _ => false,
             });
-            known.map_or_else(|| print(&peer.node), |(_, print)| print.peers[site])
+            known.map_or_else(|| print(&peer.node), |(_, print)| print.sites[site])
         };
-        let peers: Vec<u64> = world.sites().map(peer).collect();
+        let sites: Vec<u64> = world.sites().map(peer).collect();
         let known = before.filter(|(before, _)| Arc::ptr_eq(&before.history, &world.history));
         let history = known.map_or_else(|| print(&world.history.calls), |(_, print)| print.history);
 
         let mut hasher = mill();
-        (world.now, &peers, history).hash(&mut hasher);
-        for peer in &world.peers {
+        (world.now, &sites, history).hash(&mut hasher);
+        for peer in &world.sites {
             (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox)
                 .hash(&mut hasher);
         }
         if world.common.durable {
-            world.peers.iter().for_each(|peer| peer.disk.hash(&mut hasher));
+            world.sites.iter().for_each(|peer| peer.disk.hash(&mut hasher));
         }
         let views = world.latest.iter().map(|(lineage, view)| (lineage, view.number));
         views.for_each(|view| view.hash(&mut hasher));
@@ -147,7 +147,7 @@ impl StateFingerprint {
                 world.under_way().fold(0, |sum: u64, (_, parcel)| sum.wrapping_add(parcel.print()));
             sum.hash(&mut hasher);
         }
-        StateFingerprint { peers, history, whole: hasher.finish() }
+        StateFingerprint { sites, history, whole: hasher.finish() }
     }
 }
 

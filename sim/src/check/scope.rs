@@ -279,13 +279,13 @@ impl Scope {
         };
         let joiners = fresh(self.joiners, left.joined).filter(|site| !world.is_alive(*site));
         moves.extend(joiners.map(|site| Move::Step(Step::Start(site))));
-        let dead = |site: &usize| !world.is_alive(*site) && world.peers[*site].node.is_some();
+        let dead = |site: &usize| !world.is_alive(*site) && world.sites[*site].node.is_some();
         moves.extend(
             fresh(self.restarts, left.restarted)
                 .filter(dead)
                 .map(|site| Move::Step(Step::Start(site))),
         );
-        let kept = |site: &usize| dead(site) && world.peers[*site].disk.vote.is_some();
+        let kept = |site: &usize| dead(site) && world.sites[*site].disk.vote.is_some();
         moves.extend(
             fresh(self.forgetful, left.forgot)
                 .filter(kept)
@@ -389,11 +389,11 @@ impl Scope {
     /// The witnesses of killed processes: pairs of a member and a killed process.
     fn witnesses(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
         let dead = world.sites().filter(|site| {
-            let peer = &world.peers[*site];
+            let peer = &world.sites[*site];
             peer.run == ProcessState::Down && peer.node.is_some()
         });
         dead.flat_map(|dead| world.sites().filter(|at| world.is_up(*at)).map(move |at| (at, dead)))
-            .filter(|(at, dead)| world.peers[*at].host == world.peers[*dead].host)
+            .filter(|(at, dead)| world.sites[*at].host == world.sites[*dead].host)
     }
 }
 

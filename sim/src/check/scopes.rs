@@ -17,7 +17,7 @@ fn three(world: World) -> World {
 
 fn two(world: World) -> World {
     let mut world = world.members(2).joiners(1).hosts(&[0; 3]);
-    world.peers[2].seeds = BTreeSet::from([world.peers[1].addr]);
+    world.sites[2].seeds = BTreeSet::from([world.sites[1].addr]);
     world.settle();
     world.run_for(Duration::from_secs(1));
     rest(&mut world);
@@ -29,7 +29,7 @@ fn three_with_clocks(world: World, ppm: [i32; 3]) -> World {
     for (site, ppm) in ppm.into_iter().enumerate() {
         world = world.clock(site, ppm);
     }
-    world.peers[3].seeds = BTreeSet::from([world.peers[1].addr]);
+    world.sites[3].seeds = BTreeSet::from([world.sites[1].addr]);
     world.settle();
     world.run_for(Duration::from_secs(1));
     rest(&mut world);
@@ -60,7 +60,7 @@ fn granted_by(world: World, ppm: [i32; 3], grantor: usize, holds: bool) -> (Worl
 /// m3. The process of m3 has ended. It is in the next view if that is decided, and sends nothing.
 fn vote_on_joiner(world: World) -> World {
     let mut world = three(world.durable());
-    world.peers[3].host = 3;
+    world.sites[3].host = 3;
     world.start(3);
     let is_asked =
         |world: &World| world.under_way().any(|(_, parcel)| kind(&parcel.packet) == "Accept");

@@ -32,7 +32,7 @@ impl Active {
 
 impl World {
     fn find(&self, target: Target) -> Option<usize> {
-        let of = |process| self.site_of(process).filter(|site| self.peers[*site].is(process));
+        let of = |process| self.site_of(process).filter(|site| self.sites[*site].is(process));
         match target {
             Target::Site(site) => Some(site),
             Target::Elder => self.find_elder(),
@@ -76,10 +76,10 @@ impl World {
     /// Sites where a grantor recovers or receives a table, with the processes that it waits for.
     fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
         let awaited = |site: usize| {
-            self.peers[site].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>()
+            self.sites[site].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>()
         };
         let others = move |site: usize| {
-            let me = self.peers[site].process();
+            let me = self.sites[site].process();
             awaited(site)
                 .into_iter()
                 .filter(move |process| Some(*process) != me)
@@ -104,8 +104,8 @@ impl World {
 
     /// The sites on the host of this site.
     fn on_host_of(&self, site: usize) -> Vec<usize> {
-        let host = self.peers[site].host;
-        self.sites().filter(|other| self.peers[*other].host == host).collect()
+        let host = self.sites[site].host;
+        self.sites().filter(|other| self.sites[*other].host == host).collect()
     }
 
     /// The member that is cut off with the elder because it is a holder.

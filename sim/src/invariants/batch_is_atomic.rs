@@ -26,7 +26,7 @@ pub struct BatchIsAtomic {
 
 impl BatchIsAtomic {
     fn check(&mut self, world: &World, site: usize) -> Verdict {
-        let peer = &world.peers[site];
+        let peer = &world.sites[site];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(site))
         else {
             return Ok(());

@@ -312,7 +312,7 @@ impl Invariant for DeadlockIsTold {
             Observation::Stepped { site } => {
                 let refused = std::mem::take(&mut self.refused);
                 let grants = std::mem::take(&mut self.grants);
-                let node = world.peers[*site].node.as_ref();
+                let node = world.sites[*site].node.as_ref();
                 let Some(node) = node.filter(|_| world.is_alive(*site)) else { return Ok(()) };
                 let acts = |service: &ServiceName| {
                     node.grantors()

@@ -78,7 +78,7 @@ impl Invariant for DestroyedIsOver {
                     return Ok(());
                 }
                 self.premises += 1;
-                let own = world.peers[call.member]
+                let own = world.sites[call.member]
                     .node
                     .as_ref()
                     .filter(|node| node.process() == call.process);
@@ -92,7 +92,7 @@ impl Invariant for DestroyedIsOver {
                     ));
                 }
                 for site in world.sites().filter(|site| world.is_ready(*site)) {
-                    let Some(node) = world.peers[site].node.as_ref() else { continue };
+                    let Some(node) = world.sites[site].node.as_ref() else { continue };
                     let is_latest =
                         |(service, epoch, state): (&ServiceName, Epoch, GrantorState)| {
                             *service == call.service

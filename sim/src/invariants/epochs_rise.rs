@@ -61,7 +61,7 @@ impl EpochsRise {
         dealt.insert(first, (last, elder));
         self.ranges.add(elder, first);
         // The view may have advanced within the step, never gone back.
-        match world.peers[site].node.as_ref().and_then(|node| node.view()) {
+        match world.sites[site].node.as_ref().and_then(|node| node.view()) {
             Some(view) if view.first_slot > last.slot() => Ok(()),
             Some(view)
                 if view.first_slot <= first.slot()

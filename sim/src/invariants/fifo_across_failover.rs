@@ -115,7 +115,7 @@ impl FifoAcrossFailover {
 impl FifoAcrossFailover {
     /// Notes the positions that a member knows of its own grantors, and the grants of these.
     fn note_own(&mut self, world: &World, site: usize) {
-        let Some(node) = world.peers[site].node.as_ref().filter(|_| world.is_alive(site)) else {
+        let Some(node) = world.sites[site].node.as_ref().filter(|_| world.is_alive(site)) else {
             return;
         };
         for (service, ..) in node.grantors().filter(|(.., state)| *state == GrantorState::Acting) {

@@ -26,7 +26,7 @@ pub struct HoldsSurvive {
 impl HoldsSurvive {
     fn check_cause(&self, world: &World, ask: Ask, reason: LostReason) -> Verdict {
         let call = world.call(ask);
-        let peer = &world.peers[call.member];
+        let peer = &world.sites[call.member];
         let now = peer.clock.local(world.now);
         let has_cause = match reason {
             LostReason::LeaseEnded => call.until <= now,
@@ -73,7 +73,7 @@ impl HoldsSurvive {
     /// Checks after a new view at `site`: its own holds must be in its lock client, and the holds
     /// of others in the tables of its grantors.
     fn check_view(&mut self, world: &World, site: usize) -> Verdict {
-        let peer = &world.peers[site];
+        let peer = &world.sites[site];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive()) else { return Ok(()) };
         let Some(view) = node.view() else { return Ok(()) };
         for ask in world.history().claims().chain(world.history().opened()) {
@@ -145,9 +145,9 @@ impl Invariant for HoldsSurvive {
             }
             Observation::Stepped { site } => {
                 if self.leases.len() <= *site {
-                    self.leases.resize(world.peers.len(), Time::ZERO);
+                    self.leases.resize(world.sites.len(), Time::ZERO);
                 }
-                self.leases[*site] = world.peers[*site].lease_end();
+                self.leases[*site] = world.sites[*site].lease_end();
                 if std::mem::take(&mut self.changed) {
                     return self.check_view(world, *site);
                 }

@@ -90,7 +90,7 @@ fn ask_to_grant(world: &mut World, site: usize, service: &str, demand: &Demand) 
         // If the member was stopped, the healing may come at the last instant of its lease.
         let acts =
             world.run_until(|world| world.find_grantor(service) == Some(site), demand.answer);
-        let is_expelled = world.peers[site].process() != Some(world.call(ask).process);
+        let is_expelled = world.sites[site].process() != Some(world.call(ask).process);
         if !is_expelled || asks == ASKS {
             return (ask, acts);
         }
@@ -173,7 +173,7 @@ impl LastYoungTurkWins {
         }
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
         let peer_of = |process| {
-            world.site_of(process).map(|site| &world.peers[site]).filter(|peer| peer.is(process))
+            world.site_of(process).map(|site| &world.sites[site]).filter(|peer| peer.is(process))
         };
         // A leaving member is forgotten, and a member that grants already need not be named. An
         // elder's messages to itself are not seen.
@@ -228,8 +228,8 @@ impl LastYoungTurkWins {
         }
         self.outbid.entry(of).or_default().insert((elder, seq), (by, last));
         let grants =
-            world.site_of(by).filter(|site| world.peers[*site].is(by)).is_some_and(|site| {
-                world.peers[site]
+            world.site_of(by).filter(|site| world.sites[*site].is(by)).is_some_and(|site| {
+                world.sites[site]
                     .node
                     .as_ref()
                     .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
@@ -283,7 +283,7 @@ impl LastYoungTurkWins {
             }
         }
         let Some((node, process)) =
-            world.peers[site].node.as_ref().zip(world.peers[site].process())
+            world.sites[site].node.as_ref().zip(world.sites[site].process())
         else {
             return;
         };
@@ -419,7 +419,7 @@ impl Invariant for LastYoungTurkWins {
             Observation::Stepped { site } => self.look(world, *site),
             Observation::Answers { ask, outcome: Outcome::Won } => {
                 let call = world.call(*ask);
-                let node = world.peers[call.member].node.as_ref();
+                let node = world.sites[call.member].node.as_ref();
                 let acts = |(service, _, state): (&ServiceName, Epoch, GrantorState)| {
                     *service == call.service && state == GrantorState::Acting
                 };

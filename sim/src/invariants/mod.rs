@@ -186,7 +186,7 @@ pub(crate) struct GrantorRecord {
 impl GrantorRecord {
     /// The present records of the grantor at `site`.
     pub(crate) fn at(world: &World, site: usize, service: &ServiceName) -> GrantorRecord {
-        let peer = &world.peers[site];
+        let peer = &world.sites[site];
         let Some(node) = &peer.node else { return GrantorRecord::default() };
         let (holds, waits) = node.contents(service, peer.clock.local(world.now));
         GrantorRecord {
@@ -262,7 +262,7 @@ type GrantorRole<'a> = (&'a ServiceName, Epoch);
 /// The last state of a grantor before it began to act; `Some(None)`: it acted as soon as it was
 /// named. `None`: it is over.
 fn last_state(world: &World, site: usize, role: GrantorRole<'_>) -> Option<Option<GrantorState>> {
-    let load = world.peers[site].node.as_ref().and_then(|node| node.load(role.0));
+    let load = world.sites[site].node.as_ref().and_then(|node| node.load(role.0));
     load.filter(|load| load.epoch == role.1).map(|load| load.way.map(|(state, _)| state))
 }
 

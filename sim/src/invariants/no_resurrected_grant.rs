@@ -71,7 +71,7 @@ impl Invariant for NoResurrectedGrant {
                         .get(&(*process, service.clone()))
                         .is_none_or(|known| known < epoch) =>
                 {
-                    let Some(node) = world.peers[*site].node.as_ref() else { return Ok(()) };
+                    let Some(node) = world.sites[*site].node.as_ref() else { return Ok(()) };
                     let own = world.history().open().map(|ask| world.call(ask));
                     let own = own.filter(|call| {
                         call.process == *process && node.granted(call.request).is_some()

@@ -39,7 +39,7 @@ impl NothingLostInTransfer {
         epoch: Epoch,
     ) -> Verdict {
         let ages = self.ages.remove(&(service.clone(), epoch)).unwrap_or_default();
-        let Some(node) = world.peers[site].node.as_ref().filter(|_| world.is_ready(site)) else {
+        let Some(node) = world.sites[site].node.as_ref().filter(|_| world.is_ready(site)) else {
             return Ok(());
         };
         let kept = GrantorRecord::at(world, site, service);
@@ -48,7 +48,7 @@ impl NothingLostInTransfer {
             return Err(format!("m{site} has taken over {what}: {:?}", world.call(ask)));
         }
         // A clock that has run for a shorter time shows only that time.
-        let clock = world.peers[site].clock.local(world.now);
+        let clock = world.sites[site].clock.local(world.now);
         for ((process, request), age) in ages {
             let there = kept.holds.get(&(process, request)).map(|hold| hold.held_for);
             let call = world.history().find(process, request).map(|ask| world.call(ask));
@@ -92,7 +92,7 @@ impl NothingLostInTransfer {
         }
         for ask in world.history().open() {
             let call = world.call(ask);
-            let theirs = world.peers[call.member]
+            let theirs = world.sites[call.member]
                 .node
                 .as_ref()
                 .filter(|node| node.process() == call.process);
@@ -171,7 +171,7 @@ impl Invariant for NothingLostInTransfer {
             }
             Observation::Stepped { site } => {
                 let Some((service, epoch)) = self.begun.take() else { return Ok(()) };
-                let node = world.peers[*site].node.as_ref();
+                let node = world.sites[*site].node.as_ref();
                 let goes_on = node.is_some_and(|node| {
                     node.grantors().any(|(of, acts_in, _)| (of, acts_in) == (&service, epoch))
                 });

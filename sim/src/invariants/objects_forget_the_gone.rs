@@ -35,7 +35,7 @@ impl Invariant for ObjectsForgetTheGone {
         else {
             return Ok(());
         };
-        let Some(node) = &world.peers[*site].node else { return Ok(()) };
+        let Some(node) = &world.sites[*site].node else { return Ok(()) };
         let acts = |(of, _, state)| of == service && state == GrantorState::Acting;
         // It is sent from the table as it was in this step, and may be sent again later.
         let is_present =

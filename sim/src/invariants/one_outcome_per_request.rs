@@ -21,7 +21,7 @@ pub struct OneOutcomePerRequest {
 
 impl OneOutcomePerRequest {
     fn check_limit(world: &World, call: &Call, outcome: &Outcome) -> Verdict {
-        let peer = &world.peers[call.member];
+        let peer = &world.sites[call.member];
         let timing = peer
             .node
             .as_ref()

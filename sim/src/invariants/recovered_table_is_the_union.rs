@@ -69,7 +69,7 @@ impl RecoveredTableIsTheUnion {
             return Ok(());
         }
         let since = asking.since;
-        let Some(node) = world.peers[site].node.as_ref() else { return Ok(()) };
+        let Some(node) = world.sites[site].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> = node
             .table(service)
             .map(|(process, request, token)| ((process, request), token))
@@ -78,7 +78,7 @@ impl RecoveredTableIsTheUnion {
         if let Some((ask, what)) = kept.differs(world) {
             return Err(format!("m{site} has recovered {what}: {:?}", world.call(ask)));
         }
-        let clock = world.peers[site].clock.local(world.now);
+        let clock = world.sites[site].clock.local(world.now);
         let is_member = |call: &Call| node.view().is_some_and(|view| view.contains(call.process));
         let is_leaving = |call: &Call| {
             let leaving =
@@ -110,7 +110,7 @@ impl RecoveredTableIsTheUnion {
             }
             let known = table.get(&(call.process, call.request));
             let granted = call.token().or_else(|| {
-                let node = world.peers[call.member]
+                let node = world.sites[call.member]
                     .node
                     .as_ref()
                     .filter(|node| node.process() == call.process);
@@ -178,7 +178,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                     },
             } => {
                 // A grantor that acts already only revalidates its transferred table.
-                let node = world.peers[*site].node.as_ref();
+                let node = world.sites[*site].node.as_ref();
                 let acts = |(of, term, state): (&ServiceName, Epoch, GrantorState)| {
                     (of, term, state) == (service, *epoch, GrantorState::Acting)
                 };

@@ -32,7 +32,7 @@ struct Session {
 
 impl SessionsEndFirst {
     fn sessions(world: &World, site: usize) -> Vec<Session> {
-        let peer = &world.peers[site];
+        let peer = &world.sites[site];
         let Some(process) = peer.process().filter(|_| !peer.will_leave()) else {
             return Vec::new();
         };
@@ -79,7 +79,7 @@ impl Invariant for SessionsEndFirst {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
             Observation::Ends { site, .. }
-                if world.bounded && world.peers[*site].serves_sessions =>
+                if world.bounded && world.sites[*site].serves_sessions =>
             {
                 self.ending = SessionsEndFirst::sessions(world, *site);
             }

@@ -24,8 +24,8 @@ pub struct ToldAfterKept {
 impl ToldAfterKept {
     /// Reads the present content of a disk.
     fn look(&mut self, world: &World, site: usize) {
-        if let Some(stored) = &world.peers[site].disk.vote {
-            if let Some(process) = world.peers[site].process() {
+        if let Some(stored) = &world.sites[site].disk.vote {
+            if let Some(process) = world.sites[site].process() {
                 self.know((stored.view.lineage, process), stored.view.number);
             }
             let (lineage, next) = (stored.view.lineage, stored.view.number.next());
@@ -69,7 +69,7 @@ impl ToldAfterKept {
         if !world.common.durable {
             return Ok(());
         }
-        let stored = world.peers[site].disk.vote.as_ref();
+        let stored = world.sites[site].disk.vote.as_ref();
         let later =
             |instance: ViewNumber| stored.is_some_and(|stored| stored.view.number >= instance);
         let (is_kept, what) = match notice {
@@ -123,7 +123,7 @@ impl Invariant for ToldAfterKept {
             Observation::Event { site, event: Event::ViewInstalled(view), .. } => {
                 let key = (view.lineage, view.number);
                 if !world.common.durable
-                    && let Some(process) = world.peers[*site].process()
+                    && let Some(process) = world.sites[*site].process()
                 {
                     self.know((view.lineage, process), view.number);
                 }

@@ -39,7 +39,7 @@ impl Invariant for ToldBeforeRegrant {
                 if call.mode.suffers(theirs.mode) {
                     continue;
                 }
-                let busy_now = world.peers[theirs.member].due.is_some_and(|due| due <= world.now);
+                let busy_now = world.sites[theirs.member].due.is_some_and(|due| due <= world.now);
                 if world.is_up(theirs.member) && !busy_now {
                     return Err(format!(
                         "m{} gets {key:?} and m{} was not told",

@@ -91,14 +91,14 @@ impl WayRoundKeepsLeases {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };
         let site = |process: ProcessId| {
-            world.site_of(process).filter(|site| world.peers[*site].is(process))
+            world.site_of(process).filter(|site| world.sites[*site].is(process))
         };
         let of = |processes: Vec<ProcessId>| -> Option<Vec<usize>> {
             processes.into_iter().map(site).collect()
         };
         let members = of(view.members.iter().map(|member| member.info.process).collect())?;
         let council = of(view.council().map(|info| info.process).collect())?;
-        let runs = |site: &usize| world.is_up(*site) && !world.peers[*site].leaving;
+        let runs = |site: &usize| world.is_up(*site) && !world.sites[*site].leaving;
         let weather = world.network.weather();
         let is_fair = weather
             == LinkConditions { slowest: weather.slowest, ..LinkConditions::FAIR }

@@ -146,7 +146,7 @@ impl WhatIsSeenIsSo {
         if !world.bounded {
             return Ok(());
         }
-        let Some(view) = world.peers[site].node.as_ref().and_then(|node| node.view()) else {
+        let Some(view) = world.sites[site].node.as_ref().and_then(|node| node.view()) else {
             return Ok(());
         };
         for key in keys {

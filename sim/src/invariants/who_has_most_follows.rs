@@ -43,7 +43,7 @@ impl Invariant for WhoHasMostFollows {
         if !self.said.insert((service.clone(), *me, *epoch)) {
             return Ok(());
         }
-        let peer = &world.peers[*site];
+        let peer = &world.sites[*site];
         let Some(node) = &peer.node else { return Ok(()) };
         let Some(view) = node.view() else { return Ok(()) };
         let suspected = node.status(peer.clock.local(world.now)).suspected;

@@ -30,7 +30,7 @@ impl Invariant for WhoLeavesHasLeft {
                 }
             }
             Observation::Event { site, event: Event::Expelled, .. }
-                if world.peers[*site].leaving =>
+                if world.sites[*site].leaving =>
             {
                 return Err(format!("m{site} was told to leave and calls itself expelled"));
             }
@@ -45,7 +45,7 @@ impl Invariant for WhoLeavesHasLeft {
 fn is_known_to_be_gone(world: &World, site: usize, process: ProcessId) -> bool {
     let Some(view) = world.view(site) else { return true };
     let lives =
-        |other: ProcessId| other != process && world.peers.iter().any(|peer| peer.is(other));
+        |other: ProcessId| other != process && world.sites.iter().any(|peer| peer.is(other));
     let is_out = world.latest.get(&view.lineage).is_some_and(|latest| !latest.contains(process));
     is_out || !view.members.iter().any(|member| lives(member.info.process))
 }

@@ -10,26 +10,27 @@ use std::net::SocketAddr;
 impl World {
     /// Members that are all seeds and found the cluster together, each on a host of its own.
     pub fn members(mut self, count: usize) -> World {
-        self.peers.extend((0..count).map(|_| Site::new(0)));
-        for site in 0..self.peers.len() {
-            self.peers[site] = Site::new(site);
+        self.sites.extend((0..count).map(|_| Site::new(0)));
+        for site in 0..self.sites.len() {
+            self.sites[site] = Site::new(site);
         }
-        let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
-        for peer in &mut self.peers {
+        let seeds: BTreeSet<SocketAddr> = self.sites.iter().map(|peer| peer.addr).collect();
+        for peer in &mut self.sites {
             peer.seeds = seeds.clone();
         }
-        self.sites = self.peers.iter().enumerate().map(|(site, peer)| (peer.addr, site)).collect();
+        self.site_by_addr =
+            self.sites.iter().enumerate().map(|(site, peer)| (peer.addr, site)).collect();
         self
     }
 
     /// Sites for members that know the seeds but are none. Nothing runs there until
     /// [`start`](Self::start).
     pub fn joiners(mut self, count: usize) -> World {
-        let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
-        for site in self.peers.len()..self.peers.len() + count {
+        let seeds: BTreeSet<SocketAddr> = self.sites.iter().map(|peer| peer.addr).collect();
+        for site in self.sites.len()..self.sites.len() + count {
             let peer = Site { seeds: seeds.clone(), ..Site::new(site) };
-            self.sites.insert(peer.addr, site);
-            self.peers.push(peer);
+            self.site_by_addr.insert(peer.addr, site);
+            self.sites.push(peer);
         }
         self
     }
@@ -68,7 +69,7 @@ impl World {
     /// Each process is configured with the addresses of all sites: without a key it believes a
     /// later view only from known addresses.
     pub fn with_contacts(mut self) -> World {
-        self.common.contacts = self.peers.len();
+        self.common.contacts = self.sites.len();
         self
     }
 
@@ -94,9 +95,9 @@ impl World {
 
     /// The member at `site` founds alone; it is the only seed of the others.
     pub fn found_alone(mut self, site: usize) -> World {
-        let addr = self.peers[site].addr;
-        self.peers[site].found_alone = true;
-        for peer in &mut self.peers {
+        let addr = self.sites[site].addr;
+        self.sites[site].found_alone = true;
+        for peer in &mut self.sites {
             peer.seeds = BTreeSet::from([addr]);
         }
         self
@@ -104,7 +105,7 @@ impl World {
 
     /// Sets the host of each site.
     pub fn hosts(mut self, hosts: &[u32]) -> World {
-        for (peer, host) in self.peers.iter_mut().zip(hosts) {
+        for (peer, host) in self.sites.iter_mut().zip(hosts) {
             peer.host = *host;
         }
         self
@@ -113,21 +114,21 @@ impl World {
     /// The processes at these sites hold locks for programs that are no members.
     pub fn serving_sessions(mut self, sites: &[usize]) -> World {
         for site in sites {
-            self.peers[*site].serves_sessions = true;
+            self.sites[*site].serves_sessions = true;
         }
         self
     }
 
     /// How much the clock at `site` runs fast, in parts per million.
     pub fn clock(mut self, site: usize, ppm: i32) -> World {
-        self.peers[site].clock.ppm = ppm;
+        self.sites[site].clock.ppm = ppm;
         self
     }
 
     /// The reading of the clock at `site` when the World begins.
     pub fn clock_offset(mut self, site: usize, nanos: u64) -> World {
-        let Clock { ppm, .. } = self.peers[site].clock;
-        self.peers[site].clock = Clock { offset: nanos, ppm, since: 0 };
+        let Clock { ppm, .. } = self.sites[site].clock;
+        self.sites[site].clock = Clock { offset: nanos, ppm, since: 0 };
         self
     }
 

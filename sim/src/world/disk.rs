@@ -50,7 +50,7 @@ pub struct TornStep {
 impl World {
     /// Changes the health of the data directory at `site`.
     pub fn set_disk(&mut self, site: usize, health: DiskHealth) {
-        if std::mem::replace(&mut self.peers[site].disk.health, health) != health {
+        if std::mem::replace(&mut self.sites[site].disk.health, health) != health {
             self.note(site, |_| format!("has a disk that is {health:?}"));
         }
     }
@@ -65,26 +65,26 @@ impl World {
     ) {
         // A step may go on after the process has left in it. That write does not begin: the next
         // process would wait for its end.
-        if !self.peers[site].is_alive() {
+        if !self.sites[site].is_alive() {
             return;
         }
-        match self.peers[site].disk.health {
+        match self.sites[site].disk.health {
             DiskHealth::Failing => {
                 // A failing write may fail in its last part, when the new vote is stored already.
                 if mix(&[self.common.seed, 0xd15c, site as u64, number, self.now]).is_multiple_of(4)
                 {
                     self.keep(site, vote);
                 }
-                self.peers[site].disk.ended.push_back((number, false));
+                self.sites[site].disk.ended.push_back((number, false));
                 self.tell(&Observation::WriteFails { site });
             }
-            DiskHealth::Fast if self.peers[site].disk.writing.is_empty() => {
+            DiskHealth::Fast if self.sites[site].disk.writing.is_empty() => {
                 self.keep(site, vote);
-                self.peers[site].disk.ended.push_back((number, true));
+                self.sites[site].disk.ended.push_back((number, true));
             }
             DiskHealth::Fast | DiskHealth::Slow(_) => {
-                self.peers[site].disk.writing.push_back((number, vote));
-                if self.peers[site].disk.writing.len() == 1 {
+                self.sites[site].disk.writing.push_back((number, vote));
+                if self.sites[site].disk.writing.len() == 1 {
                     self.begin_write(site, process);
                 }
             }
@@ -92,12 +92,12 @@ impl World {
     }
 
     fn keep(&mut self, site: usize, vote: StoredVote) {
-        self.peers[site].disk.vote = Some(vote);
+        self.sites[site].disk.vote = Some(vote);
         self.tell(&Observation::Kept { site });
     }
 
     fn begin_write(&mut self, site: usize, process: ProcessId) {
-        let takes = match self.peers[site].disk.health {
+        let takes = match self.sites[site].disk.health {
             DiskHealth::Slow(takes) => takes.as_nanos() as u64,
             _ => 0,
         };
@@ -106,10 +106,10 @@ impl World {
 
     /// The first write under way ends.
     pub(super) fn end_write(&mut self, site: usize, process: ProcessId) {
-        if !self.peers[site].is(process) {
+        if !self.sites[site].is(process) {
             return;
         }
-        let disk = &mut self.peers[site].disk;
+        let disk = &mut self.sites[site].disk;
         let Some((number, vote)) = disk.writing.pop_front() else { return };
         let fails = disk.health == DiskHealth::Failing;
         let more = !disk.writing.is_empty();
@@ -127,8 +127,8 @@ impl World {
 
     /// Gives the process the writes that ended in its step, as inputs.
     pub(super) fn hear_of_writes(&mut self, site: usize, process: ProcessId) {
-        while let Some((number, is_done)) = self.peers[site].disk.ended.pop_front() {
-            if self.peers[site].is(process) {
+        while let Some((number, is_done)) = self.sites[site].disk.ended.pop_front() {
+            if self.sites[site].is(process) {
                 self.feed(
                     site,
                     if is_done { Input::Stored { number } } else { Input::StoreFailed { number } },
@@ -140,7 +140,7 @@ impl World {
     /// The process at `site` has ended: some of the writes that have begun are done.
     pub(super) fn end_writes(&mut self, site: usize) {
         let luck = mix(&[self.common.seed, 0xd15d, site as u64, self.now]);
-        let disk = &mut self.peers[site].disk;
+        let disk = &mut self.sites[site].disk;
         disk.ended.clear();
         let writing = std::mem::take(&mut disk.writing);
         let loses_some = !writing.is_empty();
@@ -188,7 +188,7 @@ impl World {
             return None;
         }
         self.torn = None;
-        let may_die = self.peers[site].run == ProcessState::Up
+        let may_die = self.sites[site].run == ProcessState::Up
             && self.can_spare(&[site], ShutdownPlan::Dead, false);
         may_die.then_some(after)
     }

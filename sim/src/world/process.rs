@@ -19,9 +19,9 @@ const MAX_STEPS_AT_ONCE: u32 = 20_000;
 impl World {
     /// Puts a new process at `site` and sets it going.
     pub fn start(&mut self, site: usize) {
-        assert!(!self.peers[site].is_alive(), "a process runs at m{site}");
+        assert!(!self.sites[site].is_alive(), "a process runs at m{site}");
         let common = self.common;
-        self.peers[site].start(site, &common, self.now);
+        self.sites[site].start(site, &common, self.now);
         self.note(site, |peer| format!("starts as {:?}", peer.process()));
         self.tell(&Observation::Started { site });
         // Connections are between processes: a new one has none.
@@ -35,7 +35,7 @@ impl World {
         if self.broken.is_some() {
             return;
         }
-        let peer = &mut self.peers[site];
+        let peer = &mut self.sites[site];
         match peer.run {
             ProcessState::Down => return,
             ProcessState::Paused => {
@@ -57,10 +57,10 @@ impl World {
         if self.digested {
             (self.now, site, &input).hash(&mut self.digest);
         }
-        if let Some(process) = self.peers[site].process() {
+        if let Some(process) = self.sites[site].process() {
             self.tell(&Observation::Takes { site, process, input: &input });
         }
-        let peer = &mut self.peers[site];
+        let peer = &mut self.sites[site];
         let local = peer.clock.local(self.now);
         let Some(node) = peer.node.as_mut().map(Arc::make_mut) else { return };
         let process = node.process();
@@ -86,8 +86,8 @@ impl World {
             self.crash(site);
         }
         self.outputs = outputs;
-        if self.peers[site].is(process) {
-            self.peers[site].reschedule();
+        if self.sites[site].is(process) {
+            self.sites[site].reschedule();
         }
         self.at_once = match self.at_once {
             (at, stepping, steps) if at == self.now && stepping == site => {
@@ -108,7 +108,7 @@ impl World {
 
     /// The timer of the member at `site` goes off.
     pub(crate) fn ring(&mut self, site: usize) -> bool {
-        let Some(due) = self.peers[site].due.filter(|_| self.peers[site].run == ProcessState::Up)
+        let Some(due) = self.sites[site].due.filter(|_| self.sites[site].run == ProcessState::Up)
         else {
             return false;
         };
@@ -280,7 +280,7 @@ impl World {
         }
         self.tell(&Observation::Event { site, process, event: &event });
         if let Event::Left { heard } = event {
-            self.peers[site].heard = Some(heard);
+            self.sites[site].heard = Some(heard);
         }
         match event {
             Event::Expelled | Event::Abandoned | Event::Forced => {
@@ -288,11 +288,11 @@ impl World {
             }
             Event::WrongClock { .. } => {
                 self.end_process(site, "wrong_clock");
-                self.peers[site].run = ProcessState::Down;
+                self.sites[site].run = ProcessState::Down;
             }
             Event::Left { .. } => {
                 self.end_process(site, "left");
-                self.peers[site].run = ProcessState::Down;
+                self.sites[site].run = ProcessState::Down;
             }
             _ => {}
         }
@@ -301,13 +301,13 @@ impl World {
     /// The process at `site` ends; `how`: as in [`Observation::Ended`].
     pub(crate) fn end_process(&mut self, site: usize, how: &str) {
         self.gossip_ends(site, how);
-        if let Some(process) = self.peers[site].process() {
+        if let Some(process) = self.sites[site].process() {
             self.tell(&Observation::Ends { site, process });
             let unknown = Arc::make_mut(&mut self.history).end_process(process);
             self.tell(&Observation::Ended { site, how, unknown: &unknown });
         }
         self.end_writes(site);
-        let peer = &mut self.peers[site];
+        let peer = &mut self.sites[site];
         peer.run = ProcessState::Down;
         peer.due = None;
         peer.inbox.clear();
@@ -316,7 +316,7 @@ impl World {
 
     /// Wakes a stopped process. Its pending inputs and its timer are handled in a random order.
     pub(crate) fn wake(&mut self, site: usize) {
-        let peer = &mut self.peers[site];
+        let peer = &mut self.sites[site];
         peer.run = ProcessState::Up;
         let waiting = std::mem::take(&mut peer.inbox);
         if let Some(process) = peer.process().filter(|_| std::mem::take(&mut peer.overdue)) {
@@ -324,7 +324,7 @@ impl World {
         }
         self.tell(&Observation::Wakes { site });
         let timer_first =
-            mix(&[self.common.seed, 0x3a, site as u64, self.peers[site].pauses]) & 1 == 0;
+            mix(&[self.common.seed, 0x3a, site as u64, self.sites[site].pauses]) & 1 == 0;
         if timer_first {
             self.feed(site, Input::Timer);
         }
@@ -337,7 +337,7 @@ impl World {
     /// Tells `to` of something after a while, if hints are given at all.
     pub(crate) fn hint(&mut self, after: u64, to: usize, hint: Hint) {
         if self.hints
-            && let Some(process) = self.peers[to].process()
+            && let Some(process) = self.sites[to].process()
         {
             self.schedule(after, ScheduledEvent::Hint { to, process, hint });
         }

@@ -92,7 +92,7 @@ impl World {
             return false;
         }
         let timer = self
-            .peers
+            .sites
             .iter()
             .enumerate()
             .filter(|(_, peer)| peer.run == ProcessState::Up)
@@ -108,7 +108,7 @@ impl World {
             }
             (_, Some((due, site))) if due <= until => {
                 self.now = self.now.max(due);
-                if self.peers[site].due == Some(due) {
+                if self.sites[site].due == Some(due) {
                     self.feed(site, Input::Timer);
                 } else {
                     self.gossip_timer(site);
@@ -126,8 +126,8 @@ impl World {
         if std::mem::replace(&mut self.started, true) || self.manual {
             return;
         }
-        for site in 0..self.peers.len() {
-            if self.peers[site].seeds.contains(&self.peers[site].addr) {
+        for site in 0..self.sites.len() {
+            if self.sites[site].seeds.contains(&self.sites[site].addr) {
                 self.start(site);
             }
         }
@@ -142,20 +142,20 @@ impl World {
         match due {
             ScheduledEvent::Packet(parcel) => self.deliver(Arc::unwrap_or_clone(parcel)),
             ScheduledEvent::Hint { to, process, hint } => {
-                if self.peers[to].is(process) {
+                if self.sites[to].is(process) {
                     self.feed(to, Input::Hint(hint));
                 }
             }
             ScheduledEvent::Rebirth { to, process } => {
-                if self.peers[to].is(process) && self.peers[to].run == ProcessState::Paused {
-                    self.peers[to].overdue = true;
-                } else if self.peers[to].is(process) {
-                    let next = self.peers[to]
+                if self.sites[to].is(process) && self.sites[to].run == ProcessState::Paused {
+                    self.sites[to].overdue = true;
+                } else if self.sites[to].is(process) {
+                    let next = self.sites[to]
                         .node
                         .as_ref()
-                        .map(|node| node.next_life(process, None, self.peers[to].slot(self.now)));
+                        .map(|node| node.next_life(process, None, self.sites[to].slot(self.now)));
                     self.end_process(to, "reborn");
-                    self.peers[to].next_life = next;
+                    self.sites[to].next_life = next;
                     self.start(to);
                 }
             }

@@ -42,7 +42,7 @@ impl World {
 
     pub(crate) fn note(&mut self, site: usize, text: impl FnOnce(&Site) -> String) {
         if self.tracing {
-            let line = format!("{} m{site} {}", seconds(self.now), text(&self.peers[site]));
+            let line = format!("{} m{site} {}", seconds(self.now), text(&self.sites[site]));
             self.note_line(line);
         }
     }

@@ -40,7 +40,7 @@ impl World {
         self.tell(&Observation::Sent { site: from, process: sender, to: wanted, packet: &packet });
         self.hear_proposal(from, &packet);
         self.meter_frame(from, &packet);
-        let Some(&to) = self.sites.get(&to) else { return };
+        let Some(&to) = self.site_by_addr.get(&to) else { return };
         let packet = match self.common.has_versions {
             true => self.recoded(from, to, wanted, packet),
             false => Some(packet),
@@ -141,11 +141,11 @@ impl World {
     /// A packet comes out of its connection.
     pub(crate) fn hand_over(&mut self, parcel: PacketInTransit) {
         let PacketInTransit { number, from, sender, to, wanted, packet, .. } = parcel;
-        let peer = &self.peers[to];
+        let peer = &self.sites[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
             self.tell(&Observation::Arrives { site: to, number });
-            let addr = self.peers[from].addr;
+            let addr = self.sites[from].addr;
             self.feed(to, Input::Received { from: sender, addr, packet });
         } else if let Some(wanted) = wanted
             && peer.host_up

@@ -14,7 +14,7 @@ impl World {
     pub fn older(mut self, sites: &[usize]) -> World {
         self.common.has_versions |= !sites.is_empty();
         for site in sites {
-            self.peers[*site].is_older = true;
+            self.sites[*site].is_older = true;
         }
         self
     }
@@ -28,13 +28,13 @@ impl World {
         wanted: Option<ProcessId>,
         packet: Packet,
     ) -> Option<Packet> {
-        let spoken = self.peers[to].node.as_ref().map(|node| node.versions());
-        let node = self.peers[from].node.clone()?;
+        let spoken = self.sites[to].node.as_ref().map(|node| node.versions());
+        let node = self.sites[from].node.clone()?;
         let version = node.version_to_encode(spoken);
         // A connection is dialled first, and its handshake tells the versions of the process there.
         let spoken = spoken.unwrap_or(VERSIONS);
         let is_member = wanted
-            .filter(|wanted| self.peers[to].process() == Some(*wanted))
+            .filter(|wanted| self.sites[to].process() == Some(*wanted))
             .is_some_and(|wanted| node.view().is_some_and(|view| view.contains(wanted)));
         if is_member {
             self.tell(&Observation::Encoded { from, to, version, spoken });

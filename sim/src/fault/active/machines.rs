@@ -76,7 +76,7 @@ impl FaultPlanner<'_> {
     }
 
     pub(super) fn clock_rate(&mut self, site: usize, ppm: i32) -> Option<()> {
-        let before = self.world.peers[site].clock.ppm;
+        let before = self.world.sites[site].clock.ppm;
         self.plot.pair(Step::TurnClock(site, ppm), Step::TurnClock(site, before));
         Some(())
     }

@@ -163,7 +163,7 @@ impl FaultPlanner<'_> {
 
     pub(super) fn false_alarm(&mut self, at: usize, about: Target) -> Option<()> {
         let about = self.find(about).filter(|about| *about != at)?;
-        self.world.peers[about].process()?;
+        self.world.sites[about].process()?;
         self.plot.add(self.now, Step::Notice { at, about, what: OutsideHint::Unreachable });
         Some(())
     }
