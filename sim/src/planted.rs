@@ -4,7 +4,7 @@ use elderlock::protocol::mutant::ProtocolMutant;
 
 /// The script, log or test that finds a break which chaos does not find for sure.
 /// `tests/simulator/scripts.rs` sees the scripts and logs break.
-pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
+pub fn found_by(mutant: ProtocolMutant) -> Option<&'static str> {
     match mutant {
         ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
         ProtocolMutant::FoundAtTheClock | ProtocolMutant::DealBeyondLimit => {

@@ -51,7 +51,7 @@ mod hunt {
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{ChaosPlan, run_seed};
-    use elderlock_sim::planted::{has_unit_test, told_in};
+    use elderlock_sim::planted::{has_unit_test, found_by};
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     use elderlock_sim::world::Violation;
     use std::collections::BTreeMap;
@@ -317,7 +317,7 @@ mod hunt {
         println!("{:<22} {:>5} {:>6}  found by", "planted break", "seeds", "s");
         for mutant in ProtocolMutant::ALL.into_iter().filter(is_wanted) {
             let name = format!("{mutant:?}");
-            if let Some(script) = told_in(mutant).filter(|_| options.names.is_empty()) {
+            if let Some(script) = found_by(mutant).filter(|_| options.names.is_empty()) {
                 println!("{name:<22} {:>5} {:>6}  told in {script}", "-", "-");
                 continue;
             }

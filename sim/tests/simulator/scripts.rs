@@ -72,7 +72,7 @@ fn every_script_of_a_mutant_breaks_with_it() {
         ProtocolMutant::ALL.into_iter().partition(|mutant| planted::has_unit_test(*mutant));
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     for mutant in others {
-        let Some(file) = planted::told_in(mutant) else { continue };
+        let Some(file) = planted::found_by(mutant) else { continue };
         let is_named = if file.ends_with(".rs") {
             let text = std::fs::read_to_string(folder.join(file)).unwrap();
             text.contains(&format!("ProtocolMutant::{mutant:?}"))
@@ -81,12 +81,12 @@ fn every_script_of_a_mutant_breaks_with_it() {
         };
         assert!(is_named, "{file} does not name {mutant:?}");
     }
-    assert_eq!(unit_tested, told_in_rules(&folder.join("../src/protocol")));
+    assert_eq!(unit_tested, named_in_rules(&folder.join("../src/protocol")));
 }
 
 /// The planted breaks that the unit tests of the core plant: those of the rules, and one of links.
 #[cfg(elderlock_mutants)]
-fn told_in_rules(core: &std::path::Path) -> BTreeSet<elderlock::protocol::mutant::ProtocolMutant> {
+fn named_in_rules(core: &std::path::Path) -> BTreeSet<elderlock::protocol::mutant::ProtocolMutant> {
     let read = |file: &str| std::fs::read_to_string(core.join(file)).unwrap();
     let (rules, link) = (read("node/tests/rules.rs"), read("link.rs"));
     let rules = rules.split("\nrule!(").skip(1).filter_map(|rule| rule.split(',').nth(1));
