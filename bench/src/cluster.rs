@@ -38,8 +38,8 @@ pub(crate) struct BenchCluster {
     /// The file with the key of its members.
     key_file: Option<PathBuf>,
     /// The rival whose clients run here instead of members.
-    #[cfg(feature = "peers")]
-    rival: Option<(crate::peers::Rival, SocketAddr)>,
+    #[cfg(feature = "rivals")]
+    rival: Option<(crate::rivals::Rival, SocketAddr)>,
     /// The process id of each member.
     members: Vec<String>,
     /// The events: index, time, event.
@@ -81,7 +81,7 @@ impl BenchCluster {
             directory,
             addresses,
             key_file: None,
-            #[cfg(feature = "peers")]
+            #[cfg(feature = "rivals")]
             rival: None,
             members: vec![String::new(); room],
             events: Vec::new(),
@@ -95,10 +95,10 @@ impl BenchCluster {
     }
 
     /// This many clients of another lock service.
-    #[cfg(feature = "peers")]
+    #[cfg(feature = "rivals")]
     pub(crate) fn clients(
         count: usize,
-        rival: crate::peers::Rival,
+        rival: crate::rivals::Rival,
         at: SocketAddr,
         directory: PathBuf,
     ) -> BenchResult<BenchCluster> {
@@ -110,9 +110,9 @@ impl BenchCluster {
 
     /// How the process of this index is started.
     fn arguments(&self, index: usize) -> Vec<String> {
-        #[cfg(feature = "peers")]
+        #[cfg(feature = "rivals")]
         if let Some((rival, at)) = self.rival {
-            return crate::peers::arguments(rival, at);
+            return crate::rivals::arguments(rival, at);
         }
         let (bind, seed) = (self.addresses[index].to_string(), self.addresses[0].to_string());
         let mut arguments =

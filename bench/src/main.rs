@@ -16,9 +16,9 @@ mod load;
 mod markdown;
 mod member;
 mod message;
-#[cfg(feature = "peers")]
-mod peers;
 mod plot;
+#[cfg(feature = "rivals")]
+mod rivals;
 // The demo starts its processes in the same way.
 #[allow(dead_code, reason = "the demo uses the rest")]
 #[path = "../../cli/src/processes.rs"]
@@ -59,9 +59,9 @@ enum Child {
     #[command(hide = true)]
     Member(member::MemberArgs),
     /// A client of another lock service.
-    #[cfg(feature = "peers")]
+    #[cfg(feature = "rivals")]
     #[command(hide = true)]
-    Client(peers::ClientArgs),
+    Client(rivals::ClientArgs),
 }
 
 fn main() -> ExitCode {
@@ -71,8 +71,8 @@ fn main() -> ExitCode {
         // it.
         None => run(cli.args),
         Some(Child::Member(args)) => with_runtime(member::serve(args)),
-        #[cfg(feature = "peers")]
-        Some(Child::Client(args)) => with_runtime(peers::serve(args)),
+        #[cfg(feature = "rivals")]
+        Some(Child::Client(args)) => with_runtime(rivals::serve(args)),
     };
     exit_code("elderlock-bench", done)
 }
@@ -150,9 +150,9 @@ struct BenchArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(3..=200))]
     members: u32,
     /// Measure the installed ones of PostgreSQL, Redis, etcd and ZooKeeper instead, beside
-    /// elderlock. Needs a build with `--features peers`.
+    /// elderlock. Needs a build with `--features rivals`.
     #[arg(long, conflicts_with = "only")]
-    peers: bool,
+    rivals: bool,
     /// Leave each member's code at random addresses. By default all members have it at the same
     /// addresses, so that a processor's branch predictions for one member serve the next, as on
     /// machines of their own.
@@ -187,14 +187,14 @@ fn run(mut args: BenchArgs) -> Done {
         |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
     let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
-    let plan = |file: &PathBuf| Markdown::plan(file, (!args.peers).then_some(&names));
+    let plan = |file: &PathBuf| Markdown::plan(file, (!args.rivals).then_some(&names));
     let markdown = args.markdown.as_ref().map(plan).transpose()?;
     let about = About::of(&args, has_equal_addresses);
     if !args.json {
         println!("{}", about.line());
     }
-    let sheets = if args.peers {
-        beside_peers(&args, &directory.0)?
+    let sheets = if args.rivals {
+        beside_rivals(&args, &directory.0)?
     } else {
         sheets(&cases, &args, &directory.0)
     };
@@ -242,10 +242,10 @@ fn sheets(cases: &[&Case], args: &BenchArgs, logs: &Path) -> Vec<Sheet> {
     sheets
 }
 
-#[cfg(feature = "peers")]
-fn beside_peers(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
-    let progress = Progress::new(peers::STEPS as u64 * u64::from(args.rounds));
-    let sheets = peers::run(args, logs, &progress);
+#[cfg(feature = "rivals")]
+fn beside_rivals(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
+    let progress = Progress::new(rivals::STEPS as u64 * u64::from(args.rounds));
+    let sheets = rivals::run(args, logs, &progress);
     progress.close();
     interrupt::check()?;
     if !args.json {
@@ -254,9 +254,9 @@ fn beside_peers(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
     Ok(sheets)
 }
 
-#[cfg(not(feature = "peers"))]
-fn beside_peers(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
-    let how = "cargo run --release -p elderlock-bench --features peers -- --peers";
+#[cfg(not(feature = "rivals"))]
+fn beside_rivals(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
+    let how = "cargo run --release -p elderlock-bench --features rivals -- --rivals";
     Err(format!("this was built without the rivals' clients: {how}"))
 }
 

@@ -32,7 +32,7 @@ const GRANTOR: MarkdownTable =
     MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
 const SECURE: MarkdownTable =
     MarkdownTable { mark: "secure", template: Some(include_str!("secure.md")) };
-const PEERS: MarkdownTable = MarkdownTable { mark: "peers", template: None };
+const RIVALS: MarkdownTable = MarkdownTable { mark: "rivals", template: None };
 const END: &str = "<!-- /bench -->";
 /// The longest line of prose.
 const LINE: usize = 100;
@@ -49,7 +49,7 @@ impl Markdown {
     pub(crate) fn plan(file: &Path, cases: Option<&[&str]>) -> Result<Markdown, String> {
         let tables = match cases {
             Some(cases) => whole(cases)?,
-            None => vec![PEERS],
+            None => vec![RIVALS],
         };
         let markdown = Markdown { file: file.to_owned(), tables };
         markdown.fill(|_| Ok(String::new()))?;
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn readme_has_the_marks() {
-        for table in [HOW_FAST, GRANTOR, SECURE, PEERS] {
+        for table in [HOW_FAST, GRANTOR, SECURE, RIVALS] {
             replace(PAGE, table.mark, "").unwrap();
         }
         assert_eq!(

@@ -51,7 +51,7 @@ mod hunt {
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{ChaosPlan, run_seed};
-    use elderlock_sim::planted::{has_unit_test, found_by};
+    use elderlock_sim::planted::{found_by, has_unit_test};
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     use elderlock_sim::world::Violation;
     use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! `--peers`: the same work with the locks of other services. The bench starts each server on the
+//! `--rivals`: the same work with the locks of other services. The bench starts each server on the
 //! loopback, in a folder of its own, and stops it at the end. Its clients are processes like the
 //! members, on the same runtime.
 //!
@@ -112,7 +112,7 @@ pub(super) const STEPS: usize = ENTRIES.len();
 
 /// One sheet for each work, and one for the kill of a holder.
 pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<Sheet> {
-    progress.begin("peers");
+    progress.begin("rivals");
     let mut sheets: Vec<Sheet> =
         WORKS.iter().map(|work| Sheet::new(work.case, work.sizes)).collect();
     sheets.push(Sheet::new(KILLED, "waiting"));
