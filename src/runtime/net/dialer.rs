@@ -46,13 +46,13 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
         if peer.is_retired() {
             return;
         }
-        let Some(TaskWork { mut writer, offered, returned, dialled }) = peer.take_work() else {
+        let Some(TaskWork { mut write_half, offered, returned, dialled }) = peer.take_work() else {
             peer.woken().await;
             continue;
         };
-        write_rest(&shared, &incarnation, &peer, &mut writer).await;
+        write_rest(&shared, &incarnation, &peer, &mut write_half).await;
         for link in returned {
-            writer.add(link, timeouts.connect + timeouts.handshake);
+            write_half.add(link, timeouts.connect + timeouts.handshake);
         }
         for link in offered {
             // Dialled to reach another process, and the same one as before answered: one connection
@@ -62,13 +62,13 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
             if link.dialled && known {
                 link.redundant.cancel();
             } else {
-                writer.add(link, timeouts.connect + timeouts.handshake);
+                write_half.add(link, timeouts.connect + timeouts.handshake);
             }
         }
-        writer.drop_closed();
+        write_half.drop_closed();
         if let Some(result) = dialled {
             dialling = None;
-            let (given_up, frames) = peer.give_up(&writer);
+            let (given_up, frames) = peer.give_up(&write_half);
             add(&counters.undelivered, frames);
             if result.is_ok() && given_up.is_empty() {
                 backoff = Duration::ZERO;
@@ -89,8 +89,8 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
         }
 
         let now = Instant::now();
-        let is_unused = !writer.has_links();
-        let (stuck, writer) = peer.plan(writer);
+        let is_unused = !write_half.has_links();
+        let (stuck, write_half) = peer.plan(write_half);
         let is_stuck = stuck.is_some();
         if let Some(known) = stuck.filter(|_| dialling.is_none() && now >= not_before) {
             dialling = Some(Dialling { known });
@@ -99,16 +99,16 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
             shared
                 .spawn(&incarnation, tcp::dial(shared.clone(), incarnation.clone(), peer.clone()));
         }
-        if let Some(mut writer) = writer {
-            write_rest(&shared, &incarnation, &peer, &mut writer).await;
-            peer.put_back(writer);
+        if let Some(mut write_half) = write_half {
+            write_rest(&shared, &incarnation, &peer, &mut write_half).await;
+            peer.put_back(write_half);
             continue;
         }
 
         let closing = shared.closing.is_cancelled();
         let is_over = closing && !is_stuck && dialling.is_none() && peer.is_idle();
-        if is_over && let Some(writer) = peer.take_writer() {
-            writer.shut_down().await;
+        if is_over && let Some(write_half) = peer.take_write_half() {
+            write_half.shut_down().await;
             return;
         }
         let due = if is_stuck && dialling.is_none() { not_before } else { now + IDLE };
@@ -135,11 +135,11 @@ async fn write_rest(
     shared: &Arc<TransportState>,
     incarnation: &Arc<Incarnation>,
     peer: &Arc<Peer>,
-    writer: &mut WriteHalf,
+    write_half: &mut WriteHalf,
 ) {
     let reception = &shared.reception;
     let is_member = |process| reception.is_member(process);
-    if let Some(slow) = writer.set_aside(&reception.counters, shared.budget(), is_member) {
+    if let Some(slow) = write_half.set_aside(&reception.counters, shared.budget(), is_member) {
         let (reception, peer, number) = (reception.clone(), peer.clone(), peer.note_aside(&slow));
         shared.spawn(incarnation, async move {
             let limit = reception.timeouts.frame;
@@ -147,5 +147,5 @@ async fn write_rest(
             peer.return_link(number, link);
         });
     }
-    writer.finish(&reception.counters).await;
+    write_half.finish(&reception.counters).await;
 }

@@ -16,9 +16,9 @@
 //!
 //! Mostly the task does not write. A thread that has queued an awaited frame writes it itself,
 //! after all frames that were queued before. It writes as much as the connection takes at once. To
-//! wake the task first would be a detour. The **writer** keeps the frames in order. There is one,
-//! and the thread that writes has it. When the thread puts it back, either all frames are written,
-//! or the thread wakes the task.
+//! wake the task first would take longer. The **write half** keeps the frames in order. There is
+//! one, and the thread that writes has it. When the thread puts it back, either all frames are
+//! written, or the thread wakes the task.
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
@@ -41,8 +41,9 @@ use tokio_util::sync::CancellationToken;
 const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: a busy member's messages of about a second; more is late anyway.
 const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
-/// Both, for a stranger: several views. A stranger has no locks.
-const STRANGE: usize = 1024 * 1024;
+/// Notices and bulk together for a process outside the view: several views. Messages about locks do
+/// not go there.
+const STRANGER_BYTES: usize = 1024 * 1024;
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
 
@@ -121,8 +122,8 @@ struct PeerQueue {
     /// Connections have come or gone, or a dial has ended.
     changed: bool,
     /// `None`: a thread writes.
-    writer: Option<WriteHalf>,
-    /// The task has found no writer, and waits for it.
+    write_half: Option<WriteHalf>,
+    /// The task has found no write half, and waits for it.
     wanted: bool,
     /// The task is to look, or does, and has not done so yet.
     woken: bool,
@@ -346,7 +347,7 @@ enum QueueState {
 
 /// The work that the task finds, with the right to write.
 pub(super) struct TaskWork {
-    pub(super) writer: WriteHalf,
+    pub(super) write_half: WriteHalf,
     /// New connections.
     pub(super) offered: Vec<ConnectionWriter>,
     /// Connections that are back.
@@ -380,7 +381,7 @@ impl PeerQueue {
             returned: Vec::new(),
             dialled: None,
             changed: false,
-            writer: Some(WriteHalf::default()),
+            write_half: Some(WriteHalf::default()),
             wanted: false,
             woken: false,
             task: None,
@@ -402,10 +403,10 @@ impl PeerQueue {
         frames
     }
 
-    /// The writer, for the task. `None`: it is woken when the writer is back.
-    fn take_writer(&mut self) -> Option<WriteHalf> {
-        self.wanted = self.writer.is_none();
-        self.writer.take()
+    /// Takes the write half, for the task. `None`: the task is woken when the write half is back.
+    fn take_write_half(&mut self) -> Option<WriteHalf> {
+        self.wanted = self.write_half.is_none();
+        self.write_half.take()
     }
 
     /// Returns the state that the task finds.
@@ -506,7 +507,8 @@ impl Peer {
         let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
         let queues = wants.entry(want).or_default();
         queues.is_strange = is_strange;
-        if is_strange && !queues.is_empty() && (queues.len() >= STRANGE || budget.is_spent()) {
+        if is_strange && !queues.is_empty() && (queues.len() >= STRANGER_BYTES || budget.is_spent())
+        {
             return false;
         }
         let pushed = if is_notice(frame.0) {
@@ -544,7 +546,7 @@ impl Peer {
         let has_links = !queue.offered.is_empty()
             || !queue.returned.is_empty()
             || !queue.aside.is_empty()
-            || queue.writer.as_ref().is_none_or(WriteHalf::is_in_use);
+            || queue.write_half.as_ref().is_none_or(WriteHalf::is_in_use);
         if has_links {
             return None;
         }
@@ -565,28 +567,30 @@ impl Peer {
     pub(super) fn write(&self, counters: &AtomicCounters) -> Option<Arc<ConnectionReader>> {
         let mut reader = None;
         let mut queue = self.queue();
-        // The thread with the writer looks again before it puts the writer back.
-        let mut writer = queue.writer.take()?;
-        if writer.begun.is_none() {
-            writer.batch.clear();
-            let NextWrite { write, frames, .. } = queue.plan(&writer.links, &mut writer.batch);
+        // The thread with the write half looks again before it puts the write half back.
+        let mut write_half = queue.write_half.take()?;
+        if write_half.begun.is_none() {
+            write_half.batch.clear();
+            let NextWrite { write, frames, .. } =
+                queue.plan(&write_half.links, &mut write_half.batch);
             if let Some(link) = write {
                 drop(queue);
-                writer.seal(link);
+                write_half.seal(link);
                 // The task finds a broken connection when it writes the rest.
-                let written = writer.links[link].writer.try_write(&writer.batch).unwrap_or(0);
-                if written == writer.batch.len() {
+                let written =
+                    write_half.links[link].writer.try_write(&write_half.batch).unwrap_or(0);
+                if written == write_half.batch.len() {
                     add(&counters.frames_out, frames);
                     add(&counters.bytes_out, written);
-                    reader = Some(writer.links[link].reader.clone());
+                    reader = Some(write_half.links[link].reader.clone());
                 } else {
-                    writer.begun = Some(PartialWrite { link, written, frames });
+                    write_half.begun = Some(PartialWrite { link, written, frames });
                 }
                 queue = self.queue();
             }
         }
-        queue.changed |= std::mem::take(&mut queue.wanted) || writer.begun.is_some();
-        queue.writer = Some(writer);
+        queue.changed |= std::mem::take(&mut queue.wanted) || write_half.begun.is_some();
+        queue.write_half = Some(write_half);
         if queue.changed || !queue.is_empty() {
             self.wake_from(queue);
         }
@@ -671,10 +675,10 @@ impl Peer {
     pub(super) fn take_work(&self) -> Option<TaskWork> {
         let mut queue = self.queue();
         queue.changed = false;
-        let writer = queue.take_writer()?;
+        let write_half = queue.take_write_half()?;
         let (offered, dialled) = (std::mem::take(&mut queue.offered), queue.dialled.take());
         let returned = std::mem::take(&mut queue.returned);
-        Some(TaskWork { writer, offered, returned, dialled })
+        Some(TaskWork { write_half, offered, returned, dialled })
     }
 
     /// Begins the next batch; [`WriteHalf::finish`] writes it. Without one the write half is put
@@ -682,41 +686,42 @@ impl Peer {
     /// that connections lead to.
     pub(super) fn plan(
         &self,
-        mut writer: WriteHalf,
+        mut write_half: WriteHalf,
     ) -> (Option<BTreeSet<ProcessId>>, Option<WriteHalf>) {
         let mut queue = self.queue();
-        writer.batch.clear();
-        let NextWrite { write, frames, dial } = queue.plan(&writer.links, &mut writer.batch);
+        write_half.batch.clear();
+        let NextWrite { write, frames, dial } =
+            queue.plan(&write_half.links, &mut write_half.batch);
         // A new connection with one of these processes would bring nothing.
         let known = |link: &&ConnectionWriter| link.leads_to(None);
         let stuck =
-            dial.then(|| writer.links.iter().filter(known).map(|link| link.process).collect());
+            dial.then(|| write_half.links.iter().filter(known).map(|link| link.process).collect());
         let Some(link) = write else {
             // The write half is put back under the lock of the look: a thread that queued a frame
             // and found no write half was seen.
-            queue.writer = Some(writer);
+            queue.write_half = Some(write_half);
             return (stuck, None);
         };
         drop(queue);
-        writer.seal(link);
-        writer.begun = Some(PartialWrite { link, written: 0, frames });
-        (stuck, Some(writer))
+        write_half.seal(link);
+        write_half.begun = Some(PartialWrite { link, written: 0, frames });
+        (stuck, Some(write_half))
     }
 
     /// Drops the frames for processes that no connection leads to. Returns those processes, and how
     /// many frames.
-    pub(super) fn give_up(&self, writer: &WriteHalf) -> (Vec<ProcessId>, usize) {
-        self.queue().give_up(&writer.links)
+    pub(super) fn give_up(&self, write_half: &WriteHalf) -> (Vec<ProcessId>, usize) {
+        self.queue().give_up(&write_half.links)
     }
 
     /// Takes the write half. `None`: another thread writes, and the task is woken when it has.
-    pub(super) fn take_writer(&self) -> Option<WriteHalf> {
-        self.queue().take_writer()
+    pub(super) fn take_write_half(&self) -> Option<WriteHalf> {
+        self.queue().take_write_half()
     }
 
     /// Other threads may write again. The task looks at the queue next.
-    pub(super) fn put_back(&self, writer: WriteHalf) {
-        self.queue().writer = Some(writer);
+    pub(super) fn put_back(&self, write_half: WriteHalf) {
+        self.queue().write_half = Some(write_half);
     }
 
     /// Returns the state that the woken task finds.
@@ -860,7 +865,7 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer::new("127.0.0.1:7400".parse().unwrap(), Arc::new(Budget::new(3 * STRANGE)))
+        Peer::new("127.0.0.1:7400".parse().unwrap(), Arc::new(Budget::new(3 * STRANGER_BYTES)))
     }
 
     #[test]
@@ -894,10 +899,10 @@ mod tests {
 
     #[test]
     fn bytes_for_strangers_are_bounded_for_each_and_for_all() {
-        let budget = Arc::new(Budget::new(3 * STRANGE));
+        let budget = Arc::new(Budget::new(3 * STRANGER_BYTES));
         let peers =
             [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
-        let frame = Frame::Gossip(vec![0; STRANGE / 4]);
+        let frame = Frame::Gossip(vec![0; STRANGER_BYTES / 4]);
         let fill = |peer: &Peer| {
             (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true, None)).count()
         };
