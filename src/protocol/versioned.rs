@@ -45,7 +45,7 @@ impl<const N: u16> Since<N> {
     /// Writes the field, or nothing below version N.
     ///
     /// # Errors
-    /// As of the field.
+    /// The serializer's, on the field.
     pub fn serialize<T: Serialize, S: Serializer>(
         value: &T,
         serializer: S,
@@ -61,7 +61,7 @@ impl<const N: u16> Since<N> {
     /// Reads the field, or takes its default below version N.
     ///
     /// # Errors
-    /// As of the field.
+    /// The deserializer's, on the field.
     pub fn deserialize<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
