@@ -1,6 +1,6 @@
 //! Tokens and lineages as values of SQL drivers: whole numbers of 64 bits, for `BIGINT` columns.
 //!
-//! A number that is no token is an error of the driver when it is read.
+//! A number that is not a token is an error of the driver when it is read.
 
 use crate::protocol::{LineageId, Token};
 

@@ -114,13 +114,13 @@ async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
     }
     let waits: Vec<_> =
         barriers.iter().flat_map(|barrier| [waiting(barrier), waiting(barrier)]).collect();
-    soon(barriers[1].set()).await.expect("setting it twice is no error");
+    soon(barriers[1].set()).await.expect("setting it twice is not an error");
     assert!(waits.iter().all(|wait| !wait.is_finished()));
     soon(barriers[2].remove()).await.expect("it is open");
     for wait in waits {
         soon(wait).await.expect("no panic").expect("it is removed");
     }
-    soon(barriers[1].remove()).await.expect("removing it twice is no error");
+    soon(barriers[1].remove()).await.expect("removing it twice is not an error");
     soon(barriers[0].set()).await.expect("it can be set again");
     assert!(barriers[2].wait().wait(20 * MS).await.expect_err("it is set").is_timeout());
 }

@@ -545,7 +545,7 @@ fn a_foreign_cluster_is_named_and_left_alone() {
     let seeds = cluster.seeds.join(",");
     let error = stranger
         .ask(&format!("join cluster=another bind={addr} seeds={seeds} limit=1000"))
-        .expect_err("it is no member of that cluster");
+        .expect_err("it is not a member of that cluster");
     for seed in &cluster.seeds {
         assert!(error.contains(seed), "{error}");
     }

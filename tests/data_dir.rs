@@ -57,7 +57,7 @@ fn the_files_of_a_data_directory_are_its_owners_alone() {
     std::os::unix::fs::symlink(&elsewhere, directory.join("vote")).expect("it can be made");
     assert!(
         matches!(join(), Err(JoinError::DataDir { why: DataDirError::Io(_), .. })),
-        "a link is no vote"
+        "a link is not a vote"
     );
 }
 
@@ -244,7 +244,7 @@ fn a_directory_is_used_by_one_process_and_one_cluster() {
         Err(error @ JoinError::DataDir { why: DataDirError::Vote(VoteError::Foreign), .. }) => {
             assert!(error.to_string().contains(&dir.display().to_string()), "{error}");
         }
-        other => panic!("the file is no vote: {other:?}"),
+        other => panic!("the file is not a vote: {other:?}"),
     }
 }
 

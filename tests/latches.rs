@@ -828,7 +828,7 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     let (_second, _of_second) = start(1).await;
     participants(&first, 2).await;
     until(|| of(0) >= 10).await;
-    assert_eq!(of(1), 0, "it is no leader");
+    assert_eq!(of(1), 0, "it is not a leader");
 
     soon(first.close()).await.expect("it leads");
     soon(of_first).await.expect("no panic");

@@ -442,7 +442,10 @@ async fn an_owner_that_only_reads_is_refused_to_write() {
         assert_eq!(soon(lock.write_for(owner)).await.unwrap_err(), REFUSED);
         let mutex = ReentrantMutex::new(service, "x");
         assert_eq!(soon(mutex.acquire(owner)).await.unwrap_err(), REFUSED);
-        assert!(!mutex.is_held() && !mutex.is_held_by(owner), "a reader is no holder of a mutex");
+        assert!(
+            !mutex.is_held() && !mutex.is_held_by(owner),
+            "a reader is not a holder of a mutex"
+        );
         let several = MultiLock::new().with(service, ["w", "x"]);
         let refused = soon(several.acquire().owner(owner)).await.unwrap_err();
         let MultiLockError::Lock { error, .. } = refused else { panic!("{refused}") };

@@ -224,7 +224,7 @@ async fn a_listener_hears_that_the_service_was_destroyed_here() {
     assert_eq!(get(&again).count, 4, "the other member had it open");
 }
 
-/// A value without four bytes is no count.
+/// A value without four bytes is not a count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_value_is_no_count() {
     let local = Local::start(1).await;

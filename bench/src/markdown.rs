@@ -165,7 +165,8 @@ fn expand(template: &str, sheets: &[Sheet]) -> Result<String, String> {
 }
 
 fn show(field: &str, sheets: &[Sheet]) -> Result<String, String> {
-    let (verb, case, figure) = parse(field).ok_or(format!("`{field}` is no field for a figure"))?;
+    let (verb, case, figure) =
+        parse(field).ok_or(format!("`{field}` is not a field for a figure"))?;
     let sheet = sheets.iter().find(|sheet| sheet.case == case);
     let rows = sheet.map(|sheet| sheet.figure(figure)).unwrap_or_default();
     let [first, ..] = rows[..] else { return Err(format!("case {case} has no figure `{figure}`")) };

@@ -63,7 +63,7 @@ pub(crate) struct Sheet {
     pub(crate) sizes: &'static str,
     rows: Vec<Row>,
     curves: Vec<Curve>,
-    /// Remarks that are no problems.
+    /// Remarks that are not problems.
     pub(crate) notes: Vec<String>,
     /// Requirements that were not met.
     pub(crate) problems: Vec<String>,

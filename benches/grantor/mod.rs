@@ -171,7 +171,7 @@ impl Pair {
                             granted |=
                                 self.step(!grantor, now, Input::Received { from, addr, packet });
                         }
-                        frame => panic!("{frame:?} is no packet"),
+                        frame => panic!("{frame:?} is not a packet"),
                     }
                 }
                 Output::Answer { outcome: Outcome::Granted { .. }, .. } => granted = true,

@@ -88,8 +88,8 @@ struct Settings {
     /// may refuse for a living member.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED", value_parser = BoolishValueParser::new())]
     trust_refused: bool,
-    /// Hold locks for programs that are no members, as `elderlock lock` asks for. When this process
-    /// is killed, others wait for the end of its lease before they go on.
+    /// Hold locks for programs that are not members, as `elderlock lock` asks for. When this
+    /// process is killed, others wait for the end of its lease before they go on.
     #[arg(long, env = "ELDERLOCK_SERVE_SESSIONS", value_parser = BoolishValueParser::new())]
     serve_sessions: bool,
     /// Let `elderlock revoke --force` take away locks of this member that were not asked for as

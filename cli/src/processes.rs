@@ -92,7 +92,7 @@ pub(crate) enum StopSignal {
 pub(crate) enum ChildOutput<R> {
     /// A report of the child.
     Said(R),
-    /// The child's line is no report, for that reason.
+    /// The child's line is not a report, for that reason.
     Nonsense(String),
     /// The child ended; [`Processes::ended`] says how.
     Ended,

@@ -43,7 +43,7 @@ fn typed<T: serde::de::DeserializeOwned + serde::Serialize>(document: &Value) ->
     let value: T = serde_json::from_value(document.clone()).map_err(|error| error.to_string())?;
     let again = serde_json::to_value(&value).map_err(|error| error.to_string())?;
     match unknown("", document, &again) {
-        Some(place) => Err(format!("{place} is no field")),
+        Some(place) => Err(format!("{place} is not a field")),
         None => Ok(value),
     }
 }

@@ -184,7 +184,7 @@ fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
     }
     write(&path, "no key\n");
     node.hang_up();
-    assert!(node.until("keeps its keys").contains("no base64"));
+    assert!(node.until("keeps its keys").contains("not base64"));
     write(&path, &new);
     node.hang_up();
     node.until("has read");

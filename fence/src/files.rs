@@ -228,7 +228,7 @@ pub enum FileError {
         /// The limit that ran out.
         waited: Duration,
     },
-    /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all
+    /// The fence is not a stamp, so the latest writer is unknown. Nothing was changed. Stop all
     /// writers, then remove the file, or write the highest stamp into it.
     #[error(
         "the fence {} is damaged: {reason}; stop all writers, then remove it, or write the highest \

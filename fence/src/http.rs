@@ -9,7 +9,7 @@
 //! | for no fenced resource | that of the service |
 //! | the stamp is admitted | that of the service; the request has the [`Stamp`] as an extension |
 //! | without the header | 428 Precondition Required |
-//! | a header that is no stamp, or more than one | 400 Bad Request |
+//! | a header that is not a stamp, or more than one | 400 Bad Request |
 //! | stale | 412 Precondition Failed, with the stamp that was admitted before in `Fencing-Token` |
 //! | the store of stamps fails | 503 Service Unavailable |
 //!

@@ -191,7 +191,7 @@ pub enum ObjectError {
         /// The object.
         path: Path,
     },
-    /// The metadata has a text that is no stamp, so the latest writer is unknown. Nothing was
+    /// The metadata has a text that is not a stamp, so the latest writer is unknown. Nothing was
     /// changed.
     #[error(
         "the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write \

@@ -59,7 +59,7 @@ impl Stamp {
     }
 
     /// Reads a stamp from two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`:
-    /// the first is no token.
+    /// the first is not a token.
     pub fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
         Some(Stamp { token: Token::from_i64(token)?, lineage: LineageId::from_i64(lineage) })
     }
@@ -95,17 +95,17 @@ impl FromStr for Stamp {
     }
 }
 
-/// A text that is no [`Stamp`].
+/// A text that is not a [`Stamp`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidStamp {
     /// There is no hyphen, and so no lineage.
     #[error("a stamp is `token-lineage`, as in 4294967303-fffffffffffffffd; this has no hyphen")]
     NoLineage,
-    /// The part before the hyphen is no token.
+    /// The part before the hyphen is not a token.
     #[error(transparent)]
     Token(#[from] InvalidToken),
-    /// The part behind the hyphen is no lineage.
+    /// The part behind the hyphen is not a lineage.
     #[error(transparent)]
     Lineage(#[from] InvalidLineage),
 }

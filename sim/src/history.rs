@@ -43,7 +43,7 @@ pub enum HoldMode {
     Share,
     /// A number of permits, beside others up to the limit.
     Permits(u32),
-    /// An open object, beside all others: it is no lock.
+    /// An open object, beside all others: it is not a lock.
     Open,
 }
 

@@ -24,7 +24,7 @@ pub struct Scene {
     pub hosts: Vec<u32>,
     /// Clock rate of each site in parts per million; none: all are right.
     pub clocks: Vec<i32>,
-    /// The sites whose processes hold locks for programs that are no members.
+    /// The sites whose processes hold locks for programs that are not members.
     pub sessions: Vec<usize>,
     /// The sites whose first process is of the release before.
     pub older: Vec<usize>,

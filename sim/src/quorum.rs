@@ -176,9 +176,10 @@ impl World {
     }
 
     /// Returns whether the demanded sites have lost the quorum, in person and by the votes on their
-    /// disks. There are three cases. They are no quorum of the newest view's council. They have
-    /// views, and are no quorum of any of them. Or they are no quorum of a later view that one of
-    /// their disks has as accepted or decided. Then no process can decide anything, and none may.
+    /// disks. There are three cases. They are not a quorum of the newest view's council. They have
+    /// views, and are not a quorum of any of them. Or they are not a quorum of a later view that
+    /// one of their disks has as accepted or decided. Then no process can decide anything, and none
+    /// may.
     pub fn quorum_is_lost(&self) -> bool {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());

@@ -209,7 +209,7 @@ states! {
         "It keeps its table and grants nothing until its lease runs again."
     QuorumRegained "quorum lost and regained"
         "All members were suspended, and go on from the same state."
-    SoleQuorumLost "elder alone is no quorum any more"
+    SoleQuorumLost "elder alone is not a quorum any more"
         "A lease without an end gets one: it must not outlive the first decision of others."
     SleeperRobbed "stopped holder wakes after its lock moved on"
         "It may not believe in its lock for an instant: another member has it."

@@ -71,7 +71,7 @@ pub struct Site {
     pub seeds: BTreeSet<SocketAddr>,
     /// The core's configuration for its next incarnation, after it was expelled or gave itself up.
     pub next_life: Option<Config>,
-    /// Its processes hold locks for programs that are no members.
+    /// Its processes hold locks for programs that are not members.
     pub serves_sessions: bool,
     /// Its first process is of the release before.
     pub is_older: bool,
@@ -111,7 +111,7 @@ pub struct SiteConfig {
     pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
-/// The secret of a process's vote. It is no draw of the run, so that runs with and without
+/// The secret of a process's vote. It is not a draw of the run, so that runs with and without
 /// directories are otherwise alike.
 pub(crate) fn secret_of(process: ProcessId) -> VoteSecret {
     let parts = [process.0 as u64, (process.0 >> 64) as u64];

@@ -140,7 +140,7 @@ impl World {
             ClientRequest::Hold(want) => HoldMode::of(want),
             _ => HoldMode::Open,
         };
-        // A request that is no lock has no other limits, and is not a hold.
+        // A request that is not a lock has no other limits, and is not a hold.
         let (wait, lease) = match deed {
             ClientRequest::Hold(Want::Open(_)) => (wait, None),
             ClientRequest::Hold(_) => (wait, lease),

@@ -313,7 +313,7 @@ fn a_seed_is_met_by_an_address_other_than_the_one_it_advertises() {
     world.run(ms(2_000));
     assert_eq!(world.swim(1).contacts(), [addr(0)]);
     assert_eq!(world.swim(0).contacts(), [addr(1)]);
-    assert_eq!(world.swim(0).refused(), 0, "its own announcing to itself is no garbage");
+    assert_eq!(world.swim(0).refused(), 0, "its own announcing to itself is not garbage");
 }
 
 #[test]

@@ -146,7 +146,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::too_many_lines)]
 
 /// A planted break: whether it is in force, or after `=>` a statement that is run if it is. In a
-/// build for use none is planted, and the statement is no code. So it may call functions of the
+/// build for use none is planted, and the statement is not code. So it may call functions of the
 /// modules `planted`, which only builds with breaks have.
 macro_rules! planted {
     ($mutant:expr, $name:ident => $($statement:tt)+) => {

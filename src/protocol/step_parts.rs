@@ -137,7 +137,7 @@ impl StepParts<'_> {
         standing: &Standing,
     ) {
         if !message.is_plain() {
-            *self.quiet = QuietUntil(None); // the step in which it arrives is no short one
+            *self.quiet = QuietUntil(None); // the step in which it arrives is not a short one
         }
         if let Message::Grantor(GrantorMessage::Query { service, at, .. }) = &message {
             // Links keep order, so the member has its positions when the answer arrives.

@@ -98,7 +98,7 @@ mod tests {
         let other = VoteSecret::new([9; 32]);
         assert!(!VoteClaim::new(&other, VOTER, LINEAGE, &me()).is_proven(&key, LINEAGE, &me()));
         assert!(!claim.is_proven(&other.key(), LINEAGE, &me()));
-        // A key that is no point of the curve, or one of those that any signature fits.
+        // A key that is not a point of the curve, or one of those that any signature fits.
         for key in [[0; 32], [0xff; 32], [2; 32]].map(VoteKey::new) {
             assert!(!claim.is_proven(&key, LINEAGE, &me()));
         }

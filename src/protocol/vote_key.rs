@@ -34,7 +34,7 @@ impl fmt::Debug for VoteSecret {
     }
 }
 
-/// The key by which a claim to a process's vote is checked. It is no secret.
+/// The key by which a claim to a process's vote is checked. It is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VoteKey([u8; 32]);
 

@@ -179,7 +179,7 @@ pub enum BarrierError {
     /// The limit was reached.
     #[error("the wait limit ended")]
     TimedOut,
-    /// The barrier or latch is no longer open, or is no such thing.
+    /// The barrier or latch is no longer open, or the object is of another kind.
     #[error(transparent)]
     Count(#[from] CountError),
     /// A lock that the barrier is made of was not given.

@@ -132,7 +132,7 @@ impl Candidacy {
 
     pub(super) async fn participants(&self) -> Result<Participants, InspectError> {
         let seen = self.service.inspect(self.name.as_bytes()).await?;
-        // The holder of a share does not lead, and a suspension in the queue is no candidate.
+        // The holder of a share does not lead, and a suspension in the queue is not a candidate.
         let leads = seen
             .holders
             .into_iter()
@@ -156,8 +156,8 @@ fn text(id: &Metadata) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participant {
-    /// The id that it gives itself; nothing checks that two do not give the same. Bytes that are no
-    /// text are replaced.
+    /// The id that it gives itself; nothing checks that two do not give the same. Bytes that are
+    /// not text are replaced.
     pub id: String,
     /// The candidate's process.
     pub process: ProcessId,

@@ -352,7 +352,7 @@ impl Partitions {
 
     /// Asks the grantor for the claimants and the owner of each partition; also before the start
     /// and after the end of this claim. One round trip for about 256 of them. It may be outdated
-    /// when it is read, and is no picture of one instant.
+    /// when it is read, and is not a picture of one instant.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.

@@ -19,7 +19,7 @@ use crate::service::{LockError, LockService, Unavailable};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The shortest period: timers are no finer.
+/// The shortest period: timers are not finer.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest period: ten years, as for leases.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);

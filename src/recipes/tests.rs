@@ -216,7 +216,7 @@ async fn a_lock_value_refuses_stale_tokens_at_any_reading_of_the_clock() {
 
     // The later one comes between the look and the write.
     let late = fence(&next);
-    // An equal token of another lineage is no permit.
+    // An equal token of another lineage is not a permit.
     let other = lock_value::ValueFence { lineage: !late.lineage, ..late };
     assert_eq!(write(other, Some(b"other")).await, Err(LockValueError::Superseded));
     drop(next);

@@ -98,7 +98,7 @@ pub(crate) struct Engine {
     home: ForkGuard,
     /// The clock of all times of the core and of its holds.
     clock: MemberClock,
-    /// The locks that it holds for programs that are no members.
+    /// The locks that it holds for programs that are not members.
     pub(crate) sessions: SessionCount,
     /// A test sets the clocks' readings.
     #[cfg(test)]
@@ -349,7 +349,7 @@ impl Engine {
         }
     }
 
-    /// The times of the cluster, if this member holds locks for programs that are no members.
+    /// The times of the cluster, if this member holds locks for programs that are not members.
     pub(crate) fn session_timing(&self) -> Option<Timing> {
         if self.is_copy() || !lock(&self.me).serves_sessions {
             return None;
@@ -449,7 +449,7 @@ impl Engine {
         self.deferred.len()
     }
 
-    /// Returns the numbers of slots and holds that are still kept. This is no turn. It holds the
+    /// Returns the numbers of slots and holds that are still kept. This is not a turn. It holds the
     /// lock, and would turn away a thread that is about to empty the deferred queue. So call it
     /// only when no work is left.
     pub(crate) fn kept(&self) -> (usize, usize) {

@@ -1,6 +1,6 @@
 //! `HoldCell`: the part of a hold that a guard can ask without the engine's lock.
 //!
-//! An open object has a cell, too, though it is no hold. That cell has the object's content, and
+//! An open object has a cell, too, though it is not a hold. That cell has the object's content, and
 //! depends on no lease.
 
 use super::clock;

@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: another request holds or goes first, or the limit is too low; no grantor can decide); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
 //! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked` |
-//! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. To have an object open is none of them, and is no hold |
+//! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. An open object is not counted: it is not a hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
 //! | `elderlock_losses_total{service,reason}` | counter | holds that were lost; the reasons are the other outcomes of `elderlock_hold_seconds` |
 //!
@@ -40,7 +40,7 @@
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
-//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by the message that they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … A member's message to itself is no packet |
+//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by the message that they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … A member's message to itself is not a packet |
 //! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way |
 //! | `elderlock_refused_total{reason}` | counter | input that the network refused. The reasons are those fields of [`Counters`](crate::Counters) that begin with "Refused" |
 //! | `elderlock_view_changes_total` | counter | views that were installed |

@@ -130,7 +130,7 @@ pub enum FenceError {
     /// The locks are held no more.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The name is none of the batch's.
+    /// The batch does not have the name.
     #[error("this batch has no lock of that name")]
     NotInBatch,
 }

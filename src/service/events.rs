@@ -249,7 +249,7 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
             reason: order.reason,
         },
         Event::Left { .. } => MemberEvent::Left,
-        // Tokens, the end of an epoch that never began, and a stranger's claim are no news for a
+        // Tokens, the end of an epoch that never began, and a stranger's claim are not news for a
         // program; the engine announces none of them.
         Event::GrantorAborted { .. } | Event::Supplied { .. } | Event::VoteClaimRefused { .. } => {
             return None;

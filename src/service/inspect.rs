@@ -52,7 +52,7 @@ pub struct Position {
 /// The holds of a service, in the order of the names, from [`held`](crate::LockService::held). Each
 /// lock, each share and each hold of permits is listed with its holder: at most 256 for one name.
 ///
-/// The holds are fetched while they are read, some 256 at a time, so this is no picture of one
+/// The holds are fetched while they are read, some 256 at a time, so this is not a picture of one
 /// instant. A lock that is held all the time is listed once. A lock that is granted or released
 /// meanwhile may be listed.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl HeldLocks {
 /// [`waiters`](crate::LockService::waiters). Requests to suspend the service are listed too, for
 /// they are in the way.
 ///
-/// They are fetched as they are read, 256 at a time, so this is no picture of one instant. A
+/// They are fetched as they are read, 256 at a time, so this is not a picture of one instant. A
 /// request that waited all the time is listed once, unless the grantor was replaced meanwhile after
 /// a crash. A request that came or went meanwhile may be listed.
 #[derive(Debug)]

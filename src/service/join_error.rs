@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why [`MemberBuilder::join`](crate::MemberBuilder::join) failed. This process is no member, and
-/// its port is free.
+/// Why [`MemberBuilder::join`](crate::MemberBuilder::join) failed. This process is not a member,
+/// and its port is free.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
@@ -73,7 +73,7 @@ pub enum JoinError {
     /// done.
     #[error("insecure() is for a cluster without a key, and a keyring was given: give one of them")]
     InsecureWithKey,
-    /// The keyring has a key of a role that is no member's. Nothing was done.
+    /// The keyring has a key of a role that is not a member's. Nothing was done.
     #[error("the keyring has an {role} key, which {}: give a cluster key", .role.allows())]
     RoleKey {
         /// The role of the key.
@@ -184,7 +184,7 @@ impl fmt::Display for NoCluster<'_> {
         } else {
             f.write_str(
                 "; it takes one member of a running cluster that has an elder, \
-                 this member is no seed itself",
+                 this member is not a seed itself",
             )
         }
     }

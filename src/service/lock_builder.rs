@@ -64,7 +64,8 @@ impl<G: Grant> LockBuilder<G> {
     /// Limits the wait to `limit`, then fails with [`LockError::TimedOut`]. Zero makes the request
     /// non-blocking. Asking a grantor at another member takes its time, at most
     /// [`Timing::answer`](crate::Timing::answer), and an answer that does not come counts as timed
-    /// out. A limit above ten years is none. It also holds during recoveries, transfers and cuts.
+    /// out. A limit above ten years counts as none. It also holds during recoveries, transfers and
+    /// cuts.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self
@@ -248,7 +249,7 @@ impl OpenBuilder {
     }
 
     /// Limits the wait for the grantor's answer to `limit`, then fails with
-    /// [`LockError::TimedOut`]. A limit above ten years is none.
+    /// [`LockError::TimedOut`]. A limit above ten years counts as none.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self

@@ -237,7 +237,7 @@ impl Member {
     ///
     /// # Errors
     /// [`KeyringError::NoKey`]: the member joined without a keyring.
-    /// [`KeyringError::RoleKey`]: the ring has a key of a role that is no member's. Nothing is
+    /// [`KeyringError::RoleKey`]: the ring has a key of a role that is not a member's. Nothing is
     /// changed.
     ///
     /// ```
@@ -334,7 +334,7 @@ impl Member {
     /// this member ends at once. Other members take over its services, and its port is free. With
     /// an elder that has a quorum, leaving takes as long as the transfers. Without one, it takes
     /// one member lease, or three if a view without this member is decided at that moment. Closing
-    /// the connections takes up to one second more. Leaving twice is no error.
+    /// the connections takes up to one second more. Leaving twice is not an error.
     ///
     /// # Errors
     /// [`LeaveError`]. The member has left in every case.
@@ -419,7 +419,7 @@ pub enum KeyringError {
     /// The member joined without a keyring, and speaks to members without keys. Nothing is changed.
     #[error("this member joined without a keyring: give one to all members when they join")]
     NoKey,
-    /// The ring has a key of a role that is no member's. Nothing is changed.
+    /// The ring has a key of a role that is not a member's. Nothing is changed.
     #[error("the keyring has an {} key, which {}: give cluster keys", .0, .0.allows())]
     RoleKey(crate::Role),
 }

@@ -238,8 +238,8 @@ impl MemberBuilder {
     ///
     /// One member that is refused is not enough: a second one has to be refused as well, or not to
     /// reach it, and no member may hear it meanwhile. So a view of two members gains nothing. If
-    /// another process answers at the address, as after a restart, that is no refusal: the former
-    /// member's lease is waited for, unless its death is vouched for.
+    /// another process answers at the address, as after a restart, that is not a refusal: the
+    /// former member's lease is waited for, unless its death is vouched for.
     pub fn trust_refused(mut self, trust: bool) -> Self {
         self.trust_refused = trust;
         self
@@ -315,7 +315,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Sets whether programs that are no members may hold locks through this member: by
+    /// Sets whether programs that are not members may hold locks through this member: by
     /// [`hold_through`](crate::hold_through), or by `elderlock lock`. `false` by default. Such a
     /// program may live on when this process is killed. So others grant what this process held, and
     /// replace it as a grantor, only when its member lease has ended. Without sessions they do both

@@ -134,7 +134,7 @@ impl RequestFuture {
         }
         let RequestParts { lock, wait, lease, detects } = &self.parts;
         let LockRequest { want, owner, .. } = lock;
-        // An object is no hold, and not measured as one.
+        // An object is not a hold, and not measured as one.
         self.acquire = (!want.opens())
             .then(|| AcquireSpan::begin(&service.meter, &service.name, want))
             .flatten();

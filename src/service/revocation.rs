@@ -122,9 +122,9 @@ impl RevokeBuilder {
     }
 
     /// Limits the wait until every holder is told. After `limit`, the request fails with
-    /// [`RevokeError::Undecided`]. A limit above ten years is none. The default is one [member
-    /// lease](crate::Timing::member_lease): a member that is cut off for that time has no hold any
-    /// more.
+    /// [`RevokeError::Undecided`]. A limit above ten years counts as none. The default is one
+    /// [member lease](crate::Timing::member_lease): a member that is cut off for that time has no
+    /// hold any more.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
         self

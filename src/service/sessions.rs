@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-const NOT_SERVED: &str = "this member holds no locks for programs that are no members: build it \
+const NOT_SERVED: &str = "this member holds no locks for programs that are not members: build it \
                           with serve_sessions(true), or start it with --serve-sessions";
 const LEAVES: &str = "this member leaves its cluster: ask another one";
 

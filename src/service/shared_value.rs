@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// member alone, its death undoes the write: then the value is the one before,
 /// [marked](Versioned::maybe_stale).
 ///
-/// A shared value is no lock, and depends on no lease. It stays open, with the latest version
+/// A shared value is not a lock, and depends on no lease. It stays open, with the latest version
 /// heard, while the member is cut off or suspended. It is lost when the cluster goes on without the
 /// member, when the member leaves, or when the service is destroyed here.
 ///

@@ -15,7 +15,7 @@ pub enum CodecError {
     /// The value cannot be written.
     #[error("cannot be encoded: {0}")]
     Encode(#[from] bincode::error::EncodeError),
-    /// The bytes are no such value.
+    /// The bytes are not such a value.
     #[error("cannot be decoded: {0}")]
     Decode(#[from] bincode::error::DecodeError),
     /// The value is followed by bytes that do not belong to it.

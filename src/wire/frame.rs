@@ -79,7 +79,7 @@ const ORDER: u8 = 12;
 const REPORT: u8 = 13;
 const SESSION: u8 = 14;
 
-/// Why bytes are no frame, or a frame cannot become bytes.
+/// Why bytes are not a frame, or a frame cannot become bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     /// Longer than allowed at this point.
@@ -94,7 +94,7 @@ pub enum FrameError {
     /// A record that the other side did not seal.
     #[error("a record that the other side did not seal: forged, repeated, moved, or damaged")]
     Forged,
-    /// The bytes are no frame for another reason.
+    /// The bytes are not a frame for another reason.
     #[error("not a frame of elderlock")]
     Garbage,
 }
@@ -271,7 +271,7 @@ impl ConnectionStage {
     }
 
     /// A handshake of another version is named as such, with any other bytes behind it. A
-    /// connection that begins otherwise is no member's.
+    /// connection that begins otherwise is not a member's.
     fn check_version(self, body: &[u8]) -> Result<(), FrameError> {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),

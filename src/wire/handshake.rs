@@ -64,7 +64,7 @@ pub enum HandshakeRefusal {
     /// The listener belongs to another cluster.
     #[error("it belongs to cluster '{}'", .0.escape_debug())]
     ForeignCluster(String),
-    /// The bytes are no handshake.
+    /// The bytes are not a handshake.
     #[error("it did not understand the handshake")]
     Garbage,
     /// The listener has as many connections as it takes.
@@ -94,7 +94,7 @@ pub(super) fn is_dialable(addr: SocketAddr) -> bool {
     addr.port() != 0 && !addr.ip().is_unspecified()
 }
 
-/// The reasons why bytes are no handshake.
+/// The reasons why bytes are not a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandshakeError {
     Garbage,

@@ -24,8 +24,8 @@ const HEAD: usize = VOTE_MAGIC.len() + 1 + 2 + 4;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VoteError {
-    /// The bytes are no stored vote at all.
-    #[error("it is no vote of elderlock")]
+    /// The bytes are not a stored vote at all.
+    #[error("it is not a vote of elderlock")]
     Foreign,
     /// The vote has the format of a version of elderlock that this version does not know.
     #[error("its format is {0}, this version knows {VOTE_FORMAT}")]

@@ -98,7 +98,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Lets the member of a process join that is none.
+    /// Lets a process join that is not a member.
     pub(crate) fn begin_join(&self, number: usize, rng: &mut Rng) -> Pending {
         let mut seeds = self.seeds.clone();
         rng.shuffle(&mut seeds);

@@ -41,7 +41,7 @@ impl Network {
     fn build(&mut self, size: usize) -> Result<(), String> {
         let hub = self.hub();
         if let Err(error) = ip(&format!("netns add {hub}")) {
-            // Root in a container may still not be allowed to. Any other failure is no reason to
+            // Root in a container may still not be allowed to. Any other failure is not a reason to
             // skip.
             assert!(error.contains("not permitted") || error.contains("denied"), "{error}");
             return Err(error);

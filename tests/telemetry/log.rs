@@ -25,7 +25,7 @@ impl LogLine {
     }
 
     pub(super) fn number(&self, field: &str) -> f64 {
-        self.get(field).parse().unwrap_or_else(|_| panic!("{field} is no number in {self:?}"))
+        self.get(field).parse().unwrap_or_else(|_| panic!("{field} is not a number in {self:?}"))
     }
 }
 

@@ -33,7 +33,7 @@ const CLAUSES: [(&str, f64); 22] = [
     (".ci/run", 0.0),
 ];
 
-/// Words that are no subject of a test's name. The subject is a noun of the glossary.
+/// Words that are not a subject of a test's name. The subject is a noun of the glossary.
 const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", "everybody", "he"];
 
 /// No line there has more than 100 characters, outside tables and link targets. Of TOML
@@ -237,12 +237,12 @@ fn a_circle_of_files_is_found() {
         found(&[top, list, ("src/a/e.rs", "use super::{f::F};"), ("src/a/f.rs", "struct F;")]),
         none
     );
-    // A public child that names its parent is no part.
+    // A public child that names its parent is not a part.
     assert_eq!(
         found(&[top, ("src/a.rs", "pub mod e;\nuse e::E;"), ("src/a/e.rs", "use super::F;")]),
         ["a a::e"]
     );
-    // What `a` passes on is no edge of `a`, and leads to its own file.
+    // What `a` passes on is not an edge of `a`, and leads to its own file.
     let front = ("src/a.rs", "mod e;\nmod f;\npub use e::E;\npub use f::F;");
     assert_eq!(
         found(&[top, front, ("src/a/e.rs", "use crate::a::F;"), ("src/a/f.rs", "struct F;")]),
@@ -319,7 +319,7 @@ fn prose(file: &Path, text: &str) -> String {
     out.split("\n\n").map(without_names).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Names of the code are no prose. A backtick without another one in its paragraph is a letter.
+/// Names of the code are not prose. A backtick without another one in its paragraph is a letter.
 fn without_names(paragraph: &str) -> String {
     let parts: Vec<&str> = paragraph.split('`').collect();
     let last = parts.len() - 1;
@@ -476,8 +476,9 @@ fn module(file: &Path) -> Vec<String> {
 
 /// Returns, for each module, which others it names. A file and its parts are one node: a part is a
 /// private child that names its parent, mostly an `impl` of the parent's type in a file of its own.
-/// Each other child is a node of its own, also for its parent. A re-export is no edge: the path of
-/// a re-exported name leads to the file that the name comes from. So circles through parents count.
+/// Each other child is a node of its own, also for its parent. A re-export is not an edge: the path
+/// of a re-exported name leads to the file that the name comes from. So circles through parents
+/// count.
 fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let is_source = |file: &Path| !file.iter().any(|part| part == "tests" || part == "tests.rs");
     let files: Vec<(Vec<String>, String)> = files

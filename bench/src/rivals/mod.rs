@@ -103,7 +103,7 @@ const WORKS: [Work; 3] = [
 const AT_HOME: &str = "elderlock, at the grantor's own member";
 /// The number of processes that want locks, of each.
 const CLIENTS: usize = 8;
-/// The figure of each that is no rate.
+/// The figure of each that is not a rate.
 const KILLED: &str = "holder killed, until the next has it";
 /// The time until the next waiter is queued.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -173,7 +173,7 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
         played.late_write != Some(LateWrite::Refused),
         "the stopped worker's late write was not refused",
     );
-    // The other way round is no fault: a worker may be killed between its commit and its report.
+    // The other way round is not a fault: a worker may be killed between its commit and its report.
     fault(reported > audit.sales.unsigned_abs(), "sales were reported that the file does not have");
     for kind in
         [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor]

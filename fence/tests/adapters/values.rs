@@ -6,7 +6,7 @@ use sqlx::{Database, Decode, Encode, Executor, IntoArguments, Row, Type};
 
 const WRITTEN: (i64, i64) = (4_294_967_303, -3);
 
-/// Writes a stamp, reads it, and reads a number that is no token.
+/// Writes a stamp, reads it, and reads a number that is not a token.
 async fn written_and_read<D>(pool: sqlx::Pool<D>, mark: &str)
 where
     D: Database,
@@ -50,7 +50,7 @@ async fn tokio_postgres_takes_tokens_and_lineages_as_values() {
     let row = client.query_one("SELECT token, lineage FROM stamps", &[]).await.unwrap();
     assert_eq!((row.get::<_, Token>(0), row.get(1)), (written.token, written.lineage));
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), WRITTEN);
-    assert!(row.try_get::<_, Token>(1).is_err(), "-3 is no token");
+    assert!(row.try_get::<_, Token>(1).is_err(), "-3 is not a token");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl MutationPlanter<'_> {
     }
 }
 
-/// Returns whether code of such attributes is no part of what ships.
+/// Returns whether code of such attributes is not part of what ships.
 fn is_left_out(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("cfg"))
 }

@@ -217,7 +217,7 @@ pub struct ChaosPlan {
     pub bounded: bool,
     /// The host of each member.
     pub hosts: Vec<u32>,
-    /// The members that hold locks for programs that are no members.
+    /// The members that hold locks for programs that are not members.
     pub sessions: Vec<usize>,
     /// The founders whose first process is of the release before.
     pub older: Vec<usize>,

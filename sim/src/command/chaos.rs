@@ -68,7 +68,8 @@ pub(crate) struct ChaosOptions {
 /// The lowest and the highest number of members.
 pub(crate) fn members(text: &str) -> Result<(usize, usize), String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
-    let number = |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is no number"));
+    let number =
+        |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is not a number"));
     let (low, high) = (number(low)?, number(high.trim_start_matches('='))?);
     if low < 2 || high < low || high > 12 {
         return Err("wants 2 to 12 members, as 5 or 3..7".to_string());

@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(said(FaultKind::Isolate(Target::Elder)), "isolate: the elder");
         assert_eq!(said(FaultKind::Swizzle(8)), "swizzle clog");
         assert_eq!(said(FaultKind::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
-        // Numbers that are no sites.
+        // Numbers that are not sites.
         assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
         let loyal = CutOffGroup { sites: 5, holder: true };
         assert_eq!(

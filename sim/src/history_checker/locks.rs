@@ -714,7 +714,7 @@ impl<'a> Sweep<'a, '_> {
         for (at, site, life, number) in std::mem::take(&mut self.expelled) {
             if !self.out.contains(&(site, life, at)) {
                 let what =
-                    format!("call {number} of m{site} is lost to an expulsion that was none");
+                    format!("call {number} of m{site} is lost to an expulsion that did not happen");
                 self.flaw("holds_survive", at, what);
             }
         }

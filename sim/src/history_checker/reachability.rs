@@ -168,7 +168,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     }
 }
 
-/// The votes that a view has on the next one: of its oldest living members that are no learners.
+/// The votes that a view has on the next one: of its oldest living members that are not learners.
 /// The first has more.
 fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     let voters = line.entry.voters().into_iter();

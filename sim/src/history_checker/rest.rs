@@ -39,7 +39,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 if *deed == RecordedRequest::Suspend {
                     keys.push((service, ""));
                 }
-                // Objects are no locks, and exclude nothing.
+                // Objects are not locks, and exclude nothing.
                 keys.retain(|_| deed.is_hold());
                 calls.insert(
                     *call,

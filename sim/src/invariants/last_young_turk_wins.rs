@@ -128,7 +128,7 @@ pub struct LastYoungTurkWins {
     next: BTreeMap<(ServiceName, ProcessId), ProcessId>,
     /// The process that an elder has named last.
     last: BTreeMap<(ServiceName, ProcessId), ProcessId>,
-    /// The last relevant message from one process to another: a retransmission is no news.
+    /// The last relevant message from one process to another: a retransmission is not news.
     said: BTreeMap<(ProcessId, ProcessId), u64>,
     /// The latest epoch to which each process has given its table, or a report.
     answered: BTreeMap<(ServiceName, ProcessId), Epoch>,

@@ -127,7 +127,7 @@ impl Invariant for MinorityIsSilent {
                         .last
                         .get(&member)
                         .is_some_and(|last| world.now > last + (silent_from - since));
-                    // An object is no lock: opening it takes nothing from others, so it is open
+                    // An object is not a lock: opening it takes nothing from others, so it is open
                     // when the answer comes.
                     if world.is_granted(*ask) && !world.call(*ask).opens() && still {
                         return Err(format!(

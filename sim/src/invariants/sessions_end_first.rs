@@ -1,4 +1,4 @@
-//! `sessions_end_first`: no lock is granted while a program that is no member may believe in it.
+//! `sessions_end_first`: no lock is granted while a program that is not a member may believe in it.
 //! Such a program holds its lock through a member that serves sessions. It believes in it until the
 //! end that this member told last, also if the member is killed meanwhile. Inside the clock bound.
 

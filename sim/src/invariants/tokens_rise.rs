@@ -31,7 +31,7 @@ pub struct TokensRise {
     last: BTreeMap<(Option<usize>, Key), BTreeMap<HoldMode, Token>>,
     /// The first token of each range that a message has named, with its epoch.
     ranges: BTreeMap<(LineageId, Token), (ServiceName, Epoch)>,
-    /// Grants that were sent: a retransmission is no news.
+    /// Grants that were sent: a retransmission is not news.
     sent: BTreeSet<(LineageId, Token)>,
     highest: Highest<(LineageId, Epoch)>,
     premises: Count,

@@ -268,7 +268,7 @@ impl BeliefChecker {
         mode: ClaimMode,
         belief: Belief,
     ) {
-        // A hold that was lost before its first use is no claim.
+        // A hold that was lost before its first use is not a claim.
         let Some(token) = belief() else { return self.count("lost before use") };
         let mut claims = self.claims.borrow_mut();
         claims.retain(|claim| (claim.belief)().is_some());

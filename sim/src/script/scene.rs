@@ -72,7 +72,7 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     text
 }
 
-/// Reads a line of the scene. False: the line is no part of a scene.
+/// Reads a line of the scene. False: the line is not part of a scene.
 pub(super) fn read_scene(
     scene: &mut Scene,
     name: &str,

@@ -23,7 +23,7 @@ impl World {
         self
     }
 
-    /// Sites for members that know the seeds but are none. Nothing runs there until
+    /// Sites for members that know the seeds and are not seeds. Nothing runs there until
     /// [`start`](Self::start).
     pub fn joiners(mut self, count: usize) -> World {
         let seeds: BTreeSet<SocketAddr> = self.sites.iter().map(|peer| peer.addr).collect();
@@ -111,7 +111,7 @@ impl World {
         self
     }
 
-    /// The processes at these sites hold locks for programs that are no members.
+    /// The processes at these sites hold locks for programs that are not members.
     pub fn serving_sessions(mut self, sites: &[usize]) -> World {
         for site in sites {
             self.sites[*site].serves_sessions = true;

@@ -211,7 +211,7 @@ impl World {
     }
 
     /// Mixes an output into the digest of outcomes, if it is one. The kinds have numbers of their
-    /// own: the order of the outputs' variants is no outcome.
+    /// own: the order of the outputs' variants is not an outcome.
     fn note_outcome(&mut self, site: usize, output: &Output) {
         let digest = &mut self.outcomes;
         match output {
@@ -344,7 +344,7 @@ impl World {
     }
 }
 
-/// A view as an outcome. The keys of its members' votes are none: they are as random as secrets.
+/// A view as an outcome. The keys of its members' votes do not count: they are random.
 fn hash_view(view: &View, digest: &mut impl Hasher) {
     let View { lineage, number, first_slot, slots, tenure, members, timing, .. } = view;
     (lineage, number, first_slot, slots, tenure).hash(digest);

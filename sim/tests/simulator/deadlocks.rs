@@ -151,7 +151,7 @@ fn an_owner_that_waits_for_its_own_hold_is_told() {
     assert_eq!(answered(&mut w, waits), Outcome::Deadlock);
 }
 
-/// The whole member, permits and a wait without a circle are no deadlock.
+/// The whole member, permits and a wait without a circle are not a deadlock.
 #[test]
 fn no_request_is_told_without_a_sure_circle() {
     let (mut w, order) = cluster(6);

@@ -145,7 +145,7 @@ fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
     w.granted(ask);
 }
 
-/// A member answers one request that it is no grantor, and is gone before it
+/// A member answers one request that it is not the grantor, and is gone before it
 /// answers the next.
 #[test]
 fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {

@@ -173,7 +173,7 @@ fn a_new_elder_asks_all_members_at_once_for_their_grants_and_a_founder_asks_none
     w.vanish(order[0]);
     w.expect("there is another elder", |w| w.find_elder() == Some(order[1]));
     w.run_for(ms(20));
-    // The member that is gone is asked as well, in vain, so it is no matter how often each is
+    // The member that is gone is asked as well, in vain, so it does not matter how often each is
     // asked.
     let asked = asked.lock().expect("no panic");
     assert!(order[2..].iter().all(|other| asked.contains(&(order[1], *other))), "{asked:?}");

@@ -237,7 +237,7 @@ fn a_young_turk_answers_no_request_before_its_table_has_come() {
     assert_eq!((granting(&w, grantor), granting(&w, turk)), (None, Some(GrantorState::Receiving)));
     let refusals = w.hold_kind(grantor, asker, "NotGrantor");
     let free = w.lock(asker, "s", "free");
-    w.expect("the old grantor says that it is none", |w| w.matched(refusals) > 0);
+    w.expect("the old grantor says that it is not the grantor", |w| w.matched(refusals) > 0);
     w.let_go(refusals);
     let asked = w.hold_kind(asker, turk, "RequestLock");
     w.expect("the young turk is asked", |w| w.matched(asked) > 0);
@@ -314,7 +314,7 @@ fn a_recovering_grantor_that_is_followed_never_acts() {
     w.granted(next);
 }
 
-/// The parties of a transfer, by age. The holder and the waiter, which are no parties, have a lock
+/// The parties of a transfer, by age. The holder and the waiter, which are not parties, have a lock
 /// and wait for one.
 const ELDER: usize = 0;
 const OLD: usize = 1;

@@ -311,7 +311,7 @@ impl Cluster {
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
             || view.members.iter().all(|member| self.liveness.dead.contains(&member.info.process));
-        // A gone member cannot be told, and without it the rest is no quorum that could go on.
+        // A gone member cannot be told, and without it the rest is not a quorum that could go on.
         let gone = gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
         if heard || view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
             self.end_parting(now, heard, step);

@@ -601,7 +601,7 @@ mod tests {
     }
 
     /// The sites that a process asks to take it in, after it has heard of these members: site,
-    /// proven or not. It has room for the replies of two processes that are no seeds, and three
+    /// proven or not. It has room for the replies of two processes that are not seeds, and three
     /// have replied.
     fn asked_in_a_crowd(members: &[(u8, bool)]) -> BTreeSet<SocketAddr> {
         let (mut config, _, now) = seeking(1, &[1, 2], 1);

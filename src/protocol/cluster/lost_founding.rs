@@ -8,8 +8,8 @@
 //!   next one;
 //! - another process than the founder answers at the address of each other founder, and is in
 //!   discovery, or has a vote in this same view;
-//! - these votes and its own are no quorum of that view: no later view is decided, since a quorum
-//!   would have stored its acceptances;
+//! - these votes and its own are not a quorum of that view: no later view is decided, since a
+//!   quorum would have stored its acceptances;
 //! - the same processes have answered for a whole member lease: no member's lease runs any more.
 //!
 //! After that it is a seed like any other, and founds with the others, above the slots of the lost
@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// The processes that answer in the place of the other founders, if all founders are replaced
-    /// and the votes that are left are no quorum.
+    /// and the votes that are left are not a quorum.
     fn founder_replacements(&self) -> Option<BTreeSet<ProcessId>> {
         let (MemberPhase::Seeking(seeking), Some(successor)) = (&self.phase, &self.votes.successor)
         else {

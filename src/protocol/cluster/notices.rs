@@ -80,7 +80,7 @@ impl Cluster {
         self.vouch(now, step);
     }
 
-    /// Returns whether the holds of a member end with its lease only: programs that are no members
+    /// Returns whether the holds of a member end with its lease only: programs that are not members
     /// may believe in them until then.
     pub(super) fn outlives_death(&self, view: &View, process: ProcessId) -> bool {
         view.member(process).is_some_and(|member| member.info.serves_sessions)

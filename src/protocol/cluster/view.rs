@@ -213,17 +213,18 @@ impl View {
         self.member(process).is_some()
     }
 
-    /// The members that are no ghosts, oldest first.
+    /// The members that are not ghosts, oldest first.
     pub fn living(&self) -> impl Iterator<Item = &ViewMember> {
         self.members.iter().filter(|member| !member.ghost)
     }
 
-    /// The oldest living member that is no learner. A view always has one (see [`View::is_sound`]).
+    /// The oldest living member that is not a learner. A view always has one (see
+    /// [`View::is_sound`]).
     pub fn elder(&self) -> &MemberInfo {
         self.council().next().expect("a view has a voter")
     }
 
-    /// The members that decide the next view: the oldest living ones that are no learners.
+    /// The members that decide the next view: the oldest living ones that are not learners.
     pub fn council(&self) -> impl Iterator<Item = &MemberInfo> {
         let voters = self.living().filter(|member| !member.learner);
         voters.take(usize::from(self.council_size.max(1))).map(|member| &member.info)
@@ -338,7 +339,7 @@ mod tests {
         view = view.next(&Change { join, ..Change::default() });
         view = view.next(&remove(1));
         assert_eq!(view.version, 11);
-        // A ghost may still speak, and is no reason to raise it.
+        // A ghost may still speak, and is not a reason to raise it.
         view = view.next(&Change { ghost: [ProcessId(2)].into(), ..Change::default() });
         assert_eq!(view.version, 11);
         view = view.next(&remove(2));

@@ -106,7 +106,7 @@ impl<'de> Deserialize<'de> for LineageId {
     }
 }
 
-/// A text that is no [`LineageId`].
+/// A text that is not a [`LineageId`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a lineage has 16 hexadecimal digits, as its Display writes them, not {text:?}")]
 #[non_exhaustive]

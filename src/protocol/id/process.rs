@@ -62,7 +62,7 @@ pub struct MemberInfo {
     /// Present where the cluster has a key. The process id is a hash of it, and packets that other
     /// members relay to the process are sealed with it.
     pub static_key: Option<StaticPublicKey>,
-    /// It holds locks for programs that are no members. They may live on when the process is gone,
+    /// It holds locks for programs that are not members. They may live on when the process is gone,
     /// so its death ends nothing before its lease.
     pub serves_sessions: bool,
     /// For people.

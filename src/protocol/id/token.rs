@@ -175,12 +175,12 @@ impl<'de> Deserialize<'de> for Token {
         if deserializer.is_human_readable() {
             return deserializer.deserialize_any(TokenVisitor);
         }
-        // Members also send what is no user's token: zero, and the complements in tickets.
+        // Members also send what is not a user's token: zero, and the complements in tickets.
         u64::deserialize(deserializer).map(Token)
     }
 }
 
-/// A number or a text that is no [`Token`].
+/// A number or a text that is not a [`Token`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a token is a whole number from 1 to {}, not {text}", i64::MAX)]
 #[non_exhaustive]

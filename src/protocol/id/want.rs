@@ -142,7 +142,7 @@ pub enum Want {
     Share(LockName),
     /// A number of permits of an object at once, all or nothing. The object's value is the limit.
     Permits(LockName, Permits),
-    /// An open object. It is no lock: it waits for no request, and no request waits for it.
+    /// An open object. It is not a lock: it waits for no request, and no request waits for it.
     Open(OpenRequest),
 }
 
@@ -168,7 +168,7 @@ impl Want {
         }
     }
 
-    /// Returns whether the want is to have an object open, which is no hold.
+    /// Returns whether the want is to have an object open, which is not a hold.
     pub fn opens(&self) -> bool {
         matches!(self, Want::Open(_))
     }

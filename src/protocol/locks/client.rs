@@ -17,7 +17,7 @@
 //! client finds the grantors is in `grantors.rs`, and what becomes of a granted request in
 //! `holds.rs`.
 //!
-//! A call that other members answer and that is no request for a lock is a pending call
+//! A call that other members answer and that is not a request for a lock is a pending call
 //! (`calls.rs`). Open objects are in `objects.rs`. A hold that is requested back is in
 //! `revocation.rs`.
 

@@ -1,5 +1,5 @@
 //! Services that this member gives away, and tables on their way to other members. Each step that
-//! is no short one asks which of them have come to an end, so nothing walks through all of them.
+//! is not a short one asks which of them have come to an end, so nothing walks through all of them.
 
 use crate::protocol::cluster::view::View;
 use crate::protocol::id::{ProcessId, ServiceName};

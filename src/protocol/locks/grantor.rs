@@ -53,7 +53,7 @@ pub(crate) struct ReceivedRequest {
 /// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
 /// named.
 ///
-/// The path serves measurements, and is no part of the grantor's protocol state. Two grantors that
+/// The path serves measurements, and is not part of the grantor's protocol state. Two grantors that
 /// differ in nothing else go on alike, so they are equal, and a search of all states sees one.
 #[derive(Clone, Copy, Debug)]
 struct ActivationPath(Option<(GrantorState, Time)>);

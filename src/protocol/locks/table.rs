@@ -26,7 +26,7 @@
 //! granted, the further in front the request goes. Its ticket says which suspension it passed, so
 //! recovery and transfer need only holds and tickets.
 //!
-//! **Objects** are no locks. A request to have an object open is no hold and waits for no other
+//! **Objects** are not locks. A request to have an object open is not a hold and waits for no other
 //! request. It is granted before all others, also while the service is suspended. An object exists
 //! while a member has it open.
 //!

@@ -320,7 +320,7 @@ async fn a_latch_that_resigns_says_so_once_and_queues_last() {
     let latches = line(&lan, [&other, &second, &elder]).await;
     let mut events = latches[0].events();
     let term = soon(latches[0].await_leadership()).await.unwrap();
-    assert!(latches.iter().skip(1).all(|latch| !latch.resign(&term)), "it is no term of theirs");
+    assert!(latches.iter().skip(1).all(|latch| !latch.resign(&term)), "the term is not theirs");
     assert!(latches[0].resign(&term) && !latches[0].resign(&term));
     assert_eq!((term.fence(), latches[0].state()), (Err(TermEnd::GivenUp), LatchState::Started));
     let mut last = term.token();

@@ -80,7 +80,7 @@ impl EventReaders {
     }
 
     pub(super) fn tell(&mut self, changed: ReaderUpdate) {
-        // Sending fails without readers, which is no fault.
+        // Sending fails without readers, which is not a fault.
         match changed {
             ReaderUpdate::Happened(announcement) => _ = self.events.send(announcement),
             ReaderUpdate::Status(status) => {

@@ -1,4 +1,4 @@
-//! `SessionCount`: how many locks a member holds for programs that are no members. The member
+//! `SessionCount`: how many locks a member holds for programs that are not members. The member
 //! leaves when all of them are over.
 
 use super::Engine;

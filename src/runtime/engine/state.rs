@@ -646,7 +646,7 @@ impl EngineState {
             self.is_muted = true;
             after.announce(Announcement::Distrusted(rates));
             for (_, hold) in self.holds.iter() {
-                // An open object is no hold.
+                // An open object is not a hold.
                 if hold.content().is_none() {
                     hold.mark_lost(LostReason::Suspended);
                     after.lost.push(hold.clone());

@@ -136,7 +136,7 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
         let heard = engine.status().view.expect("it has founded").number;
         let packet = Notice::Join { me, heard }.into();
         engine.input(Input::Received { from, addr, packet });
-        // It shows itself, and is no learner any more.
+        // It shows itself, and is not a learner any more.
         lock(&network.seen).clear();
         let view = engine.status().view.expect("it has founded").number;
         let packet = Notice::Beat { view, beat: 1, pulse: 0, confirmed: 0, kept: true }.into();
@@ -147,7 +147,7 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
         Some(3),
         "alone it decides that"
     );
-    assert_ne!(lease.end(), Time::MAX, "among three it is no quorum");
+    assert_ne!(lease.end(), Time::MAX, "among three it is not a quorum");
     let seen = lock(&network.seen).clone();
     assert!(!seen.is_empty() && seen.iter().all(|end| *end != Time::MAX), "{seen:?}");
 }
@@ -300,7 +300,7 @@ async fn lone_elder_tells_of_no_vote_before_it_is_written() {
         }
         assert_eq!(lease.end(), Time::MAX, "a learner has no vote");
         // The beat ends the state of a learner. The first joiner makes two members, the second one
-        // three, of which one alone is no quorum.
+        // three, of which one alone is not a quorum.
         let is_last = process == 9;
         disk.hold(is_last);
         lock(&network.sent).clear();

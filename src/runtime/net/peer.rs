@@ -79,7 +79,7 @@ pub(super) struct ConnectionWriter {
 pub(super) enum DialError {
     /// The address refuses connections.
     Refused,
-    /// Something answers that is no member of this cluster.
+    /// Something answers that is not a member of this cluster.
     Stranger(String),
     /// Nothing answers, or it went away.
     Unreachable(String),

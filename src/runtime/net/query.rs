@@ -108,7 +108,7 @@ async fn read_status(
     }
 }
 
-/// The next frame of an answer that is no refusal.
+/// The next frame of an answer that is not a refusal.
 pub(super) async fn read_answer(
     addr: &str,
     stream: &mut TcpStream,
@@ -156,7 +156,7 @@ pub enum QueryError {
         /// The member's reason.
         reason: String,
     },
-    /// The answer is no status.
+    /// The answer is not a status.
     #[error("the peer at that address does not speak elderlock's protocol: {reason}")]
     Garbled {
         /// The defect.

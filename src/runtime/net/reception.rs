@@ -125,7 +125,7 @@ impl Reception {
         self.members().as_ref().is_none_or(|members| members.values().any(|own| own.addr == addr))
     }
 
-    /// The process of the view that has this address. Of several one that is no learner.
+    /// The process of the view that has this address. Of several one that is not a learner.
     pub(super) fn member_at(&self, addr: SocketAddr) -> Option<KnownMember> {
         let members = self.members();
         let at = members.iter().flat_map(BTreeMap::values).filter(|own| own.addr == addr);

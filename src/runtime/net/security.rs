@@ -197,7 +197,7 @@ pub(super) enum SecureHandshakeError {
     /// The answer is wrong.
     #[error(transparent)]
     Secure(#[from] SecureError),
-    /// The answer is no handshake with a key.
+    /// The answer is not a handshake with a key.
     #[error("the other process uses another handshake: {0}")]
     Frame(FrameError),
 }

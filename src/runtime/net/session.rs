@@ -40,7 +40,7 @@ const SHORTEST: Duration = Duration::from_millis(20);
 /// let member = Member::builder("shop").bind("127.0.0.1:0").found().serve_sessions(true);
 /// let member = member.join().await?;
 ///
-/// // In a program that is no member:
+/// // In a program that is not a member:
 /// let request = SessionRequest::new(ServiceName::new("stock")?, LockName::new(b"sku-42")?);
 /// let request = request.wait(Duration::from_secs(5));
 /// let guard = hold_through(&member.addr().to_string(), "shop", request).await?;

@@ -264,7 +264,7 @@ async fn answer(
         }
         (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
             add(&counters.garbage, 1);
-            refuse_for(&"it has the process id 0, which is no process's");
+            refuse_for(&"it has the process id 0, which is not a process's");
             HandshakeRefusal::Garbage
         }
         (Ok(Some(Frame::Hello(_) | Frame::Question(_) | Frame::Order(_))), None) => {

@@ -95,7 +95,7 @@ impl MemberLog {
                 self.is_suspended = true;
                 notes.push(LogNote::Suspended);
             }
-            // The first lease of a member is no news.
+            // The first lease of a member is not news.
             Event::Resumed if std::mem::take(&mut self.is_suspended) => {
                 notes.push(LogNote::Resumed);
             }

@@ -22,7 +22,7 @@ impl Access {
             }
             None => host.split(':').next().unwrap_or_default().to_ascii_lowercase(),
         };
-        // An address is no name that another site could point here.
+        // An address is not a name that another site could point here.
         name.parse::<IpAddr>().is_ok() || name == "localhost" || self.hosts.contains(&name)
     }
 

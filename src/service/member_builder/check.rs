@@ -82,12 +82,12 @@ fn address(what: &'static str, given: &str, zero_allowed: bool) -> Result<(), Jo
             }
             if host.contains(|c: char| c.is_whitespace() || c == '/' || c == '[' || c == ']') {
                 return wrong(
-                    "this is no host name: host:port is wanted, without a scheme or a path",
+                    "this is not a host name: host:port is wanted, without a scheme or a path",
                 );
             }
             match port.parse::<u16>() {
                 Ok(port) => port,
-                Err(_) => return wrong("the port is no number from 0 to 65535"),
+                Err(_) => return wrong("the port is not a number from 0 to 65535"),
             }
         }
     };
@@ -119,9 +119,9 @@ mod tests {
             (":7400", "no host"),
             ("::1:7400:x", "brackets"),
             ("http://seed:7400", "brackets"),
-            ("a b:7400", "no host name"),
-            ("seed:70000", "no number"),
-            ("seed:", "no number"),
+            ("a b:7400", "not a host name"),
+            ("seed:70000", "not a number"),
+            ("seed:", "not a number"),
             ("seed:0", "port 0"),
         ] {
             let error = address("seed", bad, false).unwrap_err().to_string();

@@ -54,7 +54,7 @@ async fn members_that_name_each_other_found_together_and_share_their_locks() {
     for join in joins {
         members.push(join.await.unwrap().unwrap());
     }
-    // One more, that is no seed.
+    // One more, that is not a seed.
     members.push(at("127.0.0.1:0").seeds(&addrs).join().await.unwrap());
     come(|| members.iter().all(|member| sees(member, 4))).await;
     assert_eq!(members.iter().filter(|member| member.is_elder()).count(), 1);

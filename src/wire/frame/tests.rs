@@ -1088,7 +1088,7 @@ fn a_frame_beyond_the_rate_is_dropped_before_it_is_decoded() {
     assert!(!decoder.skip_unless(|| unreachable!("the last frame is not whole")));
     decoder.back().extend_from_slice(&bytes[2][bytes[2].len() - 1..]);
     assert_eq!(decoder.next(), Ok(Some(frames[2].clone())));
-    // One that is too long is no frame to skip, but an error.
+    // One that is too long is not a frame to skip, but an error.
     decoder.back().extend_from_slice(&u32::MAX.to_be_bytes());
     assert!(!decoder.skip_unless(|| false));
     assert!(matches!(decoder.next(), Err(FrameError::Oversized(_))));

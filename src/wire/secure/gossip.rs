@@ -41,7 +41,7 @@ pub enum OpenedDatagram<'a> {
 /// [`Misaddressed`]: GossipError::Misaddressed
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GossipError {
-    /// The bytes are no sealed datagram of elderlock.
+    /// The bytes are not a sealed datagram of elderlock.
     #[error("not a sealed datagram of elderlock")]
     Garbage,
     /// The datagram has another version.

@@ -45,7 +45,7 @@ struct Derived {
     packet: hmac::Key,
 }
 
-/// A key's name: eight hexadecimal digits of a hash of it. It is no secret.
+/// A key's name: eight hexadecimal digits of a hash of it. It is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName([u8; 4]);
 
@@ -67,14 +67,14 @@ impl serde::Serialize for KeyName {
     }
 }
 
-/// The reason why text or bytes are no cluster key or keyring. The error never contains any of
+/// The reason why text or bytes are not a cluster key or keyring. The error never contains any of
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The text is no base64.
+    /// The text is not base64.
     #[error(
-        "a cluster key is 32 bytes in base64, as `elderlock keygen` writes it; this is no base64"
+        "a cluster key is 32 bytes in base64, as `elderlock keygen` writes it; this is not base64"
     )]
     NotBase64,
     /// The key has another length.
@@ -82,7 +82,7 @@ pub enum KeyError {
     Length(usize),
     /// All bytes are the same.
     #[error(
-        "all bytes of the cluster key are the same: it is no secret; `elderlock keygen` makes one"
+        "all bytes of the cluster key are the same: it is not secret; `elderlock keygen` makes one"
     )]
     Weak,
     /// The keyring has no key.
@@ -284,8 +284,8 @@ impl Keyring {
         &self.keys[0]
     }
 
-    /// The role of a key in the ring that is no cluster key, if there is one: no member joins with
-    /// such a ring.
+    /// The role of a key in the ring that is not a cluster key, if there is one: no member joins
+    /// with such a ring.
     pub fn lower_role(&self) -> Option<Role> {
         self.keys.iter().map(ClusterKey::role).find(|role| *role < Role::Member)
     }

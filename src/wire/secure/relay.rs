@@ -35,7 +35,7 @@ pub enum RelayError {
     /// The static key in the relay does not prove the id of its origin.
     #[error("a relayed packet in the name of {0}, with the key of another process")]
     Impostor(ProcessId),
-    /// The tag is wrong, or the opened bytes are no packet.
+    /// The tag is wrong, or the opened bytes are not a packet.
     #[error("a relayed packet of {0} that was changed, or made by another process")]
     Forged(ProcessId),
     /// A packet of its number was opened before, or the number is too old.

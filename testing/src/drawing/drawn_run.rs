@@ -86,7 +86,7 @@ impl HoldSpan {
 /// The events of one site, or of the test itself.
 #[derive(Clone, Debug, Default)]
 pub struct DrawnSite {
-    /// The name of a lane that is no site's.
+    /// The name of a lane that is not a site's.
     pub name: Option<String>,
     /// The times in which a process was there.
     pub alive: Vec<Span>,

@@ -130,7 +130,7 @@ impl FaultPlanner<'_> {
             .for_each(|kind| self.plot.hold(None, Some(site), kind));
         self.plot.both(site, other, Step::Reject, Step::Accept);
         let (at, lasts) = (self.fault.at, self.fault.lasts);
-        // A connection of a third member that breaks meanwhile is no second refusal.
+        // A connection of a third member that breaks meanwhile is not a second refusal.
         for third in self.sites().filter(|third| ![site, other].contains(third)) {
             let draw = |question, below| mix(&[at, third as u64, question]) % below;
             for number in 0..draw(0, 6) {

@@ -1,4 +1,4 @@
-//! Pending calls: calls that other members answer and that are no requests for a lock. A pending
+//! Pending calls: calls that other members answer and that are not requests for a lock. A pending
 //! call asks
 //! - to be the grantor (a *bid*);
 //! - for a look at the grantor's table;

@@ -211,7 +211,7 @@ impl LockClient {
     }
 
     /// Returns the token if a hold of the request may be believed at `now`, but for the member's
-    /// own lease. An open object is no hold.
+    /// own lease. An open object is not a hold.
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let entry = self.request(request)?;
         match entry.state {

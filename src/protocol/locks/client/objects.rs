@@ -1,5 +1,5 @@
 //! Objects: one is here while a request has it open, or wants to. Its content stays good while this
-//! member is suspended: it is no hold, and no other member gets it meanwhile. Of several writes
+//! member is suspended: it is not a hold, and no other member gets it meanwhile. Of several writes
 //! into one object only one is on its way at a time. So the next grantor can tell whether it was
 //! made.
 

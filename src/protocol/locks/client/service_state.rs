@@ -25,7 +25,8 @@ pub(super) struct ServiceState {
     /// The process that granted before `grantor` was cleared. Our requests that it may still have
     /// end there.
     pub(super) last: Option<ProcessId>,
-    /// The grantor of this epoch says that it is none, though the elder may not know it yet.
+    /// The grantor of this epoch says that it is not the grantor, though the elder may not know it
+    /// yet.
     pub(super) refused: Option<Epoch>,
     /// The last epoch in which this member was named, and does not grant any more, or never did.
     pub(super) ended: Option<Epoch>,

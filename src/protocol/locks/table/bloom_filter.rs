@@ -4,7 +4,7 @@
 //! A Bloom filter that counts, in split blocks. The hash of a name gives it one block, and one of
 //! eight counters in each of the four rows of that block. The name raises these counters when it
 //! comes and lowers them when it goes. A name with a counter at zero is not there. Other names may
-//! have raised all four, so four raised counters are no yes.
+//! have raised all four, so four raised counters do not mean yes.
 //!
 //! - It never says no of a name that was put in and not taken out.
 //! - A counter that has reached its end stays there. The filter then says no less often than it

@@ -121,7 +121,7 @@ impl Table {
         }
     }
 
-    /// How many others have a share of the same lock; `None`: this is no share.
+    /// How many others have a share of the same lock; `None`: this is not a share.
     pub(crate) fn others_beside(&self, key: RequestKey) -> Option<usize> {
         let Some(TableRequest {
             entry: LockRequest { want: Want::Share(name), .. },

@@ -22,7 +22,7 @@
 //! - A change of the tree moves at most [`MOVED`] names, and releases one page at most. A filter
 //!   that begins is a word for each page, and its pages come with the first name that is in them.
 //! - Few names have no filter, and take no memory for it.
-//! - The filters are no part of a map's value: two `NameMap` with the same tree are equal.
+//! - The filters are not part of a map's value: two `NameMap` with the same tree are equal.
 
 use super::bloom_filter::{CountingBloomFilter, FilterSpot};
 use crate::protocol::id::LockName;

@@ -35,7 +35,7 @@ pub(super) struct MemberRequests {
 }
 
 impl TableRequest {
-    /// An open object is no hold.
+    /// An open object is not a hold.
     pub(super) fn is_hold(&self) -> bool {
         matches!(self.state, TableRequestState::Holds { .. }) && !self.entry.want.opens()
     }

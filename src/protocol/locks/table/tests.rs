@@ -527,7 +527,7 @@ fn a_lock_that_becomes_a_share_grants_the_shares_at_the_head_of_the_queue() {
     assert_eq!(
         (story.grants(), story.table.others_beside(writer)),
         (vec![], None),
-        "that was no share of its own"
+        "that was not a share of its own"
     );
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();

@@ -208,7 +208,7 @@ rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant
     );
     let ballot = Ballot { round: 0, process: me };
     let change = Change { remove: [me].into(), ..Change::default() };
-    // With BOB it is a quorum of the view, and BOB alone is none of the next one.
+    // With BOB it is a quorum of the view, and BOB alone is not a quorum of the next one.
     let step = ProposalPhase::Accepting { change, accepted: [me].into() };
     node.cluster.votes.proposal = Some(Proposal::new(ballot, step, Time::MAX));
     let mut out = Vec::new();

@@ -47,7 +47,7 @@ impl NodePair {
         self.ways[at].pop_front().map(|input| self.step(at, input)).unwrap_or_default()
     }
 
-    /// Returns the outputs that are no messages to the other node. The results equal those of a
+    /// Returns the outputs that are not messages to the other node. The results equal those of a
     /// full step.
     pub(super) fn step(&mut self, at: usize, input: Input) -> Vec<Output> {
         let (mut out, node) = (Vec::new(), &mut self.nodes[at]);

@@ -344,7 +344,7 @@ async fn a_task_polls_for_the_next_question_after_an_answer() {
         ask(&a, &b.me, number);
     }
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[9]).then_some(())).await;
-    assert_eq!(b.transport.counters().busy_poll_misses, 1, "these were no questions");
+    assert_eq!(b.transport.counters().busy_poll_misses, 1, "these were not questions");
 }
 
 /// A reading thread runs the wakers of others. The connection is not deaf after it: it ends, and
@@ -550,7 +550,7 @@ async fn a_restart_at_the_same_address_is_told_as_replaced() {
     assert_eq!(
         c.letters.count(&Input::Hint(Hint::Unreachable(a.me.process))),
         0,
-        "a probe is no loss"
+        "a probe is not a loss"
     );
 }
 
