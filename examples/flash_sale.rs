@@ -4,7 +4,7 @@
 //!
 //! A purchase reads the stock, thinks, and writes that stock back, less one: two at a time sell the
 //! same piece twice. The first sale goes without a lock, and sells more than there is. The second
-//! one takes a lock on the goods for each purchase, and writes with its token and its lineage: it
+//! one takes a lock on the goods for each purchase, and writes with its token and its lineage. It
 //! sells the stock and nothing more, whichever process a buyer asks. Exits with 1 if the second
 //! sale oversells, or if the first one does not, because then the load would show nothing. It also
 //! exits with 1 if the table takes an equal token of another lineage.

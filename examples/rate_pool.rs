@@ -1,7 +1,7 @@
-//! A pool whose size changes while it is used: workers at three members take one to three permits
-//! each for a piece of work, and the limit goes up and down meanwhile. In the end the example
-//! compares every grant with the limit that was in force and with the permits held then. It exits
-//! with code 1 if a grant exceeded the limit. Takes about six seconds. Run it with
+//! A pool whose size changes while it is used. Workers at three members take one to three permits
+//! each for a piece of work. The limit goes up and down meanwhile. In the end the example compares
+//! every grant with the limit that was in force and with the permits held then. It exits with code
+//! 1 if a grant exceeded the limit. Takes about six seconds. Run it with
 //! `cargo run --example rate_pool`.
 
 use elderlock::{ClusterKey, Keyring, Member, Semaphore, Token};

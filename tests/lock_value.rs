@@ -1,6 +1,6 @@
-//! `LockValue` over real members, in one process with sockets on the loopback interface: the lock
-//! value block that OpenVMS and the Linux DLM have, and the harm that stale holders can do to it.
-//! That their tokens are enough, without any clock, is shown beside the code.
+//! `LockValue` over real members, in one process with sockets on the loopback interface. It is the
+//! lock value block that OpenVMS and the Linux DLM have. The tests show the harm that stale holders
+//! can do to it. That their tokens are enough, without any clock, is shown beside the code.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
     clippy::async_yields_async,

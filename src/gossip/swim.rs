@@ -520,9 +520,9 @@ pub(super) fn config(cluster_size_hint: u32) -> Config {
     config.max_transmissions =
         u8::try_from(spread).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MAX);
     config.max_packet_size = const { NonZeroUsize::new(MAX_PACKET).unwrap() };
-    // How long the dead are remembered: longer than any rumour that they live, and long enough to
-    // go on knocking where a cut may heal. foca's day would fill the table where addresses change
-    // with each start.
+    // How long the dead are remembered. It is longer than any rumour that they live, and long
+    // enough to go on knocking where a cut may heal. foca's day would fill the table where
+    // addresses change with each start.
     config.remove_down_after = Some(Duration::from_secs(60 * 60));
     config
 }

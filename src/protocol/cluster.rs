@@ -1,9 +1,9 @@
 //! Membership: views and how they are chosen, leases, votes, and the elder's duties.
 //!
 //! [`Cluster`] is this side of a member. It decides in which view the member is and whether its
-//! lease runs. The other side, `locks.rs`, learns of that in two ways: in each step by a
-//! [`Standing`], and by calls of its named functions when a view or a lease begins or ends. It
-//! never changes anything here.
+//! lease runs. The other side, `locks.rs`, learns of that in each step by a [`Standing`]. When a
+//! view or a lease begins or ends, calls of its named functions tell it. It never changes anything
+//! here.
 
 mod affiliation;
 mod death_check;

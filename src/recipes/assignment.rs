@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Claimants act one after the other, each by its own share, until none has anything to do: all
+    /// Claimants act one after the other, each by its own share, until none has anything to do. All
     /// are even then, and a partition that a claimant took is not given up again.
     #[test]
     fn shares_settle_with_few_moves() {

@@ -130,8 +130,9 @@ impl Barrier {
     }
 
     /// Returns whether the grantor has died since the barrier was set or removed, so that a later
-    /// change may be lost: it may be set though it was removed, or the other way round. Setting or
-    /// removing it anew ends that. The answer is what this member knows; it sends no message.
+    /// change may be lost. The barrier may be set though it was removed, or the other way round.
+    /// Setting or removing it anew ends that. The answer is what this member knows; it sends no
+    /// message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

@@ -107,7 +107,7 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// Fails with [`LockError::Deadlock`] if the request waits in a circle: its owner holds
+    /// Fails with [`LockError::Deadlock`] if the request waits in a circle. Its owner holds
     /// something for which another owner waits, and so on, until one of them holds what this
     /// request waits for. The owners may be of any members, and the locks of any services. Give
     /// each of them an [owner](LockBuilder::owner): a request of the member as a whole detects

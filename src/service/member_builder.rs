@@ -174,9 +174,9 @@ impl MemberBuilder {
     /// unless set. A founding takes all seeds that are known, and at least this many distinct
     /// processes. A member that joins a running cluster is not held up.
     ///
-    /// This call is for seeds that are one host name, such as that of a headless service: a process
+    /// This call is for seeds that are one host name, such as that of a headless service. A process
     /// that resolves only itself for some seconds waits for the others and does not found alone.
-    /// Give all members the same number, **more than half of the replicas**, best all of them: then
+    /// Give all members the same number, **more than half of the replicas**, best all of them. Then
     /// two foundings always have a member in common, and a process takes part in one only. At most
     /// half of the known seeds is logged as a warning.
     ///

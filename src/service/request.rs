@@ -229,7 +229,7 @@ fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
 /// A [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
 /// [`suspend`](super::LockService::suspend) on its way. Await it.
 ///
-/// The future takes part in tokio's cooperative scheduling, as tokio's own mutex does: a task that
+/// The future takes part in tokio's cooperative scheduling, as tokio's own mutex does. A task that
 /// takes free locks one after the other now and then lets other tasks have the thread. So a poll
 /// may ask nothing, and come again at once; [`start`](super::LockBuilder::start) asks in any case.
 ///

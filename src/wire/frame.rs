@@ -6,7 +6,7 @@
 //!
 //! The version is that of the body. The frames of a handshake, questions and orders have magic and
 //! a range of versions in its place (`handshake.rs`). A member sends in the version of its view. So
-//! a frame in a version that its reader does not speak is from a member with another view: it is
+//! a frame in a version that its reader does not speak is from a member with another view. It is
 //! dropped as if it were lost, and the connection goes on.
 //!
 //! TCP's own checksum lets one damaged segment in 65,536 through, and four in ten damaged packets

@@ -53,9 +53,9 @@ const REPORTS: &str = "ELDERLOCK_TESTING_REPORTS";
 /// | `ELDERLOCK_TESTING_FAULTS=2,5` | of each seed only the faults of these numbers; `none`: no fault |
 /// | `ELDERLOCK_TESTING_REPORTS=folder` | writes reports there; `none`: writes none |
 ///
-/// The same seed is the same run as long as the program takes all chance from the cluster: no
-/// `tokio::select!` without `biased`, no order of a `HashMap`, no other thread, no clock but
-/// tokio's.
+/// The same seed is the same run as long as the program takes all chance from the cluster. So it
+/// has no `tokio::select!` without `biased`, no order of a `HashMap`, no other thread, and no clock
+/// but tokio's.
 ///
 /// ```
 /// use elderlock::{Member, TokenGate};

@@ -112,7 +112,7 @@ impl Cluster {
         Some(view)
     }
 
-    /// `from` has a later view. The word of a stranger is a hint: the view is asked for at the
+    /// `from` has a later view. The word of a stranger is a hint. The view is asked for at the
     /// addresses of the seeds and the council, and at that of the stranger if it is a member's.
     pub(super) fn fetch(
         &mut self,

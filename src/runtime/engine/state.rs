@@ -621,7 +621,7 @@ impl EngineState {
     }
 
     /// Checks that the clock of the leases runs as it must. While it does not, this member behaves
-    /// as if it were cut off, but its guards fail at once: by that clock its lease may run for
+    /// as if it were cut off, but its guards fail at once. By that clock its lease may run for
     /// longer than others wait for it. It receives and sends nothing until the clock is steady and
     /// its lease is over by every clock.
     pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut TurnEffects) {

@@ -314,10 +314,10 @@ impl Admissions {
         Admission { admissions: self.clone(), id, heard, opening, end }
     }
 
-    /// The fitting connection that gives way first: a silent one before one that speaks, or a
-    /// joiner would make room for an attacker's; then one from an unknown host, and the one that
-    /// was silent longest. A handshake speaks within its time limit, as it may be slow on a busy
-    /// machine.
+    /// The fitting connection that gives way first. A silent one goes before one that speaks, or a
+    /// joiner would make room for an attacker's. Then one from an unknown host goes, and the one
+    /// that was silent longest. A handshake speaks within its time limit, as it may be slow on a
+    /// busy machine.
     fn first_to_go(
         &self,
         table: &AdmissionTable,

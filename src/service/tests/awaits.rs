@@ -1,5 +1,5 @@
-//! Every await of a member that asks another over the network, polled k times and dropped for every
-//! k until it completes: nothing stays held or queued, here or at the grantor.
+//! Every await of a member that asks another over the network, polled k times and dropped, for
+//! every k until it completes. Nothing stays held or queued, here or at the grantor.
 
 use super::rejoin::Lan;
 use super::*;

@@ -349,8 +349,8 @@ fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
     assert!(touched < 10, "{touched} looks");
 }
 
-/// The check of a transferred table with requests that wait for a suspension: each part of a report
-/// ends the requests that it leaves out, and no part goes through those before it again.
+/// The check of a transferred table with requests that wait for a suspension. Each part of a report
+/// ends the requests that it leaves out. No part goes through those before it again.
 #[test]
 fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
     const MANY: u64 = 10_000;
