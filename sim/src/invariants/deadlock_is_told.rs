@@ -87,7 +87,7 @@ fn edges(world: &World) -> Vec<(Ask, Holder, Holder)> {
             && call.owner != OwnerId::default()
             && call.wait != Wait::Try
             && world.demanded().any(|site| site == call.member)
-            && world.peers[call.member].is(call.process)
+            && world.sites[call.member].is(call.process)
     };
     let mut found = Vec::new();
     for wait in world.history().open().filter(is_there) {

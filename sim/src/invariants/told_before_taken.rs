@@ -63,7 +63,7 @@ impl Invariant for ToldBeforeTaken {
             }
             Observation::Event { site, event: Event::ForcedRevoke { token, .. }, .. } => {
                 self.premises += 1;
-                if !world.peers[*site].allows_force {
+                if !world.sites[*site].allows_force {
                     return Err(format!("m{site} ends a hold by force, and does not allow it"));
                 }
                 self.forced.insert((*site, *token));
@@ -87,7 +87,7 @@ impl Invariant for ToldBeforeTaken {
                 let Some(holder) = ended_by(world.call(*ask)) else { return Ok(()) };
                 let is_its = |call: &&Call| call.process == holder.process;
                 let at = world.history().calls.iter().find(is_its).map(|call| call.member);
-                if let Some(site) = at.filter(|site| world.peers[*site].allows_force) {
+                if let Some(site) = at.filter(|site| world.sites[*site].allows_force) {
                     return Err(format!("m{site} is said not to allow force, and does"));
                 }
             }

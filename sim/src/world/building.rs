@@ -76,7 +76,7 @@ impl World {
     /// The processes at these sites let operators end holds that are not revocable.
     pub fn allowing_forced_revokes(mut self, sites: &[usize]) -> World {
         for site in sites {
-            self.peers[*site].allows_force = true;
+            self.sites[*site].allows_force = true;
         }
         self
     }

@@ -148,7 +148,7 @@ impl FaultPlanner<'_> {
             return None;
         }
         // Of several requests that probe the one with the highest key is told.
-        let top = *up.iter().max_by_key(|site| world.peers[**site].process())?;
+        let top = *up.iter().max_by_key(|site| world.sites[**site].process())?;
         up.retain(|site| *site != top);
         let nth = |number: usize| (up[number % up.len()], OWNER);
         let (one, two, three) = ((top, OWNER), nth(first), nth(first + 1));
