@@ -3,6 +3,7 @@
 
 mod cli_words;
 mod clock;
+mod cluster_status;
 mod control_escaper;
 mod demo;
 mod duration;

@@ -1,12 +1,15 @@
-//! `elderlock status`: the state of the cluster as a running member sees it.
+//! `elderlock status`: the state of the cluster, by way of any running member.
 
+use crate::cluster_status::{self, ClusterStatus};
 use crate::control_escaper::to_json;
 use crate::holders::own_text;
 use crate::{Done, keys, members};
 use clap::Args;
 use elderlock::{HolderInfo, LockStatus, Mode, ProcessId, Status, StatusReport, WaiterInfo};
+use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,8 +52,19 @@ pub(crate) struct StatusArgs {
 }
 
 impl MemberAddress {
+    /// The same for another member of the cluster.
+    pub(crate) fn at(&self, addr: SocketAddr) -> MemberAddress {
+        MemberAddress { at: addr.to_string(), ..self.clone() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(addr: SocketAddr, cluster: &str) -> MemberAddress {
+        MemberAddress { at: addr.to_string(), cluster: cluster.to_owned(), key_file: None }
+    }
+
     pub(crate) async fn ask(&self) -> Result<Status, Box<dyn std::error::Error>> {
-        Ok(match keys::find(self.key_file.as_deref())? {
+        let ring = keys::find(self.key_file.as_deref())?;
+        Ok(match ring {
             Some(ring) => elderlock::query_status_with(&self.at, &self.cluster, &ring).await?,
             None => elderlock::query_status(&self.at, &self.cluster).await?,
         })
@@ -61,8 +75,8 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
     if args.watch {
         return watch(&args.address).await;
     }
-    let status = args.address.ask().await?;
     if args.ready {
+        let status = args.address.ask().await?;
         let state = StatusReport::new(&status).state;
         println!("{state}");
         return Ok(match state {
@@ -70,10 +84,11 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
             _ => ExitCode::from(NOT_READY),
         });
     }
+    let found = cluster_status::ask(&args.address).await?;
     if args.json {
-        println!("{}", to_json(&StatusReport::new(&status), PrettyFormatter::new())?);
+        println!("{}", to_json(&StatusJson::new(&found), PrettyFormatter::new())?);
     } else {
-        print!("{}", table(&status));
+        print!("{}", cluster_table(&found));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -81,8 +96,8 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
 /// Shows the latest answer in place of the answer before, until the output is closed.
 async fn watch(address: &MemberAddress) -> Done {
     loop {
-        let text = match address.ask().await {
-            Ok(status) => table(&status),
+        let text = match cluster_status::ask(address).await {
+            Ok(found) => cluster_table(&found),
             Err(error) => format!("{error}\n"),
         };
         // Go to the top left, clear to the end: a terminal does not flicker as when it is cleared
@@ -96,6 +111,34 @@ async fn watch(address: &MemberAddress) -> Done {
         }
         tokio::time::sleep(WATCH).await;
     }
+}
+
+/// The JSON of the command.
+#[derive(Serialize)]
+struct StatusJson {
+    #[serde(flatten)]
+    report: StatusReport,
+    /// The process ids of members that did not answer: a service whose grantor is among them may be
+    /// missing, or has no locks.
+    not_reached: Vec<String>,
+}
+
+impl StatusJson {
+    fn new(found: &ClusterStatus) -> StatusJson {
+        let not_reached = found.not_reached.iter().map(|(info, _)| info.process.to_string());
+        let report = StatusReport::new(&found.status);
+        StatusJson { report, not_reached: not_reached.collect() }
+    }
+}
+
+/// The state of the cluster as people read it.
+fn cluster_table(found: &ClusterStatus) -> String {
+    let mut text = table(&found.status);
+    for (info, why) in &found.not_reached {
+        let why = why.escape_debug();
+        text += &format!("missing  {} ({}) at {}: {why}\n", info.name, info.process, info.addr);
+    }
+    text
 }
 
 /// The status as people read it.
