@@ -5,9 +5,11 @@
 //! - It removes a member only when that said goodbye, its lease is surely over, or its death is
 //!   vouched for.
 
+mod joins;
 #[cfg(elderlock_mutants)]
 mod planted;
 
+use self::joins::WaitingJoins;
 use super::lease::{MemberRecord, Pulses};
 use super::view::{Change, View, ViewMember};
 use super::vote_successor::VoteSuccessors;
@@ -36,7 +38,7 @@ pub(crate) struct Elder {
     floor: Option<Time>,
     /// This elder promised its vote to another candidate: it renews no member any more.
     pub(crate) deposed: bool,
-    joins: BTreeMap<ProcessId, (MemberInfo, Time)>,
+    joins: WaitingJoins,
     /// Processes taken in with one view.
     most_joins: usize,
     /// The members that said goodbye, and when each goodbye was first heard.
@@ -76,7 +78,7 @@ impl Elder {
             quorum_since: None,
             floor: None,
             deposed: false,
-            joins: BTreeMap::new(),
+            joins: WaitingJoins::new(),
             most_joins: joins as usize,
             leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
@@ -272,9 +274,7 @@ impl Elder {
     }
 
     pub(crate) fn on_join(&mut self, now: Time, info: MemberInfo) {
-        if self.joins.len() < 4 * self.most_joins || self.joins.contains_key(&info.process) {
-            self.joins.insert(info.process, (info, now));
-        }
+        joins::note(&mut self.joins, 4 * self.most_joins, now, info);
     }
 
     /// Returns whether the members that wait for an answer are to be looked at again. Most changes
@@ -445,8 +445,8 @@ impl Elder {
             let at = latest.entry(info.addr).or_insert(*heard);
             *at = (*at).max(*heard);
         }
-        let joins =
-            self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
+        let joins = joins::in_turn(&self.joins).into_iter();
+        let joins = joins.filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
         joins.map(|(info, _)| info.clone()).take(self.most_joins).collect()
     }
 

@@ -1,0 +1,126 @@
+//! The processes that wait to be taken in, with a fair share for each host.
+//!
+//! A process asks again until it is in a view. The table is bounded, and without a key one host can
+//! fill it with processes that do not exist. So a full table makes room for a host with fewer
+//! entries, and a view takes in one process of each host before the second of any.
+
+use crate::protocol::id::{MemberInfo, ProcessId};
+use crate::protocol::time::Time;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The processes that wait, and when each of them asked last.
+pub(super) type WaitingJoins = BTreeMap<ProcessId, (MemberInfo, Time)>;
+
+/// The host of a process by its address: an IPv6 host has a network of 64 bits.
+fn host(info: &MemberInfo) -> IpAddr {
+    match info.addr.ip() {
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+        ip => ip,
+    }
+}
+
+/// Notes that a process asks to join. `most`: the room for all of them.
+pub(super) fn note(joins: &mut WaitingJoins, most: usize, now: Time, info: MemberInfo) {
+    if joins.len() >= most && !joins.contains_key(&info.process) && !make_room(joins, host(&info)) {
+        return;
+    }
+    joins.insert(info.process, (info, now));
+}
+
+/// Forgets the latest process of the host with the most, if a process of this host is then no
+/// better off than those of that one.
+fn make_room(joins: &mut WaitingJoins, of: IpAddr) -> bool {
+    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for (info, _) in joins.values() {
+        *counts.entry(host(info)).or_default() += 1;
+    }
+    let own = counts.get(&of).copied().unwrap_or(0);
+    let Some((&top, &count)) = counts.iter().max_by_key(|(ip, count)| (**count, **ip)) else {
+        return false;
+    };
+    if count < own + 2 {
+        return false;
+    }
+    let of_top = joins.iter().filter(|(_, (info, _))| host(info) == top);
+    let latest = of_top.max_by_key(|(process, (_, heard))| (*heard, **process));
+    let latest = latest.map(|(process, _)| *process);
+    latest.is_some_and(|process| joins.remove(&process).is_some())
+}
+
+/// The waiting processes in the order in which they are taken in: the first of each host, then the
+/// second of each.
+pub(super) fn in_turn(joins: &WaitingJoins) -> Vec<&(MemberInfo, Time)> {
+    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    let mut ranked: Vec<_> = joins
+        .iter()
+        .map(|(process, join)| {
+            let count = counts.entry(host(&join.0)).or_default();
+            *count += 1;
+            (*count, *process, join)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, process, _)| (*rank, *process));
+    ranked.into_iter().map(|(.., join)| join).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(process: u128, ip: &str) -> MemberInfo {
+        let addr = (ip.parse::<IpAddr>().expect("an address"), process as u16).into();
+        MemberInfo::new(ProcessId(process), addr)
+    }
+
+    fn full_of(ip: &str) -> WaitingJoins {
+        let mut joins = WaitingJoins::new();
+        for process in 1..=8 {
+            note(&mut joins, 8, Time::ZERO, info(process, ip));
+        }
+        joins
+    }
+
+    #[test]
+    fn a_host_that_fills_the_table_makes_room_for_others() {
+        for crowd in ["10.0.0.9", "2001:db8::9"] {
+            let mut joins = full_of(crowd);
+            note(&mut joins, 8, Time::ZERO, info(99, crowd));
+            assert!(joins.len() == 8 && !joins.contains_key(&ProcessId(99)), "no room for its own");
+            for process in [100, 101, 102, 103] {
+                note(&mut joins, 8, Time::ZERO, info(process, "10.0.0.1"));
+                assert!(joins.len() == 8 && joins.contains_key(&ProcessId(process)));
+            }
+            // Both have as many: a further one of either takes no other's place.
+            note(&mut joins, 8, Time::ZERO, info(104, "10.0.0.1"));
+            note(&mut joins, 8, Time::ZERO, info(9, crowd));
+            assert!([9, 104].iter().all(|process| !joins.contains_key(&ProcessId(*process))));
+            // A process that waits already asks again.
+            let later = Time::ZERO + std::time::Duration::from_secs(1);
+            note(&mut joins, 8, later, info(100, "10.0.0.1"));
+            assert_eq!(joins[&ProcessId(100)].1, later);
+        }
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_host() {
+        let mut joins = WaitingJoins::new();
+        for process in 1..=8 {
+            note(&mut joins, 8, Time::ZERO, info(process, &format!("2001:db8::{process}")));
+        }
+        note(&mut joins, 8, Time::ZERO, info(9, "2001:db8::9"));
+        assert!(!joins.contains_key(&ProcessId(9)));
+        note(&mut joins, 8, Time::ZERO, info(10, "2001:db8:0:1::1"));
+        assert!(joins.contains_key(&ProcessId(10)));
+    }
+
+    #[test]
+    fn a_view_takes_in_a_process_of_each_host_before_the_second_of_any() {
+        let mut joins = full_of("10.0.0.9");
+        note(&mut joins, 16, Time::ZERO, info(100, "10.0.0.1"));
+        note(&mut joins, 16, Time::ZERO, info(101, "10.0.0.1"));
+        let order: Vec<u128> =
+            in_turn(&joins).iter().map(|(info, _)| info.process.0).take(5).collect();
+        assert_eq!(order, [1, 100, 2, 101, 3]);
+    }
+}
