@@ -221,6 +221,15 @@ impl Circles<'_> {
             || self.world.history().calls.iter().enumerate().map(|(n, call)| (Ask(n), call));
         let waits: Vec<&Call> =
             calls().map(|(_, call)| call).filter(|call| self.waits(call, at)).collect();
+        // The grantor may not have heard yet that an earlier request of the queue was given up.
+        let slack = 2 * self.world.common.timing.member_lease.as_nanos() as u64;
+        let stands = |call: &Call| {
+            let ended = if call.released { call.released_at } else { call.answered };
+            let is_over = (call.outcome.is_some() || call.released) && ended + slack < at;
+            !call.keys.is_empty() && call.asked <= at && !call.is_granted() && !is_over
+        };
+        let earlier: Vec<&Call> =
+            calls().map(|(_, call)| call).filter(|call| stands(call)).collect();
         let holds: Vec<&Call> =
             calls().filter(|(ask, _)| self.holds(*ask, at)).map(|(_, call)| call).collect();
         let own = self.world.call(ask);
@@ -230,7 +239,7 @@ impl Circles<'_> {
             if !self.waits(wait, at) {
                 continue;
             }
-            for hold in holds.iter().filter(|hold| is_behind(wait, hold, &waits)) {
+            for hold in holds.iter().filter(|hold| is_behind(wait, hold, &earlier)) {
                 let owner = (hold.process, hold.owner);
                 if owner == origin {
                     return true;
