@@ -18,8 +18,7 @@ fn child_member() {
     child::serve();
 }
 
-/// One connection as a tap saw it: what the dialler wrote, and what came back, in the pieces that
-/// were read.
+/// The bytes of one connection in both directions, in the pieces in which a tap read them.
 #[derive(Clone, Default)]
 struct Recording {
     written: Vec<Vec<u8>>,
