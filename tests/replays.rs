@@ -165,7 +165,7 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
         let member = member.join().await.expect("it joins through the tap");
         let stock = member.lock_service("stock").await.expect("a good name");
         for number in 0..20 {
-            drop(stock.lock(&format!("early-{number}")).await.expect("it is free"));
+            drop(stock.lock(format!("early-{number}")).await.expect("it is free"));
         }
         let guard = stock.lock("held").await.expect("it is free");
         (member, guard)
