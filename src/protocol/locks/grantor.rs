@@ -249,10 +249,10 @@ impl Grantor {
                 self.send_on(&asked, Some(next_turk), cx);
             } else if asked.only_if_free {
                 self.refuse(&asked, Refusal::Undecided, cx);
-            } else if heard.parked.len() >= cx.limits.parked as usize {
-                self.send_on(&asked, None, cx);
+            } else if heard.parked.has_room(asked.lock.entry_weight(), cx.limits.parked) {
+                heard.parked.push(key, asked.lock.entry_weight(), asked);
             } else {
-                heard.parked.push(key, asked);
+                self.send_on(&asked, None, cx);
             }
             return;
         }

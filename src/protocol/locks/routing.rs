@@ -429,7 +429,8 @@ impl Locks {
         // before.
         let outdated = self.client.has_heard_of(&service, epoch);
         let early = self.early_requests.entry(service.clone()).or_default();
-        if outdated || early.len() >= cx.limits.early as usize || !cx.is_member {
+        let weight = asked.lock.entry_weight();
+        if outdated || !early.has_room(weight, cx.limits.early) || !cx.is_member {
             if early.is_empty() {
                 self.early_requests.remove(&service);
             }
@@ -445,7 +446,7 @@ impl Locks {
         if early.is_empty() {
             cx.send_elder(self.client.question(&service));
         }
-        early.push((asked.from, asked.request), (epoch, asked));
+        early.push((asked.from, asked.request), weight, (epoch, asked));
     }
 
     /// The grantor after that epoch, if it is another member, and known.
@@ -607,7 +608,8 @@ impl Locks {
                 );
             } else {
                 let early = self.early_requests.entry(service.clone()).or_default();
-                early.push((asked.from, asked.request), (asked_for, asked));
+                let weight = asked.lock.entry_weight();
+                early.push((asked.from, asked.request), weight, (asked_for, asked));
             }
         }
     }

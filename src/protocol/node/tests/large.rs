@@ -650,6 +650,32 @@ fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
     );
 }
 
+/// Requests that wait for a grantor to act are bounded by their bytes too, not by number alone.
+#[test]
+fn long_requests_are_told_to_ask_again_before_there_are_very_many() {
+    let mut node = with_two_more();
+    node.cluster.config.limits.early = 4;
+    let mut out = Vec::new();
+    let epoch = Epoch(Token::new(Slot(1 << 30), 0));
+    for request in (1..=3).map(RequestId) {
+        let metadata = Metadata::new(&[7; 2_500]).expect("not too long");
+        let asks = Message::Grantor(GrantorMessage::RequestLock {
+            service: service(),
+            epoch,
+            request,
+            only_if_free: false,
+            lock: LockRequest {
+                want: want("x"),
+                owner: OwnerId::default(),
+                revocable: false,
+                metadata,
+            },
+        });
+        node.on_message(NOW, ANN, asks, &mut out);
+    }
+    assert_eq!(node.sizes(NOW).early, 1, "two of them have more than 4 KiB");
+}
+
 /// Services that are given away or destroyed: each step asks which of them have come to an end.
 #[test]
 fn a_step_looks_only_at_services_that_have_come_to_an_end() {
