@@ -1,5 +1,6 @@
 //! A lying stranger: a process outside the cluster that reaches a member. It knows all that a
-//! member tells of the view, it has ids and addresses of its own, and it says anything.
+//! member tells of the view, it has ids and addresses of its own, and it says anything: packets that
+//! it makes, and packets of others that it replays.
 //!
 //! No connection of it has a member's id, though its packets may name one. Only a cluster key
 //! proves ids, so without one a process whose handshake lies about its id is that member for all
@@ -8,7 +9,7 @@
 
 use crate::chance::mix;
 use crate::site::secret_of;
-use crate::world::World;
+use crate::world::{ScheduledEvent, World};
 use elderlock::protocol::message::Ballot;
 use elderlock::protocol::{
     Affiliation, Change, ClientMessage, Epoch, GrantorMessage, Input, Lineage, MemberInfo, Message,
@@ -23,6 +24,9 @@ const KINDS: u64 = 25;
 
 /// The kind of lie that claims votes.
 const CLAIM: u64 = 23;
+
+/// The kind of lie that is the packet of another process, copied on its way.
+const REPLAY: u64 = 5;
 
 /// The draws of one lie.
 struct Luck(u64);
@@ -44,8 +48,8 @@ impl Luck {
 }
 
 impl World {
-    /// The process at `site` receives a lie. False: there is no such process, or the cluster has a
-    /// key, so that strangers do not get through.
+    /// The process at `site` receives a lie. False: there is no such process, no packet to replay,
+    /// or the cluster has a key, so that strangers do not get through.
     pub(crate) fn lie(&mut self, site: usize, luck: u64) -> bool {
         if !self.has(site) || !self.is_alive(site) || !self.common.keyless {
             return false;
@@ -54,14 +58,28 @@ impl World {
         let stranger = luck.info();
         let Some(view) = self.view(site).or_else(|| self.latest_view()) else { return false };
         let packets = match luck.draw(0, KINDS) {
+            REPLAY => Vec::from_iter(self.replayed(&luck)),
             CLAIM => self.claims(site, &luck, &stranger, view),
             _ => vec![packet(&luck, &stranger, view)],
         };
         let (from, addr) = (stranger.process, stranger.addr);
+        let has_lied = !packets.is_empty();
         for packet in packets {
             self.feed(site, Input::Received { from, addr, packet });
         }
-        true
+        has_lied
+    }
+
+    /// A copy of any packet that is under way, of a member or not. None: no packet is.
+    fn replayed(&self, luck: &Luck) -> Option<Packet> {
+        let packets = || {
+            self.queue.values().filter_map(|due| match due {
+                ScheduledEvent::Packet(parcel) => Some(&parcel.packet),
+                _ => None,
+            })
+        };
+        let number = luck.draw(27, packets().count() as u64) as usize;
+        packets().nth(number).cloned()
     }
 
     /// The stranger claims the vote of one member of the council, or of each, and gives it to
@@ -189,7 +207,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             Notice::Install { lineage: view.lineage, instance, change, nonce }
         }
         // Learners that never show themselves.
-        4..=5 => Notice::Join { me, heard: view.number },
+        4 => Notice::Join { me, heard: view.number },
         6 => {
             let process = ProcessId(me.process.0 ^ luck.draw(26, 2) as u128);
             let me = MemberInfo { process, ..me };
