@@ -861,7 +861,7 @@ impl World {
     /// Returns the site of the elder of the latest view, if it runs.
     pub fn find_elder(&self) -> Option<usize> {
         let elder = self.latest_view()?.elder().process;
-        self.site_of(elder).filter(|site| self.sites[*site].is(elder))
+        self.present_site_of(elder)
     }
 
     /// Returns the site of the grantor of the service.

@@ -252,6 +252,11 @@ impl World {
 
     /// Returns the site at which the process runs or ran last.
     pub fn site_of(&self, process: ProcessId) -> Option<usize> {
-        self.sites.iter().position(|peer| peer.process() == Some(process))
+        self.sites.iter().position(|site| site.process() == Some(process))
+    }
+
+    /// Returns the site of the process, if that process is the one of its site now.
+    pub fn present_site_of(&self, process: ProcessId) -> Option<usize> {
+        self.site_of(process).filter(|site| self.sites[*site].is(process))
     }
 }

@@ -225,10 +225,9 @@ pub struct ChaosPlan {
     pub forcible: Vec<usize>,
     /// Requests of owners are told of circles, and clients walk chains of waits.
     pub detects: bool,
-    /// The questions along chains of waits, and the operator's orders, in parts per million of
-    /// the clients' acts.
+    /// The questions along chains of waits, in parts per million of the clients' acts.
     pub chains: u32,
-    /// See `chains`.
+    /// The operator's orders, in parts per million of the clients' acts.
     pub forces: u32,
     /// Processes are killed without regard to the quorum.
     pub reckless: bool,

@@ -32,7 +32,7 @@ impl Active {
 
 impl World {
     fn find(&self, target: Target) -> Option<usize> {
-        let of = |process| self.site_of(process).filter(|site| self.sites[*site].is(process));
+        let of = |process| self.present_site_of(process);
         match target {
             Target::Site(site) => Some(site),
             Target::Elder => self.find_elder(),

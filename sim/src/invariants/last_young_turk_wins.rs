@@ -172,20 +172,18 @@ impl LastYoungTurkWins {
             return Ok(());
         }
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
-        let peer_of = |process| {
-            world.site_of(process).map(|site| &world.sites[site]).filter(|peer| peer.is(process))
-        };
+        let present = |process| world.present_site_of(process).map(|site| &world.sites[site]);
         // A leaving member is forgotten, and a member that grants already need not be named. An
         // elder's messages to itself are not seen.
-        let waits = peer_of(next)
-            .filter(|peer| peer.is_alive() && !peer.leaving && next != elder)
-            .is_some_and(|peer| {
-                let grants = peer
+        let waits = present(next)
+            .filter(|site| site.is_alive() && !site.leaving && next != elder)
+            .is_some_and(|site| {
+                let grants = site
                     .node
                     .as_ref()
                     .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service));
                 let elders =
-                    peer_of(elder).and_then(|peer| peer.node.as_ref()).and_then(|node| node.view());
+                    present(elder).and_then(|site| site.node.as_ref()).and_then(|node| node.view());
                 !grants && elders.is_some_and(|view| view.contains(next))
             });
         if waits {
@@ -227,13 +225,12 @@ impl LastYoungTurkWins {
             ));
         }
         self.outbid.entry(of).or_default().insert((elder, seq), (by, last));
-        let grants =
-            world.site_of(by).filter(|site| world.sites[*site].is(by)).is_some_and(|site| {
-                world.sites[site]
-                    .node
-                    .as_ref()
-                    .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
-            });
+        let grants = world.present_site_of(by).is_some_and(|site| {
+            world.sites[site]
+                .node
+                .as_ref()
+                .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
+        });
         match grants {
             true => _ = self.next.remove(&(service, elder)),
             false => _ = self.next.insert((service, elder), by),

@@ -90,9 +90,7 @@ impl WayRoundKeepsLeases {
     fn is_fine(&self, world: &World) -> Option<bool> {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };
-        let site = |process: ProcessId| {
-            world.site_of(process).filter(|site| world.sites[*site].is(process))
-        };
+        let site = |process: ProcessId| world.present_site_of(process);
         let of = |processes: Vec<ProcessId>| -> Option<Vec<usize>> {
             processes.into_iter().map(site).collect()
         };
