@@ -3,6 +3,7 @@
 
 mod support;
 
+use elderlock::wire::secure::NUMBER;
 use elderlock::{ClusterKey, Counters, Keyring, Member, Timing};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -227,6 +228,3 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     assert!(guard.fence().is_ok(), "the hold goes on");
     runtime.block_on(member.leave()).expect("it is heard");
 }
-
-/// The number in the head of a sealed datagram.
-const NUMBER: std::ops::Range<usize> = 39..47;
