@@ -221,15 +221,6 @@ impl Circles<'_> {
             || self.world.history().calls.iter().enumerate().map(|(n, call)| (Ask(n), call));
         let waits: Vec<&Call> =
             calls().map(|(_, call)| call).filter(|call| self.waits(call, at)).collect();
-        // The grantor may not have heard yet that an earlier request of the queue was given up.
-        let slack = 2 * self.world.common.timing.member_lease.as_nanos() as u64;
-        let stands = |call: &Call| {
-            let ended = if call.released { call.released_at } else { call.answered };
-            let is_over = (call.outcome.is_some() || call.released) && ended + slack < at;
-            !call.keys.is_empty() && call.asked <= at && !call.is_granted() && !is_over
-        };
-        let earlier: Vec<&Call> =
-            calls().map(|(_, call)| call).filter(|call| stands(call)).collect();
         let holds: Vec<&Call> =
             calls().filter(|(ask, _)| self.holds(*ask, at)).map(|(_, call)| call).collect();
         let own = self.world.call(ask);
@@ -239,7 +230,7 @@ impl Circles<'_> {
             if !self.waits(wait, at) {
                 continue;
             }
-            for hold in holds.iter().filter(|hold| is_behind(wait, hold, &earlier)) {
+            for hold in holds.iter().filter(|hold| is_behind(wait, hold, &waits)) {
                 let owner = (hold.process, hold.owner);
                 if owner == origin {
                     return true;
@@ -266,12 +257,23 @@ impl Circles<'_> {
     }
 }
 
-/// Returns whether a request waits for a hold: for the same lock, or behind another request that
-/// waits for it, or because of a suspension.
+/// Returns whether a request waits for a hold: for the same lock, or behind other requests that
+/// wait for it, or because of a suspension.
 fn is_behind(wait: &Call, hold: &Call, waits: &[&Call]) -> bool {
-    let is_between = |other: &&Call| other.shares(wait) && other.shares(hold);
-    wait.service == hold.service
-        && (wait.shares(hold) || wait.suspends() || hold.suspends() || waits.iter().any(is_between))
+    if wait.service != hold.service {
+        return false;
+    }
+    if wait.shares(hold) || wait.suspends() || hold.suspends() {
+        return true;
+    }
+    let (mut left, mut next) = (waits.to_vec(), vec![wait]);
+    while let Some(call) = next.pop() {
+        if call.shares(hold) {
+            return true;
+        }
+        next.extend(left.extract_if(.., |other| other.shares(call)));
+    }
+    false
 }
 
 /// Returns whether a suspension waits for such a hold.

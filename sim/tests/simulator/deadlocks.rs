@@ -3,7 +3,8 @@
 
 use crate::scenes::{answered, soon};
 use elderlock::protocol::{
-    Blocked, HoldState, HolderInfo, LockName, Outcome, OwnerId, Query, QueryReply, Wait, Want,
+    Batch, Blocked, HoldState, HolderInfo, LockName, Outcome, OwnerId, Query, QueryReply, Wait,
+    Want,
 };
 use elderlock_sim::World;
 use elderlock_sim::history::{Ask, ClientRequest};
@@ -320,4 +321,43 @@ fn work(
     let ask = want(w, worker.owner, service, lock);
     worker.asks.push(ask);
     0
+}
+
+/// An owner waits for the locks of a list at once, for ever.
+fn want_all(w: &mut World, (site, owner): (usize, u64), service: &str, locks: &[&str]) -> Ask {
+    let names: Vec<_> = locks.iter().map(|lock| name(lock)).collect();
+    let batch = Batch::new(names).expect("a batch");
+    let deed = ClientRequest::Hold(Want::Batch(batch));
+    w.want(site, service, deed, OwnerId(owner), Wait::Forever, None)
+}
+
+/// The batch waits for "y", and the request for "x" stands behind it in the queue.
+fn behind_a_batch(w: &mut World, order: &[usize], owner: (usize, u64)) -> (Ask, Ask) {
+    hold(w, owner, "s", "y");
+    let batch = want_all(w, (order[3], 2), "s", &["x", "y"]);
+    soon(w);
+    let behind = want(w, owner, "s", "x");
+    (batch, behind)
+}
+
+/// The batch is given up, and its release is late: its grantor takes it for waiting.
+#[test]
+fn a_request_behind_one_that_was_given_up_is_not_told() {
+    let (mut w, order) = cluster(9);
+    let late = w.hold(|flight| kind(flight.packet) == "Release");
+    let (batch, behind) = behind_a_batch(&mut w, &order, (order[2], 1));
+    w.cancel(batch);
+    w.run_for(Duration::from_secs(4));
+    assert!(!w.is_answered(behind), "{:?}", w.outcome(behind));
+    w.let_go(late);
+    w.granted(behind);
+}
+
+/// A fair queue grants no request before an earlier one, so this circle is a deadlock.
+#[test]
+fn a_request_behind_one_that_waits_for_its_owner_is_told() {
+    let (mut w, order) = cluster(10);
+    let (batch, behind) = behind_a_batch(&mut w, &order, (order[2], 1));
+    assert_eq!(answered(&mut w, behind), Outcome::Deadlock);
+    assert!(!w.is_answered(batch));
 }

@@ -64,7 +64,7 @@ mod questions;
 mod queues;
 mod requests;
 
-pub(crate) use blockers::TableBlocker;
+pub(crate) use blockers::{Edge, TableBlocker};
 use holders::Occupancy;
 use line::{POSITION, QueueRank};
 use names::NameMap;

@@ -1,7 +1,9 @@
 //! Chains of waits and holds: the requests for which the owner of a hold waits, and probes that
 //! look for a circle of owners. The chapter on blockers has the rules.
 
-use crate::protocol::id::{LockName, Mode, OwnerId, ProcessId, RequestId, ServiceName, Token};
+use crate::protocol::id::{
+    LockName, Mode, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token,
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -45,17 +47,27 @@ pub enum HoldState {
     },
 }
 
-/// A waiting request and a hold that it waits for.
+/// A waiting request and a hold that it waits for, or an earlier request of the queue.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ChainLink {
     /// The waiting request.
     pub wait: (ProcessId, RequestId),
-    /// The request that holds.
+    /// The request that holds, or the earlier one.
     pub hold: (ProcessId, RequestId),
-    /// The owner of the hold.
+    /// The owner of that request.
     pub owner: OwnerId,
-    /// The token of the hold.
+    /// The token of the hold. `QUEUE`: that request waits.
     pub token: Token,
+}
+
+impl ChainLink {
+    /// In place of a token: the link leads to an earlier request of the queue. No hold has it.
+    pub(crate) const QUEUE: Token = Token::new(Slot::MAX, Slot::TOKENS as u32 - 1);
+
+    /// Whether it leads to an earlier request of the queue.
+    pub(crate) fn is_queue(&self) -> bool {
+        self.token == Self::QUEUE
+    }
 }
 
 /// A search for a circle of owners, on its way.
@@ -93,8 +105,9 @@ impl Probe {
         }
     }
 
-    /// Whether the owner is already on the path.
+    /// Whether a hold of the owner is already on the path.
     pub(crate) fn has_passed(&self, process: ProcessId, owner: OwnerId) -> bool {
-        self.path.iter().any(|link| (link.hold.0, link.owner) == (process, owner))
+        let mut holds = self.path.iter().filter(|link| !link.is_queue());
+        holds.any(|link| (link.hold.0, link.owner) == (process, owner))
     }
 }

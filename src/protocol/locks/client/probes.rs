@@ -9,7 +9,7 @@
 //! - `deadlock_is_told`: only a request in a circle is told so.
 
 use super::*;
-use crate::protocol::message::{MAX_CHAIN, PROBE_BUDGET, Probe};
+use crate::protocol::message::{ChainLink, MAX_CHAIN, PROBE_BUDGET, Probe};
 
 /// A request waits for this many `retry` before its first probe: most waits are shorter.
 const PATIENCE: u32 = 4;
@@ -57,7 +57,8 @@ impl LockClient {
         cx.send(grantor, GrantorMessage::ProbeWait { service, request, probe });
     }
 
-    /// A probe comes to the owner of a hold of this member.
+    /// A probe comes to the owner of a hold of this member, or to a request of it that waits before
+    /// another one.
     pub(crate) fn on_probe(
         &mut self,
         service: &ServiceName,
@@ -65,7 +66,12 @@ impl LockClient {
         probe: Probe,
         cx: &mut StepContext,
     ) {
-        let Some(owner) = self.owner_of(service, (hold, token), cx) else { return };
+        let is_queue = token == ChainLink::QUEUE;
+        let owner = match is_queue {
+            true => self.owner_of_wait(service, hold, cx),
+            false => self.owner_of(service, (hold, token), cx),
+        };
+        let Some(owner) = owner else { return };
         let is_of_link = probe.last_link().is_some_and(|link| {
             (link.hold, link.token, link.owner) == ((cx.me, hold), token, owner)
         });
@@ -73,6 +79,16 @@ impl LockClient {
             return;
         }
         match probe.next_link() {
+            Some(link) if is_queue => {
+                if link.wait == (cx.me, hold) {
+                    self.send_probe(hold, probe, cx);
+                }
+            }
+            None if is_queue => {
+                if probe.confirmed.is_none() && probe.path.len() < MAX_CHAIN {
+                    self.send_probe(hold, probe, cx);
+                }
+            }
             Some(link) => {
                 let (process, request) = link.wait;
                 if process == cx.me && self.waits_of(owner).any(|(_, other, _)| other == request) {
@@ -87,6 +103,18 @@ impl LockClient {
             }
             None => {}
         }
+    }
+
+    /// The owner of a request of this member that still waits.
+    fn owner_of_wait(
+        &self,
+        service: &ServiceName,
+        request: RequestId,
+        cx: &StepContext,
+    ) -> Option<OwnerId> {
+        let owner = self.states.get(service)?.requests.get(&request)?.owner;
+        let waits = cx.leased && self.waits_of(owner).any(|(_, other, _)| other == request);
+        waits.then_some(owner)
     }
 
     /// A probe of a request of this member has found a circle, or has confirmed it.

@@ -1,6 +1,6 @@
 //! Probes at a grantor: it passes them on to the holders of the holds that a request waits for.
 
-use super::super::table::TableBlocker;
+use super::super::table::{Edge, TableBlocker};
 use super::Grantor;
 use crate::protocol::id::{OwnerId, ProcessId, RequestId};
 use crate::protocol::message::{Blocked, ChainLink, ClientMessage, Probe};
@@ -33,20 +33,28 @@ impl Grantor {
                     && (is_origin || !probe.has_passed(hold.key.0, hold.owner))
             }
         };
-        let is_sure = |hold: &&TableBlocker| hold.is_sure && hold.owner != OwnerId::default();
-        let holds: Vec<_> = found.all.iter().filter(is_sure).filter(is_meant).collect();
-        let budget = probe.share(holds.len());
-        for hold in holds.into_iter().take(probe.budget as usize) {
+        let is_sure =
+            |hold: &&TableBlocker| hold.edge == Edge::Sure && hold.owner != OwnerId::default();
+        let holds = found.all.iter().filter(is_sure).filter(is_meant);
+        let holds = holds.map(|hold| (hold.key, hold.owner, hold.token));
+        // The members of earlier requests know whether those still wait.
+        let is_meant = |(key, owner): &(_, OwnerId)| match next {
+            Some(link) => {
+                link.is_queue() && (link.wait, link.hold, link.owner) == (wait, *key, *owner)
+            }
+            None => probe.confirmed.is_none() && probe.path.iter().all(|link| link.hold != *key),
+        };
+        let earlier = found.earlier.iter().filter(|of| is_meant(of));
+        let earlier = earlier.map(|(key, owner)| (*key, *owner, ChainLink::QUEUE));
+        let links: Vec<_> = holds.chain(earlier).collect();
+        let budget = probe.share(links.len());
+        for (hold, owner, token) in links.into_iter().take(probe.budget as usize) {
             let mut probe = Box::new(Probe { budget, ..probe.clone() });
             match &mut probe.confirmed {
                 Some(confirmed) => *confirmed += 1,
-                None => {
-                    let (hold, owner, token) = (hold.key, hold.owner, hold.token);
-                    probe.path.push(ChainLink { wait, hold, owner, token });
-                }
+                None => probe.path.push(ChainLink { wait, hold, owner, token }),
             }
-            let (service, (process, request)) = (self.service.clone(), hold.key);
-            let token = hold.token;
+            let (service, (process, request)) = (self.service.clone(), hold);
             cx.send(process, ClientMessage::ProbeHold { service, hold: request, token, probe });
         }
     }

@@ -16,9 +16,21 @@ pub(crate) struct TableBlocker {
     pub(crate) owner: OwnerId,
     /// The token with which it holds the name.
     pub(crate) token: Token,
-    /// Whether the request cannot be granted while the hold stays as it is.
-    pub(crate) is_sure: bool,
+    /// How sure the edge from the request to the hold is.
+    pub(crate) edge: Edge,
     pub(super) name: Option<LockName>,
+}
+
+/// The edge from a waiting request to a hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Edge {
+    /// The request may be granted while the hold stays as it is.
+    Possible,
+    /// It cannot be granted before an earlier request that waits for the hold. That one may be over
+    /// already at its member.
+    Behind,
+    /// It cannot be granted while the hold stays as it is.
+    Sure,
 }
 
 /// The blockers of a request, as they are collected.
@@ -27,6 +39,8 @@ pub(crate) struct TableBlockers {
     pub(crate) all: Vec<TableBlocker>,
     /// Whether there may be more.
     pub(crate) more: bool,
+    /// The earlier requests that have to be over before the request is granted.
+    pub(crate) earlier: BTreeSet<(RequestKey, OwnerId)>,
     known: BTreeSet<RequestKey>,
 }
 
@@ -38,11 +52,11 @@ impl Table {
         match of {
             Blocked::Name(name) => {
                 self.add_suspension(None, &mut found);
-                self.add_holders(name, true, &mut found);
+                self.add_holders(name, Edge::Sure, &mut found);
             }
             Blocked::Suspension => {
                 self.add_suspension(None, &mut found);
-                self.add_all_but(None, true, &mut found);
+                self.add_all_but(None, Edge::Sure, &mut found);
             }
             Blocked::Request(process, request) => {
                 let key = (*process, *request);
@@ -54,7 +68,7 @@ impl Table {
                 let rank = (*ticket, key);
                 self.add_suspension(Some((rank, entry.owner)), &mut found);
                 if entry.want == Want::Suspension {
-                    self.add_all_but(Some((key.0, entry.owner)), true, &mut found);
+                    self.add_all_but(Some((key.0, entry.owner)), Edge::Sure, &mut found);
                 } else {
                     self.add_blockers_of_names(rank, &entry.want, &mut found);
                 }
@@ -73,22 +87,36 @@ impl Table {
             let fits = self.fits(name, want);
             let queue = self.queues.get(name);
             let earlier = queue.into_iter().flat_map(|queue| queue.range(..rank)).take(EARLIER);
-            let earlier: Vec<&Want> = earlier.filter_map(|(_, key)| self.want(*key)).collect();
-            if !fits || earlier.first().is_some_and(|head| !self.fits(name, head)) {
-                let is_sure = !has_permits && (!fits || is_in_order);
-                self.add_holders(name, is_sure, found);
+            let earlier: Vec<_> =
+                earlier.filter_map(|(_, key)| Some((*key, &self.get(*key)?.entry))).collect();
+            let head = earlier.first().filter(|(_, head)| !self.fits(name, &head.want));
+            if !fits || head.is_some() {
+                let edge = match (has_permits, fits) {
+                    (false, false) => Edge::Sure,
+                    (false, true) if is_in_order => Edge::Behind,
+                    _ => Edge::Possible,
+                };
+                self.add_holders(name, edge, found);
+                if edge == Edge::Behind {
+                    found.earlier.extend(head.map(|(key, head)| (*key, head.owner)));
+                }
             }
             // Each name of a batch has to be free before it is granted.
-            for batch in earlier.iter().filter(|want| matches!(want, Want::Batch(_))) {
-                for name in batch.names().iter().take(SOUGHT) {
-                    self.add_holders(name, is_in_order, found);
+            for (key, batch) in &earlier {
+                let Want::Batch(_) = batch.want else { continue };
+                let edge = if is_in_order { Edge::Behind } else { Edge::Possible };
+                for name in batch.want.names().iter().take(SOUGHT) {
+                    self.add_holders(name, edge, found);
+                }
+                if is_in_order {
+                    found.earlier.insert((*key, batch.owner));
                 }
             }
         }
         if let Some((_, key)) = self.suspensions.first().filter(|first| **first < rank)
             && let Some(other) = self.get(*key)
         {
-            self.add_all_but(Some((key.0, other.entry.owner)), false, found);
+            self.add_all_but(Some((key.0, other.entry.owner)), Edge::Possible, found);
         }
     }
 
@@ -99,7 +127,7 @@ impl Table {
             ticket >= Ticket::in_front(token, POSITION) && !self.is_of(key, waits.0, owner)
         });
         if is_in_way {
-            self.add(key, None, true, found);
+            self.add(key, None, Edge::Sure, found);
         }
     }
 
@@ -107,7 +135,7 @@ impl Table {
     fn add_all_but(
         &self,
         owner: Option<(ProcessId, OwnerId)>,
-        is_sure: bool,
+        edge: Edge,
         found: &mut TableBlockers,
     ) {
         let mut left = SOUGHT;
@@ -119,41 +147,31 @@ impl Table {
                 }
                 left -= 1;
                 if owner.is_none_or(|(process, owner)| !self.is_of(key, process, owner)) {
-                    self.add(key, Some(name), is_sure, found);
+                    self.add(key, Some(name), edge, found);
                 }
             }
         }
     }
 
-    fn want(&self, key: RequestKey) -> Option<&Want> {
-        self.get(key).map(|request| &request.entry.want)
-    }
-
-    fn add_holders(&self, name: &LockName, is_sure: bool, found: &mut TableBlockers) {
+    fn add_holders(&self, name: &LockName, edge: Edge, found: &mut TableBlockers) {
         for key in self.holders_of(name) {
             if found.all.len() >= BLOCKING {
                 found.more = true;
                 return;
             }
-            self.add(key, Some(name), is_sure, found);
+            self.add(key, Some(name), edge, found);
         }
     }
 
-    fn add(
-        &self,
-        key: RequestKey,
-        name: Option<&LockName>,
-        is_sure: bool,
-        found: &mut TableBlockers,
-    ) {
+    fn add(&self, key: RequestKey, name: Option<&LockName>, edge: Edge, found: &mut TableBlockers) {
         touch();
         let Some(owner) = self.get(key).map(|request| request.entry.owner) else { return };
         let Some(token) = self.token_of(key, name) else { return };
         if found.known.insert(key) {
             let name = name.cloned();
-            found.all.push(TableBlocker { key, owner, token, is_sure, name });
-        } else if is_sure && let Some(known) = found.all.iter_mut().find(|known| known.key == key) {
-            known.is_sure = true;
+            found.all.push(TableBlocker { key, owner, token, edge, name });
+        } else if let Some(known) = found.all.iter_mut().find(|known| known.key == key) {
+            known.edge = known.edge.max(edge);
         }
     }
 }

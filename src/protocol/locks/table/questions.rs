@@ -65,7 +65,7 @@ impl Table {
                 let Some(found) = self.blockers(of) else { return QueryReply::Unknown };
                 let holds = found.all.iter().filter_map(|blocker| {
                     let holder = self.info(blocker.name.as_ref(), blocker.key, now)?;
-                    Some(BlockingHold { holder, is_sure: blocker.is_sure })
+                    Some(BlockingHold { holder, is_sure: blocker.edge != Edge::Possible })
                 });
                 QueryReply::Blockers { holds: holds.collect(), more: found.more }
             }
