@@ -8,7 +8,7 @@ use elderlock::{Order, OrderReport, QueryError, ServiceName};
 use elderlock::{SessionError, SessionGuard, SessionRequest};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The member that carries the order out.
 #[derive(Args)]
@@ -39,15 +39,20 @@ pub(crate) struct TransferArgs {
 }
 
 impl OrderTarget {
-    /// Holds a lock through the first of the members that can be reached. `Ok(Err)`: it was not
-    /// granted, for this reason.
+    /// Holds a lock through the first of the members that can be reached. When that member dies
+    /// before the grant, the next one of the list takes the request, at the end of the queue.
+    /// `Ok(Err)`: it was not granted, for this reason.
     pub(crate) async fn hold(
         &self,
         request: SessionRequest,
     ) -> Result<Result<SessionGuard, String>, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_deref())?;
-        let mut last = "no address is given".into();
-        for at in &self.at {
+        let began = Instant::now();
+        let limit = request.wait;
+        let mut request = request;
+        let mut last: Box<dyn std::error::Error> = "no address is given".into();
+        for (number, at) in self.at.iter().enumerate() {
+            request.wait = limit.map(|limit| limit.saturating_sub(began.elapsed()));
             let held = match &ring {
                 Some(ring) => {
                     elderlock::hold_through_with(at, &self.cluster, ring, request.clone()).await
@@ -58,8 +63,17 @@ impl OrderTarget {
                 Ok(guard) => return Ok(Ok(guard)),
                 Err(SessionError::NotGranted { reason }) => return Ok(Err(reason)),
                 Err(SessionError::Query(
-                    error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. }),
-                )) => last = error.into(),
+                    error @ (QueryError::Unreachable { .. }
+                    | QueryError::TimedOut { .. }
+                    | QueryError::Closed { .. }),
+                )) => {
+                    if let Some(next) = self.at.get(number + 1) {
+                        let (error, next) = (error.to_string(), next.escape_debug());
+                        let error = error.escape_debug();
+                        eprintln!("elderlock: {error}; asks {next}, at the end of the queue");
+                    }
+                    last = error.into();
+                }
                 Err(error) => return Err(flags(error.to_string()).into()),
             }
         }

@@ -145,6 +145,34 @@ fn a_killed_member_is_outlived_by_the_command_but_not_into_the_next_grant() {
 }
 
 #[test]
+fn a_wait_goes_on_through_another_member_when_its_own_is_killed() {
+    let mut pair = Pair::start();
+    let addr = free_addr();
+    let third = ["node", "--timing", "fast", "--bind", &addr, "--seed", &pair.addrs[0]];
+    let mut third = Running::start(&mut elderlock(&third));
+    third.line_with("joined as");
+    let mut holder = Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", BELIEVE]));
+    holder.line_with(".");
+    let list = pair.addrs.iter().rev().map(String::as_str).collect::<Vec<_>>().join(",");
+    let waits = ["lock", "job", "--wait", "40s", "--at", &list, "--", "echo", "granted"];
+    let waits = elderlock(&waits)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_secs(2));
+    pair.nodes[1].child.kill().expect("it runs");
+    std::thread::sleep(Duration::from_secs(1));
+    holder.signal("-TERM");
+    holder.end();
+    let Output { status, stdout, stderr } = waits.wait_with_output().expect("it ends");
+    let text = String::from_utf8([stdout, stderr].concat()).expect("text");
+    assert!(status.success() && text.contains("granted"), "{status} {text}");
+    assert_eq!(text.matches("at the end of the queue").count(), 1, "{text}");
+    drop(third);
+}
+
+#[test]
 fn a_killed_program_takes_its_command_with_it_and_its_lock_is_granted_after_its_session() {
     let pair = Pair::start();
     let mut holder = Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", BELIEVE]));
