@@ -10,6 +10,7 @@ pub fn found_by(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::FoundAtTheClock | ProtocolMutant::DealBeyondLimit => {
             Some("tests/simulator/founding.rs")
         }
+        ProtocolMutant::BelieveOwnQueue => Some("tests/simulator/deadlocks.rs"),
         ProtocolMutant::BeginForFormerElder => {
             Some("regressions/an_old_epoch_begins_after_a_forgotten_one")
         }

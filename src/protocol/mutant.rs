@@ -342,6 +342,8 @@ pub enum ProtocolMutant {
     TellUnconfirmed,
     /// A waiting request sends one probe only.
     ProbeOnce,
+    /// A grantor sends probes on past earlier requests without asking their members.
+    BelieveOwnQueue,
     /// A member ends a hold by an operator's order though it allows no forced revokes.
     ForceAnywhere,
     /// A view is raised to the highest version of any of its members.
@@ -388,7 +390,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 157] = [
+    pub const ALL: [ProtocolMutant; 158] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -542,6 +544,7 @@ impl ProtocolMutant {
         ProtocolMutant::DealBeyondLimit,
         ProtocolMutant::TellUnconfirmed,
         ProtocolMutant::ProbeOnce,
+        ProtocolMutant::BelieveOwnQueue,
         ProtocolMutant::ForceAnywhere,
         ProtocolMutant::RaiseEarly,
         ProtocolMutant::AdmitAnyVersion,

@@ -268,7 +268,8 @@ mod hunt {
             | ProtocolMutant::QueueOwnersDeadlock
             | ProtocolMutant::SuspectDeadlock
             | ProtocolMutant::TellUnconfirmed
-            | ProtocolMutant::ProbeOnce => &["deadlock_is_told"],
+            | ProtocolMutant::ProbeOnce
+            | ProtocolMutant::BelieveOwnQueue => &["deadlock_is_told"],
             ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPositions => {
                 &["fifo_across_failover"]
             }

@@ -15,9 +15,13 @@ fn name(name: &str) -> LockName {
     LockName::new(name.as_bytes()).expect("a good name")
 }
 
-/// Four members, oldest first. The second grants "s", the first grants "t".
+/// Four members, oldest first.
 fn cluster(seed: u64) -> (World, Vec<usize>) {
-    let mut w = World::new(seed).members(4).detecting();
+    with_services(World::new(seed).members(4).detecting())
+}
+
+/// The second member of `w` grants "s", the first grants "t".
+fn with_services(mut w: World) -> (World, Vec<usize>) {
     w.settle();
     let order = w.in_view();
     for (site, service) in [(order[1], "s"), (order[0], "t")] {
@@ -351,6 +355,18 @@ fn a_request_behind_one_that_was_given_up_is_not_told() {
     assert!(!w.is_answered(behind), "{:?}", w.outcome(behind));
     w.let_go(late);
     w.granted(behind);
+}
+
+#[cfg(elderlock_mutants)]
+#[test]
+fn planted_belief_in_a_queue_tells_a_request_behind_one_that_was_given_up() {
+    use elderlock::protocol::mutant::ProtocolMutant;
+    let world = World::new(9).members(4).detecting().mutant(ProtocolMutant::BelieveOwnQueue);
+    let (mut w, order) = with_services(world.lenient());
+    w.hold(|flight| kind(flight.packet) == "Release");
+    let (batch, behind) = behind_a_batch(&mut w, &order, (order[2], 1));
+    w.cancel(batch);
+    assert_eq!(answered(&mut w, behind), Outcome::Deadlock);
 }
 
 /// A fair queue grants no request before an earlier one, so this circle is a deadlock.

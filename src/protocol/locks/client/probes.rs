@@ -67,9 +67,10 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let is_queue = token == ChainLink::QUEUE;
-        let owner = match is_queue {
-            true => self.owner_of_wait(service, hold, cx),
-            false => self.owner_of(service, (hold, token), cx),
+        let owner = if is_queue {
+            self.owner_of_wait(service, hold, cx)
+        } else {
+            self.owner_of(service, (hold, token), cx)
         };
         let Some(owner) = owner else { return };
         let is_of_link = probe.last_link().is_some_and(|link| {
@@ -78,17 +79,17 @@ impl LockClient {
         if !is_of_link || probe.path.len() > MAX_CHAIN {
             return;
         }
+        if is_queue {
+            let goes_on = match probe.next_link() {
+                Some(link) => link.wait == (cx.me, hold),
+                None => probe.confirmed.is_none() && probe.path.len() < MAX_CHAIN,
+            };
+            if goes_on {
+                self.send_probe(hold, probe, cx);
+            }
+            return;
+        }
         match probe.next_link() {
-            Some(link) if is_queue => {
-                if link.wait == (cx.me, hold) {
-                    self.send_probe(hold, probe, cx);
-                }
-            }
-            None if is_queue => {
-                if probe.confirmed.is_none() && probe.path.len() < MAX_CHAIN {
-                    self.send_probe(hold, probe, cx);
-                }
-            }
             Some(link) => {
                 let (process, request) = link.wait;
                 if process == cx.me && self.waits_of(owner).any(|(_, other, _)| other == request) {
