@@ -155,20 +155,25 @@ fn a_wait_goes_on_through_another_member_when_its_own_is_killed() {
     holder.line_with(".");
     let list = pair.addrs.iter().rev().map(String::as_str).collect::<Vec<_>>().join(",");
     let waits = ["lock", "job", "--wait", "40s", "--at", &list, "--", "echo", "granted"];
-    let waits = elderlock(&waits)
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    std::thread::sleep(Duration::from_secs(2));
+    // Both outputs in one pipe.
+    let mut shell = Command::new("/bin/sh");
+    shell.env_clear().args(["-c", "exec \"$0\" \"$@\" 2>&1", env!("CARGO_BIN_EXE_elderlock")]);
+    let mut waits = Running::start(shell.args(waits));
+    let began = Instant::now();
+    let is_queued = || {
+        let status = elderlock(&["status", "--at", &pair.addrs[0], "--json"]).output();
+        let text = String::from_utf8(status.expect("it starts").stdout).expect("text");
+        text.replace(' ', "").contains("\"waiter_count\":1")
+    };
+    while !is_queued() {
+        assert!(began.elapsed() < HANG, "it does not wait");
+    }
     pair.nodes[1].child.kill().expect("it runs");
-    std::thread::sleep(Duration::from_secs(1));
+    waits.line_with("at the end of the queue");
     holder.signal("-TERM");
     holder.end();
-    let Output { status, stdout, stderr } = waits.wait_with_output().expect("it ends");
-    let text = String::from_utf8([stdout, stderr].concat()).expect("text");
-    assert!(status.success() && text.contains("granted"), "{status} {text}");
-    assert_eq!(text.matches("at the end of the queue").count(), 1, "{text}");
+    let (code, text) = waits.end();
+    assert_eq!((code, text.as_str()), (Some(0), "granted\n"));
     drop(third);
 }
 
