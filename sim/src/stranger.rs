@@ -1,6 +1,6 @@
 //! A lying stranger: a process outside the cluster that reaches a member. It knows all that a
-//! member tells of the view, it has ids and addresses of its own, and it says anything: packets that
-//! it makes, and packets of others that it replays.
+//! member tells of the view, it has ids and addresses of its own, and it says anything: packets
+//! that it makes, and packets of others that it replays.
 //!
 //! No connection of it has a member's id, though its packets may name one. Only a cluster key
 //! proves ids, so without one a process whose handshake lies about its id is that member for all
@@ -25,8 +25,9 @@ const KINDS: u64 = 25;
 /// The kind of lie that claims votes.
 const CLAIM: u64 = 23;
 
-/// The kind of lie that is the packet of another process, copied on its way.
-const REPLAY: u64 = 5;
+/// The kind of lie that is a bare `Leave`, or in half of the cases the packet of another process,
+/// copied on its way.
+const LEAVE: u64 = 10;
 
 /// The draws of one lie.
 struct Luck(u64);
@@ -58,7 +59,7 @@ impl World {
         let stranger = luck.info();
         let Some(view) = self.view(site).or_else(|| self.latest_view()) else { return false };
         let packets = match luck.draw(0, KINDS) {
-            REPLAY => Vec::from_iter(self.replayed(&luck)),
+            LEAVE if luck.draw(27, 2) == 0 => Vec::from_iter(self.replayed(&luck)),
             CLAIM => self.claims(site, &luck, &stranger, view),
             _ => vec![packet(&luck, &stranger, view)],
         };
@@ -78,7 +79,7 @@ impl World {
                 _ => None,
             })
         };
-        let number = luck.draw(27, packets().count() as u64) as usize;
+        let number = luck.draw(28, packets().count() as u64) as usize;
         packets().nth(number).cloned()
     }
 
@@ -207,7 +208,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             Notice::Install { lineage: view.lineage, instance, change, nonce }
         }
         // Learners that never show themselves.
-        4 => Notice::Join { me, heard: view.number },
+        4..=5 => Notice::Join { me, heard: view.number },
         6 => {
             let process = ProcessId(me.process.0 ^ luck.draw(26, 2) as u128);
             let me = MemberInfo { process, ..me };
@@ -228,7 +229,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             let belonging = belonging(view.lineage, later);
             Notice::HelloReply { me, asked: member.addr, belonging, nonce }
         }
-        10 => Notice::Leave,
+        LEAVE => Notice::Leave,
         11 => Notice::Vouch { dead },
         12 => Notice::SuspectDead { process: dead },
         13 => {

@@ -26,8 +26,8 @@ pub struct Limits {
     /// Requests of a service that are kept for an epoch which this member has not heard of yet;
     /// later ones are told to ask the elder. They have at most 1 KiB each on the average.
     pub early: u32,
-    /// Requests kept by a grantor that does not act yet; later ones are told to ask again. They have
-    /// at most 1 KiB each on the average.
+    /// Requests kept by a grantor that does not act yet; later ones are told to ask again. They
+    /// have at most 1 KiB each on the average.
     pub parked: u32,
     /// Revocation requests that are reported to the holder of one hold. Later ones are not.
     pub wanted: u32,

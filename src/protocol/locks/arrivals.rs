@@ -40,8 +40,8 @@ impl<T> Arrivals<T> {
 
     /// Returns whether one more request of that weight may be kept where `limit` requests may.
     ///
-    /// They may have [`MEAN_BYTES`] each on the average. A request that alone has more is kept if no
-    /// other is.
+    /// They may have [`MEAN_BYTES`] each on the average. A request that alone has more is kept if
+    /// no other is.
     pub(crate) fn has_room(&self, weight: usize, limit: u32) -> bool {
         let limit = limit as usize;
         let most_bytes = limit.saturating_mul(MEAN_BYTES);
