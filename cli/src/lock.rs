@@ -50,7 +50,7 @@ pub(crate) struct LockArgs {
     command: Vec<OsString>,
 }
 
-/// The hidden command that becomes the command of [`LockArgs`].
+/// The hidden command whose process becomes the command of [`LockArgs`].
 #[derive(Args)]
 pub(crate) struct ExecArgs {
     /// The process number of `elderlock lock`.

@@ -53,7 +53,7 @@ struct Settings {
     /// Address to listen on, TCP and UDP (host:port).
     #[arg(long, env = "ELDERLOCK_BIND")]
     bind: Option<String>,
-    /// Address that others dial, if it is another.
+    /// Address that other members dial; the bound address unless given.
     #[arg(long, env = "ELDERLOCK_ADVERTISE")]
     advertise: Option<String>,
     /// Name of this member for people (the host name and the port unless given).
@@ -68,7 +68,7 @@ struct Settings {
     /// The leases of the cluster ("lan" unless given).
     #[arg(long, env = "ELDERLOCK_TIMING")]
     timing: Option<Preset>,
-    /// Found the cluster alone, now.
+    /// Found a new cluster with this member alone.
     #[arg(long, env = "ELDERLOCK_FOUND", value_parser = BoolishValueParser::new())]
     found: bool,
     /// The least number of members with which this one founds the cluster, itself included: more
@@ -84,11 +84,11 @@ struct Settings {
     /// separated by commas.
     #[arg(long, env = "ELDERLOCK_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Treat a member that refuses the connections of two others as dead. Only where no firewall
-    /// may refuse for a living member.
+    /// Treat a member that refuses the connections of two others as dead. Use it only
+    /// where no firewall refuses connections to a living member.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED", value_parser = BoolishValueParser::new())]
     trust_refused: bool,
-    /// Hold locks for programs that are not members, as `elderlock lock` asks for. When this
+    /// Hold locks for programs that are not members, such as `elderlock lock` starts. When this
     /// process is killed, others wait for the end of its lease before they go on.
     #[arg(long, env = "ELDERLOCK_SERVE_SESSIONS", value_parser = BoolishValueParser::new())]
     serve_sessions: bool,

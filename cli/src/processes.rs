@@ -168,7 +168,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         Ok(kill_process(Pid::from_child(&self.children[index].child), signal)?)
     }
 
-    /// Windows stops no process.
+    /// Windows has no signal that stops a process.
     #[cfg(not(unix))]
     pub(crate) fn signal(&self, _: usize, signal: StopSignal) -> std::io::Result<()> {
         Err(std::io::Error::new(

@@ -722,7 +722,7 @@ pub enum ClientMessage {
         /// The answer of the holder's member.
         heard: RevocationAnswer,
     },
-    /// Asks a holder's member for the rest of the hold's lease, and what its owner waits for.
+    /// Asks a holder's member for the rest of the hold's lease, and the waits of its owner.
     ///
     /// ```text
     /// A ->[AskHolder] H     H ->[HolderReply] A

@@ -543,8 +543,8 @@ impl HoldCell {
         let changed = self.listeners();
         let mut told = std::pin::pin!(changed.notified());
         loop {
-            // Enabled before the question; otherwise an event between question and wait would be
-            // missed.
+            // The notification is enabled before the check. Otherwise an event between the check
+            // and the wait would be missed.
             told.as_mut().enable();
             if self.fence().is_err() {
                 return None;
@@ -593,8 +593,8 @@ impl HoldCell {
         let changed = self.listeners();
         let mut told = std::pin::pin!(changed.notified());
         loop {
-            // Enabled before the question; otherwise a loss between question and wait would be
-            // missed.
+            // The notification is enabled before the check. Otherwise a loss between the check
+            // and the wait would be missed.
             told.as_mut().enable();
             if let Err(reason) = self.fence() {
                 return reason;

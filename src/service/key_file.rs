@@ -23,7 +23,7 @@ pub enum KeyFileError {
     Io {
         /// The path, as given.
         path: PathBuf,
-        /// The error of the system.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Other users may read or change the file.

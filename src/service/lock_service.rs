@@ -919,7 +919,7 @@ impl std::fmt::Debug for LockService {
 #[non_exhaustive]
 pub enum DestroyError {
     /// The service was destroyed before, by way of this handle or a clone of it.
-    #[error("the service was destroyed before")]
+    #[error("the service is destroyed already")]
     Destroyed,
     /// The member has left or is leaving, so all of its part in the service ends without this call.
     /// Where [`ServiceError::Left`](crate::ServiceError::Left) refuses a call, this tells that the

@@ -118,8 +118,8 @@ impl OwnerEntry {
     pub(crate) async fn entered(&self, reads: bool) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {
-            // Enabled before the question; otherwise a grant between question and wait would be
-            // missed.
+            // The notification is enabled before the check. Otherwise a grant between the check and
+            // the wait would be missed.
             granted.as_mut().enable();
             if let Ok(Some(hold)) = self.enter(reads) {
                 return hold;

@@ -36,7 +36,7 @@ pub(crate) struct ScenarioOutcome {
     /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did
     /// neither.
     pub(crate) late_write: Option<LateWrite>,
-    /// One per change of grantor without a death.
+    /// One entry for each change of grantor without a death.
     pub(crate) transfers: Vec<GrantorTransfer>,
     /// The count while the service was suspended.
     pub(crate) count: Option<Count>,
@@ -122,7 +122,7 @@ struct PausedWriter {
     sight: ClusterSnapshot,
 }
 
-/// No single wait is longer: not for a role to settle, a sale, or the crew to be whole again.
+/// The longest wait for a role to settle, for a sale, or until all processes run again.
 const STEP: Duration = Duration::from_secs(15);
 /// How often a role is looked for anew when its bearer loses it while it is made to stand.
 const TRIES: usize = 10;

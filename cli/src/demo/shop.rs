@@ -21,7 +21,7 @@ pub(crate) struct Shop {
 }
 
 /// The fence that a holder writes with: the token as SQL keeps it, and the lineage that dealt it.
-/// Zeros without a lock.
+/// Both are zero without a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fence {
     pub(crate) token: i64,

@@ -11,9 +11,9 @@ pub(crate) struct Verdict {
     args: DemoArgs,
     played: ScenarioOutcome,
     audit: Audit,
-    /// Everything that must not be; empty when all is right.
+    /// The failures; empty if the run has passed.
     problems: Vec<String>,
-    /// Reported, but no failure.
+    /// Remarks that are not failures.
     troubles: Vec<String>,
 }
 

@@ -368,7 +368,7 @@ impl Discovery {
         }
     }
 
-    /// The process that answers at an address, and what it is in.
+    /// The process that answers at an address, and its affiliation.
     pub(crate) fn answer_from(&self, addr: SocketAddr) -> Option<(ProcessId, &Affiliation)> {
         self.heard.get(&addr).map(|heard| (heard.me.process, &heard.belonging))
     }

@@ -13,7 +13,7 @@ use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
 use std::collections::VecDeque;
 
-/// More beats than a lease has room for; older ones can no longer be renewed to any effect.
+/// The number of the latest beats that are kept. A lease from an older one would be over already.
 const MAX_BEATS: usize = 256;
 
 /// A member's lease.

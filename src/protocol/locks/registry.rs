@@ -671,7 +671,7 @@ impl Registry {
         }
     }
 
-    /// A named member will not grant, or grants no more.
+    /// A named member declines, or has stopped granting.
     pub(crate) fn on_decline(
         &mut self,
         from: ProcessId,

@@ -366,7 +366,7 @@ impl Locks {
         self.grantors.keys().cloned().collect()
     }
 
-    /// The member that was named to succeed the grantor here declines.
+    /// The named successor of this member's grantor declines.
     pub(super) fn on_successor_declined(
         &mut self,
         service: ServiceName,

@@ -41,7 +41,7 @@ pub enum Affiliation {
         /// Whether a process that starts on its directory would know of that view. True without
         /// storage.
         kept: bool,
-        /// Whether the answering member knows that a quorum of that view's council has it.
+        /// Whether the answering member knows that a quorum of the view's council has the view.
         settled: bool,
     },
     /// The sender is in no view, and has the stored vote of a former process.

@@ -15,7 +15,7 @@ pub(super) struct DeferredQueue {
     count: AtomicU64,
 }
 
-/// A deferred piece of work.
+/// A command that waits for the thread that has the turn.
 pub(super) enum DeferredCommand {
     Command(Command),
     /// Releases a local grant; the core knows of it by the time this is done.

@@ -98,7 +98,7 @@ pub(super) struct Admissions {
     table: Mutex<AdmissionTable>,
     /// Connections that were closed to make room, or for their silence.
     pub(super) evicted: AtomicU64,
-    /// A handshake has ended.
+    /// A handshake has completed or failed.
     ended: Notify,
 }
 

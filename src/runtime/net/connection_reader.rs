@@ -393,7 +393,7 @@ impl ConnectionReader {
                     if let Some(left_out) = reception.may_warn() {
                         tracing::warn!(
                             %process, %addr, %error, left_out,
-                            "a process sent a wrong frame"
+                            "a process sent an invalid frame"
                         );
                     }
                     reception.counters.refuse_frame(&error);

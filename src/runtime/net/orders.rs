@@ -79,7 +79,7 @@ pub(super) async fn read(
 
 /// Carries out an order and writes the reports on it. Ends with the connection: an operator that
 /// goes away takes back what was not done yet. Only a lock outlives it, until the program for which
-/// it is held surely believes in it no more.
+/// it is held surely treats it as lost.
 pub(super) async fn carry_out(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,

@@ -37,7 +37,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Membership: a handful per second and peer. Thousands mean that the peer has not read for long.
+/// A peer gets a few notices in a second. Thousands mean that it has not read for long.
 const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: a busy member's messages of about a second; more is late anyway.
 const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };

@@ -145,7 +145,7 @@ pub enum QueryError {
     Unreachable {
         /// The address that was asked.
         addr: String,
-        /// The error of the system.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The process at the address refuses to talk: another cluster, or another protocol version.

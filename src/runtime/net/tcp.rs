@@ -361,7 +361,7 @@ pub(super) async fn dial(
             converse(&shared, &incarnation, peer.addr, opened, admission).await;
         }
         Err(error) => {
-            tracing::debug!(addr = %peer.addr, ?error, "cannot reach");
+            tracing::debug!(addr = %peer.addr, ?error, "cannot connect to a peer");
             shared.note_dial(peer.addr, Some(error.text()));
             peer.dial_failed(error);
         }

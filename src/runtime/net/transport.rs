@@ -44,7 +44,7 @@ pub(crate) struct TransportOptions {
     pub(crate) seeds: Vec<String>,
     /// Allow an address outside loopback, where any process may come in.
     pub(crate) insecure: bool,
-    /// Times.
+    /// The time limits of dials, handshakes and writes.
     pub(crate) limits: ConnectionTimeouts,
     /// How long to keep a thread awake for the next packet; zero: never.
     pub(crate) busy_poll: Duration,
@@ -115,7 +115,7 @@ pub enum BindError {
         addr: SocketAddr,
         /// "TCP" or "UDP".
         protocol: &'static str,
-        /// The error of the system.
+        /// The operating system's error.
         source: io::Error,
     },
 }

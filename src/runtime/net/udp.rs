@@ -100,7 +100,7 @@ pub(super) async fn gossip(
                 Err(error) => {
                     // On some platforms an answer of another host to an earlier datagram shows
                     // here.
-                    tracing::debug!(%error, "no datagram");
+                    tracing::debug!(%error, "cannot receive a datagram");
                     tokio::task::yield_now().await;
                 }
             },

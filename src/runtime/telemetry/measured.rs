@@ -504,15 +504,15 @@ fn describe() {
         count,
         "Grantors begun here with a predecessor's table."
     );
-    describe_counter!("elderlock_messages_sent_total", count, "Packets sent, by what they carry.");
-    describe_counter!(
-        "elderlock_messages_received_total",
-        count,
-        "Packets received, by what they carry."
-    );
+    describe_counter!("elderlock_messages_sent_total", count, "Packets sent, by kind.");
+    describe_counter!("elderlock_messages_received_total", count, "Packets received, by kind.");
     describe_counter!("elderlock_view_changes_total", count, "Views installed.");
-    describe_gauge!("elderlock_queue_depth", count, "Requests that wait at the grantor here.");
-    describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");
+    describe_gauge!(
+        "elderlock_queue_depth",
+        count,
+        "Requests that wait at this member's grantors."
+    );
+    describe_gauge!("elderlock_held", count, "Requests that hold locks of this member's grantors.");
     describe_counter!("elderlock_losses_total", count, "Holds of this member that it lost.");
     describe_counter!("elderlock_refused_total", count, "Input that the network refused.");
     describe_gauge!("elderlock_is_grantor", count, "Whether the member grants the service.");

@@ -152,7 +152,7 @@ impl LockClient {
     }
 
     /// An opening of an object has ended. Without another granted one, no pending write into the
-    /// object is sent again: the next grantor may know no longer that it was made. Without any
+    /// object is sent again: the next grantor may not know of the write. Without any
     /// other opening, requests that wait for permits of the object wait in vain.
     pub(super) fn shut(
         &mut self,

@@ -138,7 +138,7 @@ impl ServiceState {
         })
     }
 
-    /// Tells the elder that this member wants to be the grantor, if it does.
+    /// Sends the elder this member's bid for the service, if there is one.
     pub(super) fn send_bids(&self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(request) = self.calls.bids().next_back() {
             cx.send_elder(RegistryMessage::Become { service: service.clone(), request });
