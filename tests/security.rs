@@ -210,8 +210,13 @@ impl Attacks<'_> {
         let linked = |message| Packet::Linked { view: self.view.number, seq: 1, ack: 0, message };
         let token = Token::try_from(i64::MAX).expect("the highest");
         let request = RequestId(1);
-        let grant =
-            ClientMessage::Grant { service: service(), epoch: Epoch(token), request, token };
+        let grant = ClientMessage::Grant {
+            service: service(),
+            epoch: Epoch(token),
+            request,
+            token,
+            kept: 0,
+        };
         let release = GrantorMessage::Release { service: service(), request };
         let find = |number| {
             let service = ServiceName::new(&format!("name {number}")).expect("a good name");

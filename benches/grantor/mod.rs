@@ -203,6 +203,7 @@ pub(crate) fn free_names(count: u32) -> Vec<LockName> {
 fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Command {
     Command::Lock {
         detects: false,
+        keeps: false,
         request,
         service: service.clone(),
         wait: Wait::Forever,
@@ -223,6 +224,7 @@ pub(crate) fn request() -> Frame {
         epoch: epoch(),
         request: RequestId(7),
         only_if_free: false,
+        keep: 0,
         lock: LockRequest {
             want: Want::Lock(name(1)),
             owner: OwnerId::default(),
@@ -240,6 +242,7 @@ pub(crate) fn grant() -> Frame {
         epoch: epoch(),
         request: RequestId(7),
         token,
+        kept: 0,
     }))
 }
 

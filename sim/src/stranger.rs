@@ -219,6 +219,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
                 epoch,
                 request,
                 token: Token::new(view.first_slot, luck.draw(12, 1 << 22) as u32),
+                kept: 0,
             };
             return linked(Message::Client(grant));
         }

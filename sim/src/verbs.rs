@@ -215,6 +215,7 @@ impl World {
                     wait,
                     lease,
                     detects: self.detects,
+                    keeps: false,
                     lock: LockRequest { want, owner, revocable: true, metadata },
                 },
                 ClientRequest::Become => Command::Become { request, service, wait },

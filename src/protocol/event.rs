@@ -185,6 +185,9 @@ pub enum Command {
         /// Whether it is answered `Deadlock` when it waits in a circle of owners. Its owner is not
         /// the whole member.
         detects: bool,
+        /// Whether this member may keep the lock after its release, see
+        /// docs/protocol/kept-locks.md.
+        keeps: bool,
     },
     /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer
     /// follows.

@@ -18,6 +18,7 @@ use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName,
     Slot, Ticket, Token, ViewNumber, Want,
 };
+use super::versioned::Since;
 use super::vote_claim::VoteClaim;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -460,6 +461,10 @@ pub enum GrantorMessage {
         lock: LockRequest,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
+        /// How many tokens the asker wants behind that of the grant, to keep the lock; 0: it does
+        /// not keep it.
+        #[serde(with = "Since::<13>")]
+        keep: u32,
     },
     /// The request is over: released, cancelled, or an unwanted grant that is returned.
     Release {
@@ -565,6 +570,20 @@ pub enum GrantorMessage {
         /// The probe.
         probe: Box<Probe>,
     },
+    /// A kept lock is in use: from now on the request `by` holds in place of `request`, and the
+    /// lock is kept no longer.
+    KeepInUse {
+        /// The service.
+        service: ServiceName,
+        /// The request that was granted the lock to keep.
+        request: RequestId,
+        /// The request that holds it.
+        by: RequestId,
+        /// The owner of that request.
+        owner: OwnerId,
+        /// Its token, of the range that came with the grant.
+        token: Token,
+    },
 }
 
 /// Grantors answer a lock client and ask it, and lock clients ask each other.
@@ -600,6 +619,10 @@ pub enum ClientMessage {
         request: RequestId,
         /// The fencing token. For a batch it is the token of the first lock; the others follow.
         token: Token,
+        /// How many tokens behind it the receiver may grant itself: it keeps the lock. 0: it does
+        /// not.
+        #[serde(with = "Since::<13>")]
+        kept: u32,
     },
     /// The request is neither granted nor queued.
     Refuse {
@@ -756,6 +779,18 @@ pub enum ClientMessage {
         token: Token,
         /// The probe.
         probe: Box<Probe>,
+    },
+    /// Another member asks for a lock that the receiver keeps.
+    ///
+    /// ```text
+    /// G ->[Recall] K     K ->[Release] G        (free)
+    /// G ->[Recall] K     K ->[KeepInUse] G      (in use)
+    /// ```
+    Recall {
+        /// The service.
+        service: ServiceName,
+        /// The request that was granted the lock to keep.
+        request: RequestId,
     },
 }
 
@@ -927,6 +962,7 @@ impl GrantorMessage {
             GrantorMessage::ConfirmDestroy { .. } => "ConfirmDestroy",
             GrantorMessage::Query { .. } => "Query",
             GrantorMessage::ProbeWait { .. } => "ProbeWait",
+            GrantorMessage::KeepInUse { .. } => "KeepInUse",
         }
     }
 }
@@ -952,6 +988,7 @@ impl ClientMessage {
             ClientMessage::AskHolder { .. } => "AskHolder",
             ClientMessage::HolderReply { .. } => "HolderReply",
             ClientMessage::ProbeHold { .. } => "ProbeHold",
+            ClientMessage::Recall { .. } => "Recall",
         }
     }
 }

@@ -154,6 +154,7 @@ impl RequestFuture {
             wait: *wait,
             lease: *lease,
             detects: *detects,
+            keeps: false,
         };
         self.phase = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None

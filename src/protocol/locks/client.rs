@@ -46,6 +46,7 @@ use std::time::Duration;
 mod calls;
 mod grantors;
 mod holds;
+mod kept_locks;
 mod objects;
 mod owners;
 #[cfg(elderlock_mutants)]
@@ -57,6 +58,8 @@ mod revocation;
 mod service_state;
 
 use calls::{CallKind, PendingCall, PendingCalls};
+use kept_locks::KeptLocks;
+pub(crate) use kept_locks::speaks_of_keeping;
 use objects::OpenObject;
 pub(crate) use request::LockCall;
 use request::{ClientRequest, ClientRequestState};
@@ -86,6 +89,8 @@ pub(crate) struct LockClient {
     endings: BTreeSet<RequestId>,
     /// The endings whose grantor knows.
     confirmed: BTreeSet<RequestId>,
+    /// Locks that this member keeps after their release.
+    kept: KeptLocks,
     /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
     most: usize,
 }
@@ -110,9 +115,15 @@ impl LockClient {
     ) {
         let (request, service) = (call.request, call.service.clone());
         let is_full = self.is_full();
+        if is_full {
+            self.state(&service).destroyed = false;
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        let Some((call, keep)) = self.use_kept(call, cx) else { return };
         let state = self.state(&service);
         state.destroyed = false;
-        if is_full || state.grantor.is_some_and(|(process, _)| crowded(process)) {
+        if state.grantor.is_some_and(|(process, _)| crowded(process)) {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
@@ -138,7 +149,8 @@ impl LockClient {
             }
             _ => {}
         }
-        let waiting = call.waiting(answer, cx.now);
+        let mut waiting = call.waiting(answer, cx.now);
+        waiting.keep = keep;
         let is_one = call.lock.owner != OwnerId::default();
         let detects = call.detects && is_one && !waiting.is_only_if_free();
         let state = self.state(&service);
@@ -238,6 +250,7 @@ impl LockClient {
             }
         }
         self.send_probes(cx);
+        self.look_at_kept(cx);
         // Those beyond stay due.
         for _ in 0..cx.limits.slice {
             let Some(&(at, request)) = self.agenda.first() else { break };
@@ -274,14 +287,21 @@ impl LockClient {
 
     /// Adds the sizes of this client.
     pub(crate) fn count(&self, sizes: &mut Sizes) {
-        sizes.requests += self.services.len();
+        sizes.requests += self.services.len() + self.kept.len();
         sizes.request_timers += self.agenda.len() + self.again.len() + self.probes.len();
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
         let again = self.again.first().map(|(at, _)| *at);
         let probe = self.probes.first().map(|(at, _)| *at);
-        self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).chain(probe).min()
+        self.agenda
+            .first()
+            .map(|(at, _)| *at)
+            .into_iter()
+            .chain(again)
+            .chain(probe)
+            .chain(self.kept.deadline())
+            .min()
     }
 
     /// The position of the request, if it was reported.
@@ -382,6 +402,7 @@ impl LockClient {
 
     /// The member is out: everything ends.
     pub(crate) fn close(&mut self, reason: LostReason, cx: &mut StepContext) {
+        self.end_keeps(None, cx);
         let requests = self.services.keys().collect::<Vec<_>>();
         self.close_all(requests.clone(), requests, reason, cx);
     }
@@ -413,6 +434,9 @@ impl LockClient {
 
     /// Forgets the request and tells the grantor, if it may know of it.
     fn end(&mut self, request: RequestId, cx: &mut StepContext) {
+        if self.stays_kept(request, cx) {
+            return;
+        }
         let Some((service, entry)) = self.take(request) else { return };
         self.shut(&service, &entry, cx);
         planted!(=> if planted::is_kept(&entry, cx) { return });

@@ -13,8 +13,8 @@ impl Locks {
     ) {
         let client = &mut self.client;
         match command {
-            Command::Lock { request, service, lock, wait, lease, detects } => {
-                let call = LockCall { request, service, lock, wait, lease, detects };
+            Command::Lock { request, service, lock, wait, lease, detects, keeps } => {
+                let call = LockCall { request, service, lock, wait, lease, detects, keeps };
                 client.lock(call, cx.timing.answer, crowded, cx);
             }
             Command::Confirm { request, service, over } => {
@@ -95,7 +95,8 @@ impl Locks {
                 let grantor = self.grantors.get_mut(service)?;
                 let (service, lock) = (service.clone(), lock.clone());
                 // It is granted at once, or asked for again.
-                let call = LockCall { request, service, lock, wait, lease, detects: false };
+                let call =
+                    LockCall { request, service, lock, wait, lease, detects: false, keeps: false };
                 let home = (me, grantor.epoch());
                 let (token, until) = self.client.hold_at_once(call, home, now, |call| {
                     grantor.grant_at_once((me, request), || call.lock.clone(), now)
@@ -150,7 +151,15 @@ impl Locks {
             };
             grantor.hold((me, request), lock.clone(), token, since);
             let (service, wait) = (service.clone(), Wait::Try);
-            let call = LockCall { request, service, lock, wait, lease: None, detects: false };
+            let call = LockCall {
+                request,
+                service,
+                lock,
+                wait,
+                lease: None,
+                detects: false,
+                keeps: false,
+            };
             self.client.hold(call, token, since);
         }
         grantor.spend(spent);

@@ -75,8 +75,8 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         match message {
-            GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free } => {
-                let asked = ReceivedRequest { from, request, lock, only_if_free };
+            GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free, keep } => {
+                let asked = ReceivedRequest { from, request, lock, only_if_free, keep };
                 self.on_request_lock(service, epoch, asked, cx);
             }
             GrantorMessage::Release { service, request } => {
@@ -106,6 +106,11 @@ impl Locks {
             GrantorMessage::ProbeWait { service, request, probe } => {
                 if let Some(grantor) = self.grantors.get(&service) {
                     grantor.on_probe(from, request, &probe, cx);
+                }
+            }
+            GrantorMessage::KeepInUse { service, request, by, owner, token } => {
+                if let Some(grantor) = self.grantors.get_mut(&service) {
+                    grantor.on_keep_in_use((from, request), by, (owner, token), cx);
                 }
             }
             GrantorMessage::ConfirmDestroy { service, request } => {
@@ -155,8 +160,12 @@ impl Locks {
         let view = cx.view;
         let is_known = |process: ProcessId| view.is_none_or(|view| view.contains(process));
         match message {
-            ClientMessage::Grant { service, epoch, request, token } => {
+            ClientMessage::Grant { service, epoch, request, token, kept } => {
                 self.client.on_grant(from, &service, epoch, request, token, cx);
+                self.client.keep(&service, epoch, request, (token, kept), cx);
+            }
+            ClientMessage::Recall { service, request } => {
+                self.client.on_recall(from, &service, request, cx);
             }
             ClientMessage::Queued { service, epoch, request, ticket } => {
                 self.client.on_queued(from, &service, epoch, (request, ticket), cx);

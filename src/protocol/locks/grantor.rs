@@ -27,6 +27,7 @@ use crate::protocol::message::{
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
 use phase::{HeardEarly, PassedTable, Phase};
+use recalls::KeptHolds;
 use revalidation::Revalidation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -36,6 +37,7 @@ mod phase;
 #[cfg(elderlock_mutants)]
 mod planted;
 mod probing;
+mod recalls;
 mod recovery;
 mod revalidation;
 mod token_pool;
@@ -48,6 +50,8 @@ pub(crate) struct ReceivedRequest {
     pub(crate) request: RequestId,
     pub(crate) lock: LockRequest,
     pub(crate) only_if_free: bool,
+    /// How many tokens the asker wants behind that of the grant, to keep the lock.
+    pub(crate) keep: u32,
 }
 
 /// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
@@ -95,6 +99,8 @@ pub(crate) struct Grantor {
     /// The members that have declined to take over. `Some` while this member leaves, or has
     /// destroyed the service here. See `transfer.rs`.
     unwilling_successors: Option<BTreeSet<ProcessId>>,
+    /// The holds that members keep after their release.
+    kept: KeptHolds,
 }
 
 impl Grantor {
@@ -122,6 +128,7 @@ impl Grantor {
             departed: BTreeSet::new(),
             is_unfinished: false,
             unwilling_successors: None,
+            kept: KeptHolds::default(),
         };
         if origin == Origin::Free {
             cx.out.push(Output::Event(Event::BecameGrantor {
@@ -272,17 +279,21 @@ impl Grantor {
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, cx),
             None => {}
         }
-        let ReceivedRequest { from, request, lock: entry, only_if_free } = asked;
+        let ReceivedRequest { from, request, lock: entry, only_if_free, keep } = asked;
         planted!(=> self.plant_deadlock(from, cx));
         let free = self.table.is_free(from, &entry, cx.now);
         planted!(=> let (entry, free) = self.plant_ask(entry, free, cx));
         let may_grant = cx.leased || planted!(cx.mutant, GrantWhileSuspended);
         match free {
             Ok(()) if may_grant && self.tokens.has(entry.want.tokens()) => {
-                if let Some(token) = self.tokens.take(entry.want.tokens()) {
+                let kept = self.tokens_to_keep((from, keep), &entry.want, cx);
+                if let Some(token) = self.tokens.take(entry.want.tokens() + kept) {
                     let is_limit = entry.want.opens();
                     self.table.hold(key, entry, token, cx.now);
-                    self.tell_grant(key, token, cx);
+                    if kept > 0 {
+                        self.note_kept(key);
+                    }
+                    self.tell_grant_to_keep(key, (token, kept), cx);
                     if is_limit {
                         // Permits may be waited for that were reported without their object.
                         self.grant(cx);
@@ -293,6 +304,11 @@ impl Grantor {
             // free here.
             _ if only_if_free && !cx.leased => {
                 return self.tell_refusal((from, request), Refusal::Undecided, cx);
+            }
+            Err(_) if only_if_free && self.kept.is_in_use() && self.recalls_for_try(&entry, cx) => {
+                let lock = entry;
+                let asked = ReceivedRequest { from, request, lock, only_if_free, keep };
+                return self.put_off_try(asked);
             }
             Err(refusal)
                 if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) =>
@@ -305,7 +321,7 @@ impl Grantor {
                 self.tell_refusal((from, request), Refusal::Undecided, cx);
                 return self.request_tokens(entry.want.tokens(), cx);
             }
-            _ => match self.table.queue(key, entry) {
+            _ => match self.queue(key, entry, cx) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, cx);
                     planted!(=> self.plant_queue(key, cx));
@@ -391,6 +407,8 @@ impl Grantor {
             heard.over.insert(key);
         }
         self.table.release(key);
+        self.kept.drop_try(key);
+        self.end_kept(key, cx);
         self.grant(cx);
     }
 
@@ -553,7 +571,7 @@ impl Grantor {
 
     /// A member queries the table.
     pub(crate) fn on_query(
-        &self,
+        &mut self,
         from: ProcessId,
         request: RequestId,
         at: &Query,
@@ -568,6 +586,8 @@ impl Grantor {
             _ => None,
         };
         let is_heard = asked.is_none_or(|process| !self.revalidations.contains_key(&process));
+        // The holders of kept locks are known once these are recalled.
+        let is_heard = is_heard && !self.recall_for(from, at, cx);
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
         let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
         planted!(=> let seen = planted::reply(seen, cx));
@@ -663,6 +683,7 @@ impl Grantor {
         self.departed.extend(departed.iter().filter(|process| self.table.has_part_of(**process)));
         self.end_departed(cx);
         planted!(cx.mutant, FreeGhosts => self.free_ghosts(view));
+        self.kept.retain(|process| view.contains(process));
         self.revalidations.retain(|process, _| view.contains(*process));
         self.outdated_reporters.retain(|process| view.contains(*process));
         if let Some(heard) = self.phase.heard_mut()
@@ -745,10 +766,14 @@ impl Grantor {
         cx.send(process, ClientMessage::Refuse { service, epoch, request, refusal });
     }
 
-    fn tell_grant(
+    fn tell_grant(&self, key: (ProcessId, RequestId), token: Token, cx: &mut StepContext) {
+        self.tell_grant_to_keep(key, (token, 0), cx);
+    }
+
+    fn tell_grant_to_keep(
         &self,
         key @ (process, request): (ProcessId, RequestId),
-        token: Token,
+        (token, kept): (Token, u32),
         cx: &mut StepContext,
     ) {
         if let Some(Want::Open(opening)) = self.table.held_by(key) {
@@ -766,6 +791,7 @@ impl Grantor {
                 epoch: self.epoch,
                 request,
                 token,
+                kept,
             },
         );
     }

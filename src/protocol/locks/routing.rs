@@ -527,7 +527,7 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         if let Some(grantor) =
-            self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch)
+            self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() >= epoch)
         {
             grantor.on_query(from, request, at, cx);
         } else if !self.client.has_heard_of(&service, epoch) && cx.is_member {

@@ -362,6 +362,33 @@ impl Table {
         }
     }
 
+    /// Another request of the same member holds a lock in place of the one that was granted it.
+    pub(crate) fn replace(
+        &mut self,
+        key @ (process, _): RequestKey,
+        by: RequestId,
+        (owner, token): (OwnerId, Token),
+    ) {
+        let Some(TableRequest { entry, state: TableRequestState::Holds { since, .. } }) =
+            self.get(key)
+        else {
+            return;
+        };
+        let (Want::Lock(_), since) = (&entry.want, *since) else { return };
+        let (entry, by) = (LockRequest { owner, ..entry.clone() }, (process, by));
+        if by != key && self.get(by).is_some() {
+            return;
+        }
+        self.remove(key);
+        if let Want::Lock(name) = &entry.want {
+            self.reoccupy(name, by);
+        }
+        self.insert_hold(
+            by,
+            TableRequest { entry, state: TableRequestState::Holds { token, since } },
+        );
+    }
+
     /// Forgets all requests of a process.
     #[cfg(test)]
     fn end_all(&mut self, process: ProcessId) {

@@ -25,6 +25,7 @@ use std::time::Duration;
 mod clones;
 mod goodbyes;
 mod grantors;
+mod kept_locks;
 mod large;
 mod offers;
 mod positions;
@@ -176,6 +177,7 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
     let wait = Wait::Forever;
     let command = Command::Lock {
         detects: false,
+        keeps: false,
         request,
         service: service(),
         wait,
@@ -424,6 +426,7 @@ fn a_hold_that_is_extended_without_limit_does_not_end() {
     let (want, wait, lease) = (want("x"), Wait::Forever, Some(second));
     let command = Command::Lock {
         detects: false,
+        keeps: false,
         request,
         service: service(),
         wait,
@@ -653,6 +656,7 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let want = Want::Open(OpenRequest::new(object(), value("red")));
     let command = Command::Lock {
         detects: false,
+        keeps: false,
         request: first,
         service: service(),
         wait,
@@ -709,6 +713,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         let lock = LockRequest { want, owner, revocable: false, metadata };
         let call = LockCall {
             detects: false,
+            keeps: false,
             request: first,
             service: service(),
             lock,
@@ -785,6 +790,7 @@ fn a_request_without_a_grantor_is_repeated_in_the_same_tenure() {
         let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
         let call = LockCall {
             detects: false,
+            keeps: false,
             request: open,
             service: service(),
             wait,

@@ -305,6 +305,8 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Client(ClientMessage::AskHolder { service, .. })
         | Message::Client(ClientMessage::HolderReply { service, .. })
         | Message::Client(ClientMessage::ProbeHold { service, .. })
+        | Message::Grantor(GrantorMessage::KeepInUse { service, .. })
+        | Message::Client(ClientMessage::Recall { service, .. })
         | Message::Client(ClientMessage::QueryReply { service, .. })
         | Message::Client(ClientMessage::RequestRevocation { service, .. })
         | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),

@@ -236,7 +236,13 @@ fn messages() -> Vec<Message> {
             last: true,
         }),
         Message::Client(ClientMessage::Queued { service: service.clone(), epoch, request, ticket }),
-        Message::Client(ClientMessage::Grant { service: service.clone(), epoch, request, token }),
+        Message::Client(ClientMessage::Grant {
+            service: service.clone(),
+            epoch,
+            request,
+            token,
+            kept: 64,
+        }),
         Message::Client(ClientMessage::NotGrantor {
             service: service.clone(),
             epoch,
@@ -338,6 +344,7 @@ fn messages() -> Vec<Message> {
             epoch,
             request,
             only_if_free: true,
+            keep: 64,
             lock: LockRequest { want, owner, revocable: true, metadata: metadata.clone() },
         })
     }));
@@ -551,7 +558,20 @@ fn hellos() -> Vec<Frame> {
 fn frames() -> Vec<Frame> {
     let mut frames: Vec<_> = packets().into_iter().map(Frame::Packet).collect();
     frames.extend([Frame::GossipWanted, Frame::Gossip(vec![7; 3000]), Frame::Gossip(vec![])]);
+    let messages = keep_messages().into_iter();
+    let (view, seq, ack) = (ViewNumber(900), 7, 6);
+    let packets = messages.map(|message| Packet::Linked { view, seq, ack, message });
+    frames.extend(packets.map(Frame::Packet));
     frames
+}
+
+/// Version 13.
+fn keep_messages() -> [Message; 2] {
+    let service = ServiceName::new("s").unwrap();
+    let (request, by, owner) = (RequestId(77), RequestId(79), OwnerId(8));
+    let token = Token::new(Slot(3), 4);
+    let recall = ClientMessage::Recall { service: service.clone(), request };
+    [GrantorMessage::KeepInUse { service, request, by, owner, token }.into(), recall.into()]
 }
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {

@@ -288,6 +288,7 @@ impl LockClient {
         answer: Duration,
         cx: &mut StepContext,
     ) {
+        self.end_keep_of(hold, cx);
         let may = cx.leased && cx.now < self.lease_end(hold);
         let service = self.service_of(hold).cloned();
         let outcome = match (self.request_mut(hold), service) {
@@ -424,6 +425,7 @@ impl LockClient {
             cx.out.push(Output::Answer { request, outcome: Outcome::Unconfirmed });
             return;
         }
+        self.end_keep_once_used(over, cx);
         self.run_call(
             (request, service.clone()),
             CallKind::Confirm(over, None),
@@ -444,6 +446,8 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let reason = LostReason::Destroyed;
+        let number = self.state(&service).number;
+        self.end_keeps(Some(number), cx);
         let state = self.state(&service);
         // The elder knows the successor of a grantor that is gone.
         let elder = cx.elder.filter(|_| state.newest.is_some());

@@ -126,6 +126,8 @@ impl LockClient {
         if state.newest.is_some_and(|newest| newest > epoch) {
             return false;
         }
+        self.end_keeps_with_epoch(service, from, cx);
+        let state = self.state(service);
         state.grantor = Some((from, epoch));
         state.newest = Some(epoch);
         state.reported = Some(epoch);

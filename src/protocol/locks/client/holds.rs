@@ -138,6 +138,7 @@ impl LockClient {
 
     /// The application reduces a hold.
     pub(crate) fn narrow(&mut self, request: RequestId, want: Want, cx: &mut StepContext) {
+        self.end_keep_of(request, cx);
         let may = cx.leased && cx.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
             Some(ClientRequest { want: has, state: ClientRequestState::Held { .. }, .. })
@@ -244,6 +245,7 @@ impl LockClient {
 
     /// Our hold lost against one with a higher token.
     pub(crate) fn on_supersede(&mut self, request: RequestId, cx: &mut StepContext) {
+        self.end_keep_of(request, cx);
         if let Some(entry) = self.request_mut(request) {
             if matches!(entry.state, ClientRequestState::Held { .. }) {
                 self.report_loss(request, LostReason::Superseded, cx);
@@ -268,6 +270,7 @@ impl LockClient {
     /// The member's lease is over: no hold may be believed. Waits go on.
     pub(crate) fn on_suspended(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, HoldWhileSuspended => return);
+        self.end_keeps(None, cx);
         for request in self.held() {
             // Objects stay open: no other member gets anything by it that this member has.
             self.report_loss(request, LostReason::Suspended, cx);

@@ -18,6 +18,8 @@ pub(crate) struct LockCall {
     pub(crate) lease: Option<Duration>,
     /// Whether it is told if it waits in a circle of owners.
     pub(crate) detects: bool,
+    /// Whether this member may keep the lock after its release.
+    pub(crate) keeps: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -51,6 +53,8 @@ struct RequestColdFields {
     revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
     /// `None`: it does not wait any more.
     waiting: Option<WaitState>,
+    /// The request that was granted the lock to keep, in whose place this one holds.
+    place: Option<RequestId>,
 }
 
 /// The fields that matter until a request holds.
@@ -67,6 +71,8 @@ pub(super) struct WaitState {
     pub(super) ticket: Option<Ticket>,
     /// When its next probe is due; `None`: it is not told of deadlocks.
     pub(super) probe: Option<Time>,
+    /// How many tokens it asks for beside its own, to keep the lock.
+    pub(super) keep: u32,
 }
 
 impl LockCall {
@@ -84,6 +90,7 @@ impl LockCall {
             limit,
             ticket: None,
             probe: None,
+            keep: 0,
         }
     }
 
@@ -94,9 +101,13 @@ impl LockCall {
         state: ClientRequestState,
     ) -> ClientRequest {
         let LockRequest { want, owner, revocable, metadata } = self.lock;
-        let cold =
-            RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }
-                .kept();
+        let cold = RequestColdFields {
+            metadata,
+            revocable: revocable.then(BTreeSet::new),
+            waiting,
+            place: None,
+        }
+        .kept();
         ClientRequest { want, owner, state, cold }
     }
 }
@@ -173,6 +184,21 @@ impl ClientRequest {
     /// The wait limit.
     pub(super) fn limit(&self) -> Time {
         self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
+    }
+
+    /// How many tokens it asks for beside its own, to keep the lock.
+    pub(super) fn keep(&self) -> u32 {
+        self.waiting().map_or(0, |waiting| waiting.keep)
+    }
+
+    /// The request in whose place it holds, if it is another.
+    pub(super) fn place(&self) -> Option<RequestId> {
+        self.cold.as_ref().and_then(|cold| cold.place)
+    }
+
+    /// It holds in place of another request.
+    pub(super) fn stand_in_place_of(&mut self, place: RequestId) {
+        self.cold.get_or_insert_default().place = Some(place);
     }
 
     /// The position that it was told.

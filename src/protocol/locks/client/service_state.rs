@@ -92,9 +92,11 @@ impl ServiceState {
             entry.state = ClientRequestState::Asked(epoch);
             let (service, lock) = (service.clone(), entry.lock());
             let only_if_free = entry.is_only_if_free();
+            let may_keep = grantor != cx.me && speaks_of_keeping(cx);
+            let keep = if may_keep { entry.keep() } else { 0 };
             cx.send(
                 grantor,
-                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
+                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free, keep },
             );
         };
         match only {

@@ -258,6 +258,7 @@ impl Grantor {
         self.tokens = TokenPool::new(range, cx.now);
         self.table = self.table.renew(self.epoch);
         self.unwilling_successors = None;
+        self.kept = KeptHolds::default();
         // Their answers now are for the epoch before.
         self.revalidations.clear();
         self.outdated_reporters.clear();

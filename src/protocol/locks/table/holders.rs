@@ -153,6 +153,15 @@ impl Table {
         }
     }
 
+    /// Another request of the same member holds the lock of a name.
+    pub(super) fn reoccupy(&mut self, name: &LockName, by: RequestKey) {
+        let want = Want::Lock(name.clone());
+        self.reconsider(name, |table| {
+            table.remove_use(name, by, &want);
+            table.put(name, by, &want)
+        });
+    }
+
     /// Nearly always no request has the name.
     fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         let first = || match want {

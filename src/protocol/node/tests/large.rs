@@ -19,6 +19,7 @@ fn command(request: u64, want: Want, wait: Wait) -> Command {
 fn command_of(owner: OwnerId, request: u64, want: Want, wait: Wait) -> Command {
     Command::Lock {
         detects: false,
+        keeps: false,
         request: RequestId(request),
         service: service(),
         wait,
@@ -207,6 +208,7 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
 fn call(number: u64, name: &LockName) -> LockCall {
     LockCall {
         detects: false,
+        keeps: false,
         request: RequestId(number),
         service: service(),
         wait: Wait::Forever,
@@ -293,6 +295,7 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
 fn asked(from: ProcessId, number: u64, want: Want) -> ReceivedRequest {
     let (request, owner, metadata) = (RequestId(number), OwnerId::default(), Metadata::default());
     ReceivedRequest {
+        keep: 0,
         from,
         request,
         only_if_free: false,
@@ -602,6 +605,7 @@ fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
             epoch,
             request,
             only_if_free,
+            keep: 0,
             lock: LockRequest { want, owner, revocable, metadata },
         });
         node.on_message(NOW, ANN, asks, &mut out);

@@ -112,6 +112,7 @@ fn wanting(request: RequestId, want: Want, owner: OwnerId) -> Command {
     let (service, wait, metadata) = (service(), Wait::Forever, Metadata::default());
     Command::Lock {
         detects: false,
+        keeps: false,
         request,
         service,
         wait,

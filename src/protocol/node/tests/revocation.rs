@@ -280,6 +280,7 @@ fn waiter(revocable: bool) -> Node {
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
     let call = LockCall {
         detects: false,
+        keeps: false,
         request: HOLDS,
         service: service(),
         wait,

@@ -73,6 +73,7 @@ fn said_in(
 
 fn asked(from: ProcessId, request: u64) -> ReceivedRequest {
     ReceivedRequest {
+        keep: 0,
         from,
         request: RequestId(request),
         only_if_free: false,
@@ -222,7 +223,7 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     let mut node = with_two_more();
     plant(&mut node);
     let said = said_in(&mut node, false, |view, cx| {
-        let grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
+        let mut grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
         cx.standing.leased = false;
         grantor.on_query(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), cx);
     });
@@ -245,6 +246,7 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
     node.quiet_until = QuietUntil(None);
     let command = Command::Lock {
         detects: false,
+        keeps: false,
         request: RequestId(2),
         service: service(),
         wait: Wait::Forever,
