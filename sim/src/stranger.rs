@@ -25,8 +25,8 @@ const KINDS: u64 = 25;
 /// The kind of lie that claims votes.
 const CLAIM: u64 = 23;
 
-/// The kind of lie that is a bare `Leave`, or in half of the cases the packet of another process,
-/// copied on its way.
+/// The kind of lie that is a bare `Leave`. In half of the cases it is the packet of another process
+/// instead, copied on its way, if there is one.
 const LEAVE: u64 = 10;
 
 /// The draws of one lie.
@@ -49,8 +49,8 @@ impl Luck {
 }
 
 impl World {
-    /// The process at `site` receives a lie. False: there is no such process, no packet to replay,
-    /// or the cluster has a key, so that strangers do not get through.
+    /// The process at `site` receives a lie. False: there is no such process, or the cluster has a
+    /// key, so that strangers do not get through.
     pub(crate) fn lie(&mut self, site: usize, luck: u64) -> bool {
         if !self.has(site) || !self.is_alive(site) || !self.common.keyless {
             return false;
@@ -59,16 +59,17 @@ impl World {
         let stranger = luck.info();
         let Some(view) = self.view(site).or_else(|| self.latest_view()) else { return false };
         let packets = match luck.draw(0, KINDS) {
-            LEAVE if luck.draw(27, 2) == 0 => Vec::from_iter(self.replayed(&luck)),
             CLAIM => self.claims(site, &luck, &stranger, view),
-            _ => vec![packet(&luck, &stranger, view)],
+            kind => {
+                let replay = (kind == LEAVE && luck.draw(27, 2) == 0).then(|| self.replayed(&luck));
+                vec![replay.flatten().unwrap_or_else(|| packet(&luck, &stranger, view))]
+            }
         };
         let (from, addr) = (stranger.process, stranger.addr);
-        let has_lied = !packets.is_empty();
         for packet in packets {
             self.feed(site, Input::Received { from, addr, packet });
         }
-        has_lied
+        true
     }
 
     /// A copy of any packet that is under way, of a member or not. None: no packet is.
