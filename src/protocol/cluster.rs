@@ -111,8 +111,7 @@ pub(super) struct Cluster {
     fetched_at: Time,
     /// When this process became a member: one that never gets a lease gives up.
     member_since: Time,
-    /// When the seeds are greeted again; while suspended, every known process.
-    hello_at: Time,
+    greeting: Greeting,
     /// When this member calls itself orphaned; `Time::MAX` while its lease runs, or when it has
     /// done so.
     orphaned_at: Time,
@@ -120,6 +119,16 @@ pub(super) struct Cluster {
     forced: bool,
     /// This member met a lineage that goes on in place of its own, and gives its own up.
     defected: bool,
+}
+
+/// The questions of a member to processes whether the cluster goes on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Greeting {
+    /// When the seeds are greeted again; while suspended, other known processes too.
+    at: Time,
+    /// The address that was greeted last, of those that are greeted in turn. `None` in a small
+    /// view: it greets all.
+    last: Option<SocketAddr>,
 }
 
 /// The part of a process in the choice of the next view.
@@ -212,7 +221,7 @@ impl Cluster {
             },
             fetched_at: Time::ZERO,
             member_since: Time::MAX,
-            hello_at: Time::ZERO,
+            greeting: Greeting { at: Time::ZERO, last: None },
             orphaned_at: Time::MAX,
             forced: false,
             defected: false,
@@ -466,7 +475,7 @@ impl Cluster {
             due = due.min(self.liveness.vouch_at).min(self.suspicions_due().unwrap_or(Time::MAX));
             if self.is_member() {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
-                due = due.min(end).min(self.hello_at).min(self.orphaned_at);
+                due = due.min(end).min(self.greeting.at).min(self.orphaned_at);
             }
             match &self.elder {
                 Some(elder) => {

@@ -1,6 +1,10 @@
 //! How a process joins a cluster and leaves it, and how it installs a new view.
 
+use super::discovery::in_turn;
 use super::*;
+
+/// The number of members outside the council that a member which no elder renews greets at a time.
+const GREETED_IN_TURN: usize = 4;
 
 impl Cluster {
     pub(super) fn belonging(&self, now: Time) -> Affiliation {
@@ -339,20 +343,28 @@ impl Cluster {
     }
 
     /// The council greets the seeds all the time, so that seeds which start again find the cluster
-    /// instead of founding another. A member that no elder renews asks every process that it knows
-    /// whether the cluster went on: the members of its view may all be gone.
-    pub(super) fn greet(&mut self, now: Time, step: &mut StepParts) {
+    /// instead of founding another. A member that no elder renews asks the processes that it knows
+    /// whether the cluster went on: the council each time, and a few of the other members in turn,
+    /// since the council may be gone.
+    pub(crate) fn greet(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
-        if self.phase != MemberPhase::Member || now < self.hello_at {
+        if self.phase != MemberPhase::Member || now < self.greeting.at {
             return;
         }
-        self.hello_at = now + view.timing.slow_beat();
+        self.greeting.at = now + view.timing.slow_beat();
         let mut addrs = BTreeSet::new();
-        if !self.lease.running {
-            addrs.extend(view.members.iter().map(|member| member.info.addr));
-        }
         if !self.lease.running || view.has_vote(self.config.me.process) {
             addrs.extend(&self.config.seeds);
+        }
+        if !self.lease.running {
+            addrs.extend(view.council().map(|info| info.addr));
+            let known = view.members.iter().map(|member| member.info.addr);
+            let others: BTreeSet<SocketAddr> = known.filter(|addr| !addrs.contains(addr)).collect();
+            let next = in_turn(others.iter(), self.greeting.last, GREETED_IN_TURN);
+            if others.len() > next.len() {
+                self.greeting.last = next.last().copied();
+            }
+            addrs.extend(next);
         }
         for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
             self.send_hello(now, addr, None, step);
@@ -635,7 +647,7 @@ impl Cluster {
         if let MemberPhase::Seeking(_) = self.phase {
             self.phase = MemberPhase::Member;
             self.member_since = now;
-            self.hello_at = now + view.timing.slow_beat();
+            self.greeting.at = now + view.timing.slow_beat();
         }
         // Over a view that this member did not see, another may have been elder meanwhile.
         let same_elder = follows

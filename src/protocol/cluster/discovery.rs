@@ -97,6 +97,19 @@ pub struct SeedReport {
     pub hears_of_cluster: bool,
 }
 
+/// The next addresses after `last`, at most `most`: in order, and from the first one on again after
+/// the last one. Each process that repeats a question to many others asks a few of them at a time,
+/// or the questions of a crowd would grow with its square.
+pub(super) fn in_turn<'a>(
+    addrs: impl Iterator<Item = &'a SocketAddr> + Clone,
+    last: Option<SocketAddr>,
+    most: usize,
+) -> Vec<SocketAddr> {
+    let is_later = move |addr: &SocketAddr| last.is_none_or(|last| *addr > last);
+    let later = addrs.clone().filter(move |addr| is_later(addr));
+    later.chain(addrs.filter(move |addr| !is_later(addr))).take(most).copied().collect()
+}
+
 impl Discovery {
     pub(crate) fn new(config: &Config, now: Time) -> Discovery {
         Discovery {
@@ -176,8 +189,7 @@ impl Discovery {
         // reports every process to every other one.
         let often: BTreeSet<SocketAddr> = self.seeds.union(&self.voters).copied().collect();
         let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
-        let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
-        self.greeted = next.or_else(|| others.clone().next()).copied();
+        self.greeted = in_turn(others, self.greeted, 1).pop();
         let own = config.nonce.map_or(0, NonZeroU64::get);
         for &addr in often.iter().chain(&self.greeted) {
             if addr == config.me.addr {

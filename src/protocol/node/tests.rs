@@ -17,7 +17,7 @@ use crate::protocol::message::{
     ObjectReply, Origin, Query, QueryReply, Refusal,
 };
 use crate::protocol::timing::Timing;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -773,6 +773,40 @@ fn an_expelled_member_that_stays_for_the_others_reports_expelled_and_never_left(
         [Outcome::Closed(LostReason::Left)],
         "now it will not come back"
     );
+}
+
+/// Otherwise the questions of a large cluster without an elder would grow with its square.
+#[test]
+fn a_member_without_a_lease_greets_the_council_each_time_and_the_others_in_turn() {
+    const MEMBERS: u16 = 40;
+    let mut node = lone();
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
+    let addr = |number: u16| SocketAddr::from(([127, 0, 0, 2], number));
+    for number in 1..MEMBERS {
+        let info = MemberInfo::new(ProcessId(u128::from(number) + 100), addr(number));
+        view.members.push(ViewMember { info, joined: view.number, ghost: false, learner: false });
+    }
+    let council: BTreeSet<SocketAddr> = view.council().map(|info| info.addr).skip(1).collect();
+    assert_eq!(council.len(), usize::from(view.council_size) - 1);
+    node.cluster.view = Some(Arc::new(view));
+    node.cluster.lease.running = false;
+    let mut greeted = BTreeSet::new();
+    let (rounds, mut now) = (u32::from(MEMBERS) / 4, NOW);
+    for _ in 0..rounds {
+        now = now + Duration::from_secs(1);
+        let mut out = Vec::new();
+        let (cluster, mut step) = node.parts(&mut out);
+        cluster.greet(now, &mut step);
+        let sent = out.iter().filter_map(|output| match output {
+            Output::Send { to, .. } => Some(*to),
+            _ => None,
+        });
+        let sent: BTreeSet<SocketAddr> = sent.collect();
+        assert_eq!((sent.len(), out.len()), (council.len() + 4, council.len() + 4));
+        assert!(council.is_subset(&sent));
+        greeted.extend(sent);
+    }
+    assert_eq!(greeted, (1..MEMBERS).map(addr).collect());
 }
 
 /// The asked member did not know yet that it is the grantor, and grants in that very epoch.
