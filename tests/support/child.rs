@@ -359,7 +359,7 @@ async fn watch_term(index: u64, seq: u64, term: Term) {
 async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
     let given: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();
     let timing = match given.get("timing") {
-        Some(&"lan") => Timing::lan(),
+        Some(&"wan") => Timing::wan(),
         _ => Timing::fast(),
     };
     let mut builder = Member::builder(given["cluster"]).bind(given["bind"]).timing(timing);
