@@ -29,6 +29,8 @@ pub(crate) struct MemberLog {
     losses: RateLimit,
     claims: RateLimit,
     is_suspended: bool,
+    /// The locks that were lost since the present view was installed.
+    lost: u64,
 }
 
 /// How a membership ends.
@@ -46,7 +48,7 @@ pub(crate) enum LogNote {
     Gone(MemberInfo),
     Unreachable(MemberInfo),
     Elder { info: MemberInfo, is_me: bool },
-    OtherLineage { before: Lineage, now: Lineage },
+    OtherLineage { before: Lineage, now: Lineage, lost: u64 },
     Raised { before: u16, now: u16 },
     Suspended,
     Resumed,
@@ -66,6 +68,7 @@ impl Default for MemberLog {
             losses: RateLimit::new(MOST_LOSSES, LOSSES_A_SECOND),
             claims: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
             is_suspended: false,
+            lost: 0,
         }
     }
 }
@@ -122,10 +125,11 @@ impl MemberLog {
     }
 
     fn installed(&mut self, view: &View, me: ProcessId, notes: &mut Vec<LogNote>) {
+        let lost = std::mem::take(&mut self.lost);
         if let Some(before) = self.lineage.replace(view.lineage)
             && before != view.lineage
         {
-            notes.push(LogNote::OtherLineage { before, now: view.lineage });
+            notes.push(LogNote::OtherLineage { before, now: view.lineage, lost });
         }
         let before = self.view.replace(view.clone());
         if let Some(before) = before.as_ref().filter(|before| before.version != view.version) {
@@ -176,6 +180,7 @@ impl MemberLog {
         if is_wanted || want.opens() {
             return None;
         }
+        self.lost += 1;
         let left_out = self.losses.pass()?;
         Some(LogNote::LockLost { service, want, token, reason, left_out })
     }
@@ -208,8 +213,8 @@ impl LogNote {
             LogNote::Elder { info: MemberInfo { process, addr, name, .. }, is_me } => {
                 info!(target: "elderlock", parent: None, %name, %addr, %process, is_me, "elder");
             }
-            LogNote::OtherLineage { before, now } => warn!(
-                target: "elderlock", parent: None, before = %before, lineage = %now,
+            LogNote::OtherLineage { before, now, lost } => warn!(
+                target: "elderlock", parent: None, before = %before, lineage = %now, lost,
                 "joined another lineage: all that was held in the former one is lost"
             ),
             LogNote::Raised { before, now } => info!(
@@ -275,5 +280,52 @@ impl fmt::Display for Shortened<'_> {
             Some((end, _)) => write!(f, "{}...", &self.0[..end]),
             None => f.write_str(self.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Slot, Timing, Token};
+
+    const ME: ProcessId = ProcessId(1);
+
+    fn founded_at(slot: u64) -> View {
+        let me = MemberInfo::new(ME, ([127, 0, 0, 1], 7400).into());
+        View::first(Slot(slot), vec![me], Timing::fast(), 5)
+    }
+
+    /// The number of lost locks in the line about another lineage.
+    fn installed(log: &mut MemberLog, view: &View) -> Option<u64> {
+        let mut notes = Vec::new();
+        log.said(&Event::ViewInstalled(view.clone()), ME, &mut notes);
+        notes.iter().find_map(|note| match note {
+            LogNote::OtherLineage { lost, .. } => Some(*lost),
+            _ => None,
+        })
+    }
+
+    fn lose(log: &mut MemberLog, reason: LostReason) {
+        let service = ServiceName::new("s").expect("a good name");
+        let _ = log.lost((service, Want::Suspension), Token::new(Slot(1), 1), reason);
+    }
+
+    /// Also those whose own lines were left out.
+    #[test]
+    fn the_line_about_another_lineage_counts_the_locks_that_were_lost() {
+        let mut log = MemberLog::default();
+        assert_eq!(installed(&mut log, &founded_at(1)), None, "its first lineage");
+        lose(&mut log, LostReason::Suspended);
+        let mut next = founded_at(1);
+        next.number = next.number.next();
+        assert_eq!(installed(&mut log, &next), None, "the same lineage");
+        let most = u64::from(MOST_LOSSES) * 3;
+        for _ in 0..most {
+            lose(&mut log, LostReason::Suspended);
+        }
+        lose(&mut log, LostReason::Released);
+        log.said(&Event::Expelled, ME, &mut Vec::new());
+        assert_eq!(installed(&mut log, &founded_at(2)), Some(most));
+        assert_eq!(installed(&mut log, &founded_at(3)), Some(0));
     }
 }
