@@ -4,8 +4,9 @@ use crate::cli_words::flags;
 use crate::duration::duration;
 use crate::{Done, keys};
 use clap::Args;
-use elderlock::{Order, OrderReport, QueryError, ServiceName};
+use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
 use elderlock::{SessionError, SessionGuard, SessionRequest};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,6 +32,10 @@ pub(crate) struct OrderTarget {
 pub(crate) struct TransferArgs {
     /// Name of the lock service.
     service: String,
+    /// The member that becomes the grantor: its name, its address, or the first digits of its
+    /// process id. Else the member that is asked.
+    #[arg(long, value_name = "MEMBER")]
+    to: Option<String>,
     /// How long it may take: 500ms, 5s, 2m.
     #[arg(long, default_value = "30s", value_parser = duration)]
     wait: Duration,
@@ -39,9 +44,33 @@ pub(crate) struct TransferArgs {
 }
 
 impl OrderTarget {
-    /// Holds a lock through the first of the members that can be reached. When that member dies
-    /// before the grant, the next one of the list takes the request, at the end of the queue.
-    /// `Ok(Err)`: it was not granted, for this reason.
+    /// The same for the one member of the view that this text names.
+    async fn at_member(self, member: &str) -> Result<OrderTarget, Box<dyn std::error::Error>> {
+        let ring = keys::find(self.key_file.as_deref())?;
+        let mut last: Box<dyn std::error::Error> = "no address is given".into();
+        for at in &self.at {
+            let status = match &ring {
+                Some(ring) => elderlock::query_status_with(at, &self.cluster, ring).await,
+                None => elderlock::query_status(at, &self.cluster).await,
+            };
+            match status {
+                Ok(status) => {
+                    let view = status.view.ok_or_else(|| format!("the member at {at} joins"))?;
+                    let addr = named(member, view.members.iter().map(|member| &member.info))?;
+                    return Ok(OrderTarget { at: vec![addr.to_string()], ..self });
+                }
+                Err(error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. })) => {
+                    last = error.into();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last)
+    }
+
+    /// Holds a lock through the first of the members that can be reached. When that member dies or
+    /// leaves before the grant, the next one of the list takes the request, at the end of the
+    /// queue. `Ok(Err)`: it was not granted, for this reason.
     pub(crate) async fn hold(
         &self,
         request: SessionRequest,
@@ -50,7 +79,8 @@ impl OrderTarget {
         let began = Instant::now();
         let limit = request.wait;
         let mut request = request;
-        let mut last: Box<dyn std::error::Error> = "no address is given".into();
+        let mut last: Result<String, Box<dyn std::error::Error>> =
+            Err("no address is given".into());
         for (number, at) in self.at.iter().enumerate() {
             request.wait = limit.map(|limit| limit.saturating_sub(began.elapsed()));
             let held = match &ring {
@@ -62,24 +92,48 @@ impl OrderTarget {
             match held {
                 Ok(guard) => return Ok(Ok(guard)),
                 Err(SessionError::NotGranted { reason }) => return Ok(Err(reason)),
+                Err(error @ SessionError::MemberLeaves) => last = Ok(error.to_string()),
                 Err(SessionError::Query(
                     error @ (QueryError::Unreachable { .. }
                     | QueryError::TimedOut { .. }
                     | QueryError::Closed { .. }),
-                )) => {
-                    if let Some(next) = self.at.get(number + 1) {
-                        let (error, next) = (error.to_string(), next.escape_debug());
-                        let error = error.escape_debug();
-                        eprintln!("elderlock: {error}; asks {next}, at the end of the queue");
-                    }
-                    last = error.into();
-                }
+                )) => last = Err(error.into()),
                 Err(error) => return Err(flags(error.to_string()).into()),
             }
+            if let Some(next) = self.at.get(number + 1) {
+                let error = last.as_ref().map_or_else(ToString::to_string, Clone::clone);
+                let (error, next) = (error.escape_debug(), next.escape_debug());
+                eprintln!("elderlock: {error}; asks {next}, at the end of the queue");
+            }
         }
-        Err(last)
+        last.map(Err)
     }
 }
+
+/// The address of the member with this name, address or beginning of a process id.
+fn named<'a>(
+    text: &str,
+    members: impl Iterator<Item = &'a MemberInfo> + Clone,
+) -> Result<SocketAddr, String> {
+    let is_it = |info: &&MemberInfo| {
+        let process = format!("{:032x}", info.process.0);
+        info.name.as_str() == text || info.addr.to_string() == text || process.starts_with(text)
+    };
+    let list = |members: Vec<&MemberInfo>| {
+        let lines = members.iter().map(|MemberInfo { process, addr, name, .. }| {
+            format!("{} ({addr}, process {process})", name.as_str().escape_debug())
+        });
+        lines.collect::<Vec<_>>().join(", ")
+    };
+    let found: Vec<&MemberInfo> = members.clone().filter(is_it).collect();
+    let text = text.escape_debug();
+    match found[..] {
+        [info] => Ok(info.addr),
+        [] => Err(format!("no member is called {text}: there are {}", list(members.collect()))),
+        _ => Err(format!("{text} names several members: {}", list(found))),
+    }
+}
+
 /// The exit code when no member uses the service.
 const NO_SERVICE: u8 = 4;
 
@@ -137,7 +191,11 @@ fn no_service(order: &Order) -> String {
 pub(crate) async fn transfer(args: TransferArgs) -> Done {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
-    give(&args.target, order, |at, report| {
+    let target = match &args.to {
+        Some(member) => args.target.at_member(member).await?,
+        None => args.target,
+    };
+    give(&target, order, |at, report| {
         if matches!(report, OrderReport::Done { .. }) {
             println!("the member at {at} is the grantor of {}", args.service.escape_debug());
         }

@@ -6,9 +6,9 @@
 mod running;
 
 use running::{Running, free_addr};
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A guard against hanging, far above what anything takes here.
@@ -105,6 +105,25 @@ fn a_lock_that_is_not_granted_in_time_is_75_and_shares_stand_beside_each_other()
     assert_eq!(code, Some(75));
 }
 
+/// A program in another language holds a lock by a child process, as the guide `from-curator.md`
+/// says.
+#[test]
+fn a_lock_is_held_until_the_input_of_the_command_is_closed() {
+    let pair = Pair::start();
+    let script = "echo \"$ELDERLOCK_TOKEN $ELDERLOCK_LINEAGE\"; exec cat";
+    let mut command = pair.lock(0, &["job", "--wait", "10s", "--", "sh", "-c", script]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert!(words.len() == 2 && words[0].parse::<elderlock::Token>().is_ok(), "{line}");
+    assert_eq!(pair.output(1, &["job", "--wait", "0s", "--", "true"]).0, Some(75));
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(pair.output(1, &["job", "--wait", "10s", "--", "true"]).0, Some(0));
+}
+
 /// A command that tells each ten milliseconds that it believes in its lock.
 const BELIEVE: &str = "echo in; while :; do cut -d' ' -f1 /proc/uptime; sleep 0.01; done";
 
@@ -146,7 +165,16 @@ fn a_killed_member_is_outlived_by_the_command_but_not_into_the_next_grant() {
 
 #[test]
 fn a_wait_goes_on_through_another_member_when_its_own_is_killed() {
-    let mut pair = Pair::start();
+    a_wait_outlives_its_member("-KILL");
+}
+
+#[test]
+fn a_wait_goes_on_through_another_member_when_its_own_leaves() {
+    a_wait_outlives_its_member("-TERM");
+}
+
+fn a_wait_outlives_its_member(signal: &str) {
+    let pair = Pair::start();
     let addr = free_addr();
     let third = ["node", "--timing", "fast", "--bind", &addr, "--seed", &pair.addrs[0]];
     let mut third = Running::start(&mut elderlock(&third));
@@ -168,7 +196,7 @@ fn a_wait_goes_on_through_another_member_when_its_own_is_killed() {
     while !is_queued() {
         assert!(began.elapsed() < HANG, "it does not wait");
     }
-    pair.nodes[1].child.kill().expect("it runs");
+    pair.nodes[1].signal(signal);
     waits.line_with("at the end of the queue");
     holder.signal("-TERM");
     holder.end();

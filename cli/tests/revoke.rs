@@ -392,6 +392,20 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
     assert_eq!(there.grantor(), Some(other.process()));
     assert_eq!((service.is_held("sku-42").await, service.grantor()), (Ok(true), there.grantor()));
+    // By the words of a list of members, through any of them.
+    let (name, process) = (member.name().to_string(), member.process().to_string());
+    let back = elderlock(&other, &["transfer", "inventory", "--to", &process]).await;
+    assert_eq!(back, (format!("the member at {seed} is the grantor of inventory\n"), Some(0)));
+    assert!(service.is_grantor());
+    let there_again = elderlock(&member, &["transfer", "inventory", "--to", &at.to_string()]).await;
+    assert_eq!(there_again.1, Some(0), "{}", there_again.0);
+    assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
+    let (said, code) = elderlock(&member, &["transfer", "inventory", "--to", "pod-7"]).await;
+    assert!(said.contains("no member is called pod-7") && said.contains(&name), "{said}");
+    assert_eq!(code, Some(2));
+    let (said, code) = elderlock(&member, &["transfer", "inventory", "--to", ""]).await;
+    assert!(said.contains("names several members"), "{said}");
+    assert_eq!(code, Some(2));
     let (said, code) = order(&["force"]).await;
     assert!(said.contains("there is nothing to force"), "{said}");
     assert_eq!(code, Some(2));

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 const NOT_SERVED: &str = "this member holds no locks for programs that are not members: build it \
                           with serve_sessions(true), or start it with --serve-sessions";
-const LEAVES: &str = "this member leaves its cluster: ask another one";
 
 /// Takes the lock, and holds it for as long as the program keeps its session.
 pub(super) async fn serve(
@@ -27,7 +26,7 @@ pub(super) async fn serve(
     };
     // Held to the end: the member does not leave before.
     let Some(_open) = SessionCount::open(engine) else {
-        return OrderReport::NotGranted(LEAVES.into());
+        return OrderReport::Leaves;
     };
     let service = LockService::new(engine.clone(), request.service.clone());
     let guard = tokio::select! {
@@ -37,9 +36,7 @@ pub(super) async fn serve(
         },
         // A program that has nothing yet can only give up.
         _ = released(&mut messages) => return OrderReport::Done { complete: true },
-        () = engine.sessions.closing().cancelled() => {
-            return OrderReport::NotGranted(LEAVES.into());
-        }
+        () = engine.sessions.closing().cancelled() => return OrderReport::Leaves,
     };
     let grant = OrderReport::Granted { token: guard.token(), lineage: guard.lineage() };
     let _ = reports.send(grant).await;

@@ -91,6 +91,9 @@ pub enum SessionError {
         /// The member's reason.
         reason: String,
     },
+    /// The member leaves its cluster. Another one may grant the lock.
+    #[error("not granted: the member leaves its cluster: ask another one")]
+    MemberLeaves,
     /// The member does not hold locks for programs, or not for those of other hosts.
     #[error("{reason}")]
     NotServed {
@@ -137,6 +140,7 @@ impl SessionGuard {
             OrderReport::Granted { token, lineage } => (token, lineage),
             OrderReport::NotGranted(reason) => return Err(SessionError::NotGranted { reason }),
             OrderReport::Failed(reason) => return Err(SessionError::NotServed { reason }),
+            OrderReport::Leaves => return Err(SessionError::MemberLeaves),
             _ => {
                 let reason = "it answered something else".into();
                 return Err(QueryError::Garbled { reason }.into());
@@ -161,10 +165,7 @@ impl SessionGuard {
                 OrderReport::Lost(reason) | OrderReport::Failed(reason) => {
                     return Err(SessionError::NotGranted { reason });
                 }
-                OrderReport::Leaves => {
-                    let reason = SessionEnd::MemberLeaves.to_string();
-                    return Err(SessionError::NotGranted { reason });
-                }
+                OrderReport::Leaves => return Err(SessionError::MemberLeaves),
                 _ => {}
             }
         }
