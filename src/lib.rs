@@ -129,4 +129,8 @@ mod documents {
     struct Recipes;
     #[doc = include_str!("../docs/guide/without-async.md")]
     struct WithoutAsync;
+    #[doc = include_str!("../docs/guide/from-curator.md")]
+    struct FromCurator;
+    #[doc = include_str!("../docs/guide/from-geode.md")]
+    struct FromGeode;
 }
