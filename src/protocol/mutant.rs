@@ -330,6 +330,10 @@ pub enum ProtocolMutant {
     TellHoldsOneMore,
     /// A query for a position is answered without the suspension before it.
     TellNoSuspension,
+    /// A query for blockers is answered with all holds under the name of the first.
+    TellFirstName,
+    /// A holder's member lists the waits of all its owners.
+    TellAllWaits,
     /// A suspension of the grantor's own member that would deadlock waits all the same.
     QueueOwnDeadlock,
     /// A suspension that would deadlock with one of another owner of its member waits all the same.
@@ -390,7 +394,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 158] = [
+    pub const ALL: [ProtocolMutant; 160] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -538,6 +542,8 @@ impl ProtocolMutant {
         ProtocolMutant::LoseOwnPositions,
         ProtocolMutant::TellHoldsOneMore,
         ProtocolMutant::TellNoSuspension,
+        ProtocolMutant::TellFirstName,
+        ProtocolMutant::TellAllWaits,
         ProtocolMutant::QueueOwnDeadlock,
         ProtocolMutant::QueueOwnersDeadlock,
         ProtocolMutant::SuspectDeadlock,

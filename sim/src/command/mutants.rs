@@ -261,7 +261,9 @@ mod hunt {
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
             ProtocolMutant::TellPositionOneLater
             | ProtocolMutant::TellHoldsOneMore
-            | ProtocolMutant::TellNoSuspension => &["what_is_seen_is_so"],
+            | ProtocolMutant::TellNoSuspension
+            | ProtocolMutant::TellFirstName
+            | ProtocolMutant::TellAllWaits => &["what_is_seen_is_so"],
             ProtocolMutant::YieldToOldest => &["who_has_most_follows"],
             ProtocolMutant::QueueDeadlock
             | ProtocolMutant::QueueOwnDeadlock

@@ -90,6 +90,13 @@ impl LockClient {
         };
         let until = self.lease_end(hold);
         let lease_left = (until != Time::MAX).then(|| until.since(cx.now));
+        let (waits, more) = self.list_waits(owner);
+        planted!(=> let waits = self.plant_waits(waits, cx));
+        HoldState::Held { lease_left, waits, more }
+    }
+
+    /// The waits of an owner, and how many more there are.
+    pub(super) fn list_waits(&self, owner: OwnerId) -> (Vec<OwnerWait>, u64) {
         let mut more = 0;
         let mut waits = Vec::new();
         for (service, request, entry) in self.waits_of(owner) {
@@ -105,7 +112,7 @@ impl LockClient {
                 mode: entry.want.mode(),
             });
         }
-        HoldState::Held { lease_left, waits, more }
+        (waits, more)
     }
 
     /// The owner of a hold that this member may believe in.

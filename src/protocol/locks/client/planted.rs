@@ -1,7 +1,7 @@
 //! Planted breaks of a lock client, see `mutant.rs`.
 
 use super::*;
-use crate::protocol::message::LockRequest;
+use crate::protocol::message::{LockRequest, OwnerWait};
 
 /// Returns whether the grantor is not told of the end of a request, which may be granted yet.
 pub(super) fn is_kept(entry: &ClientRequest, cx: &StepContext) -> bool {
@@ -44,5 +44,17 @@ impl ServiceState {
             cx.send(grantor, GrantorMessage::Release { service, request });
         }
         RevocationAnswer::Revoked
+    }
+}
+
+impl LockClient {
+    /// The waits of a holder's owner, in place of the right ones.
+    pub(super) fn plant_waits(&self, waits: Vec<OwnerWait>, cx: &StepContext) -> Vec<OwnerWait> {
+        if !planted!(cx.mutant, TellAllWaits) {
+            return waits;
+        }
+        let requests = self.states.values().flat_map(|state| state.requests.values());
+        let owners: BTreeSet<OwnerId> = requests.map(|entry| entry.owner).collect();
+        owners.into_iter().flat_map(|owner| self.list_waits(owner).0).collect()
     }
 }

@@ -236,6 +236,10 @@ pub(super) fn reply(mut seen: QueryReply, cx: &StepContext) -> QueryReply {
                 waiters.reverse();
             }
         }
+        QueryReply::Blockers { holds, .. } if planted!(cx.mutant, TellFirstName) => {
+            let first = holds.first().and_then(|hold| hold.holder.name.clone());
+            holds.iter_mut().for_each(|hold| hold.holder.name.clone_from(&first));
+        }
         _ => {}
     }
     seen
