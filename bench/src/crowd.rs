@@ -17,6 +17,8 @@ const VIEW: Duration = Duration::from_secs(1);
 const IDLE_BUSY: f64 = 0.01;
 /// The limit of an idle member's memory.
 const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
+/// The limit of the memory that its page over HTTP adds.
+const HTTP_MORE: f64 = 1024.0 * 1024.0;
 /// Members of the idle cluster.
 pub(crate) const IDLERS: usize = 5;
 /// The smallest cluster that survives the loss of one member.
@@ -73,20 +75,28 @@ pub(crate) fn idle(
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
     let size = IDLERS as u32;
-    let mut cluster = BenchCluster::set(IDLERS, logs.to_owned())?;
-    cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
+        let mut cluster = BenchCluster::set(IDLERS, logs.to_owned())?;
+        cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
         progress.show(&format!("round {round} of {}", args.rounds));
         let used = watch(&mut cluster, IDLERS)?;
         let busiest = Figure::new("of one core, the busiest", Unit::Share).at_most(IDLE_BUSY);
         sheet.note(size, busiest, most(&used, |used| used.busy));
         let largest = Figure::new("in memory, the largest", Unit::Bytes).at_most(IDLE_RESIDENT);
-        sheet.note(size, largest, most(&used, |used| used.resident));
+        let resident = most(&used, |used| used.resident);
+        sheet.note(size, largest, resident);
         sheet.note(
             size,
             Figure::new("traffic of each", Unit::BytesPerSecond),
             mean(&used, |used| used.traffic),
         );
+        progress.step();
+        progress.show(&format!("with HTTP, round {round} of {}", args.rounds));
+        for index in 0..IDLERS {
+            cluster.ask(index, &BenchOrder::ServeHttp, BenchReport::done)?;
+        }
+        let more = Figure::new("in memory, more with HTTP", Unit::Bytes).at_most(HTTP_MORE);
+        sheet.note(size, more, largest_idle(&mut cluster, IDLERS)? - resident);
         progress.step();
     }
     Ok(())

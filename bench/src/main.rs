@@ -110,7 +110,7 @@ const CASES: [Case; 15] = [
     case("recovery", HELD, |args| args.holds.len(), takeover::recovery),
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
     case("members", "members", |args| crowd::sizes(args.members).len(), crowd::members),
-    case("idle", "members", |_| 1, crowd::idle),
+    case("idle", "members", |_| 2, crowd::idle),
     case("secure", "tasks or members", |_| secure::PARTS, secure::secure),
 ];
 

@@ -12,15 +12,19 @@ use crate::message::{
 use crate::processes::{listen, send_report};
 use crate::{clock, count};
 use clap::Args;
+use elderlock::http::HttpView;
 use elderlock::{Events, Guard, Keyring, LockService, Member, MemberEvent};
 use rustix::time::{ClockId, clock_gettime};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// How the parent starts a member.
@@ -131,6 +135,25 @@ async fn tell(mut events: Events) {
     }
 }
 
+/// Serves the member's page for as long as the process lives, and loads it once.
+async fn load_page(member: &Member) -> Outcome<()> {
+    let (sender, addr) = oneshot::channel();
+    let view = HttpView::new(member);
+    tokio::spawn(view.serve((Ipv4Addr::LOCALHOST, 0).into(), |addr| {
+        // The caller waits for it.
+        let _ = sender.send(addr);
+    }));
+    let mut stream = TcpStream::connect(addr.await?).await?;
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await?;
+    match page.lines().next() {
+        Some("HTTP/1.1 200 OK") => Ok(()),
+        line => Err(format!("the page is answered with {line:?}").into()),
+    }
+}
+
 impl BenchMember {
     async fn obey(&mut self, order: BenchOrder) -> Outcome<Option<BenchReport>> {
         Ok(Some(match order {
@@ -190,6 +213,10 @@ impl BenchMember {
                     return Err("said to be the grantor, and is not".into());
                 }
                 BenchReport::Did { from, to }
+            }
+            BenchOrder::ServeHttp => {
+                load_page(&self.member).await?;
+                BenchReport::Done
             }
             BenchOrder::Run { load, window } => BenchReport::Ran(self.run(load, window).await?),
             BenchOrder::Echo(together) => BenchReport::Listens(echo(together).await?),

@@ -40,6 +40,8 @@ pub(crate) enum BenchOrder {
     Rest,
     /// Become the grantor. Answered `Did`.
     Become,
+    /// Serve the member's page over HTTP from now on, and load it once. Answered `Done`.
+    ServeHttp,
     /// Repeat an operation. Answered `Ran`.
     Run {
         /// The load.
