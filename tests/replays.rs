@@ -3,7 +3,7 @@
 
 mod support;
 
-use elderlock::wire::secure::NUMBER;
+use elderlock::wire::secure::DATAGRAM_NUMBER;
 use elderlock::{ClusterKey, Counters, Keyring, Member, Timing};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -200,7 +200,8 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     let (repeated, forged) = (counts(|of| of.repeated), counts(|of| of.forged));
     let attacker = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let recorded = back.datagrams();
-    let sealed: Vec<_> = recorded.iter().filter(|bytes| bytes.len() > NUMBER.end + 16).collect();
+    let sealed: Vec<_> =
+        recorded.iter().filter(|bytes| bytes.len() > DATAGRAM_NUMBER.end + 16).collect();
     for bytes in &sealed {
         attacker.send_to(bytes, bind).expect("the loopback");
     }
@@ -210,7 +211,7 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     });
     for bytes in &sealed {
         let mut high = bytes.to_vec();
-        high[NUMBER].fill(0x7f);
+        high[DATAGRAM_NUMBER].fill(0x7f);
         attacker.send_to(&high, bind).expect("the loopback");
     }
     wait::until("all are refused as forged", || {

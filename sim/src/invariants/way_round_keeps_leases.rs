@@ -90,9 +90,8 @@ impl WayRoundKeepsLeases {
     fn is_fine(&self, world: &World) -> Option<bool> {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };
-        let site = |process: ProcessId| world.present_site_of(process);
         let of = |processes: Vec<ProcessId>| -> Option<Vec<usize>> {
-            processes.into_iter().map(site).collect()
+            processes.into_iter().map(|process| world.present_site_of(process)).collect()
         };
         let members = of(view.members.iter().map(|member| member.info.process).collect())?;
         let council = of(view.council().map(|info| info.process).collect())?;

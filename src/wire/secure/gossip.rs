@@ -18,7 +18,7 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"EldS";
 const HEAD: usize = MAGIC.len() + 2 + 1 + 16 + 16 + 8;
 /// The number in the head of a sealed datagram.
-pub const NUMBER: Range<usize> = HEAD - 8..HEAD;
+pub const DATAGRAM_NUMBER: Range<usize> = HEAD - 8..HEAD;
 /// Stands for any process at the address.
 const ANY: ProcessId = ProcessId(0);
 /// Senders with a window of numbers: many times the largest cluster. All of them hold the key.
@@ -166,7 +166,8 @@ impl SealedGossip {
             ProcessId(u128::from_be_bytes(*head[at..].first_chunk().expect("it is in the head")))
         };
         let (from, to) = (id(7), id(23));
-        let number = u64::from_be_bytes(*head[NUMBER].first_chunk().expect("it is in the head"));
+        let number =
+            u64::from_be_bytes(*head[DATAGRAM_NUMBER].first_chunk().expect("it is in the head"));
         if kind > ID_ANSWER || (kind == ID_QUESTION) != (to == ANY) || from == ANY {
             return Err(GossipError::Garbage);
         }

@@ -43,7 +43,7 @@ mod relay;
 mod tests;
 mod window;
 
-pub use gossip::{GossipError, NUMBER, OpenedDatagram, SealedGossip};
+pub use gossip::{DATAGRAM_NUMBER, GossipError, OpenedDatagram, SealedGossip};
 pub use handshake::{
     HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey,
 };
