@@ -79,10 +79,10 @@ fn hunt_all(_: &HandshakeOptions) -> ExitCode {
 
 #[cfg(elderlock_mutants)]
 fn hunt_all(options: &HandshakeOptions) -> ExitCode {
-    use elderlock::wire::secure::mutant::{Mutant, plant};
+    use elderlock::wire::secure::mutant::{KeyMutant, plant};
     let mut missed = 0;
     println!("{:<20} {:>5}  found by", "break", "seeds");
-    for mutant in Mutant::ALL {
+    for mutant in KeyMutant::ALL {
         let is_found = |seed: &u64| {
             plant(Some(mutant));
             let found = handshakes::run(*seed).err();
@@ -103,6 +103,6 @@ fn hunt_all(options: &HandshakeOptions) -> ExitCode {
             }
         }
     }
-    println!("{} of {} found", Mutant::ALL.len() - missed, Mutant::ALL.len());
+    println!("{} of {} found", KeyMutant::ALL.len() - missed, KeyMutant::ALL.len());
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

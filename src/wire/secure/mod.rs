@@ -24,8 +24,10 @@ macro_rules! planted {
     };
     ($name:ident) => {{
         #[cfg(elderlock_mutants)]
-        let planted =
-            $crate::wire::secure::mutant::is_planted($crate::wire::secure::mutant::Mutant::$name);
+        let planted = {
+            use $crate::wire::secure::mutant::{KeyMutant, is_planted};
+            is_planted(KeyMutant::$name)
+        };
         #[cfg(not(elderlock_mutants))]
         let planted = false;
         planted

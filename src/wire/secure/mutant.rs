@@ -4,12 +4,12 @@
 use std::cell::Cell;
 
 thread_local! {
-    static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+    static PLANTED: Cell<Option<KeyMutant>> = const { Cell::new(None) };
 }
 
 /// One planted break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mutant {
+pub enum KeyMutant {
     /// A process id is believed though it does not fit the static key.
     BelieveAnyId,
     /// The replay window moves before the tag is checked.
@@ -30,26 +30,26 @@ pub enum Mutant {
     BelieveAnyOrigin,
 }
 
-impl Mutant {
+impl KeyMutant {
     /// All of them.
-    pub const ALL: [Mutant; 9] = [
-        Mutant::BelieveAnyId,
-        Mutant::MoveWindowFirst,
-        Mutant::SkipPacketTag,
-        Mutant::HearForOthers,
-        Mutant::BelieveAnyVersion,
-        Mutant::AdmitAnyRole,
-        Mutant::TakeUnsealedRelays,
-        Mutant::TakeRepeatedRelays,
-        Mutant::BelieveAnyOrigin,
+    pub const ALL: [KeyMutant; 9] = [
+        KeyMutant::BelieveAnyId,
+        KeyMutant::MoveWindowFirst,
+        KeyMutant::SkipPacketTag,
+        KeyMutant::HearForOthers,
+        KeyMutant::BelieveAnyVersion,
+        KeyMutant::AdmitAnyRole,
+        KeyMutant::TakeUnsealedRelays,
+        KeyMutant::TakeRepeatedRelays,
+        KeyMutant::BelieveAnyOrigin,
     ];
 }
 
 /// Plants a break on this thread, or takes it out again.
-pub fn plant(mutant: Option<Mutant>) {
+pub fn plant(mutant: Option<KeyMutant>) {
     PLANTED.set(mutant);
 }
 
-pub(super) fn is_planted(mutant: Mutant) -> bool {
+pub(super) fn is_planted(mutant: KeyMutant) -> bool {
     PLANTED.get() == Some(mutant)
 }
