@@ -3,8 +3,9 @@
 
 mod support;
 
+use elderlock::protocol::message::Ballot;
 use elderlock::protocol::{
-    Affiliation, ClientMessage, Epoch, GrantorMessage, Host, Message, Notice, Packet,
+    Affiliation, Change, ClientMessage, Epoch, GrantorMessage, Host, Message, Notice, Packet,
     RegistryMessage, RequestId, ServiceName, Slot, Token, Versions, View, ViewNumber,
 };
 use elderlock::wire::secure::{HandshakeSetup, Initiator, Purpose, StaticKey};
@@ -224,6 +225,20 @@ impl Attacks<'_> {
             Packet::Ack { view: ViewNumber(self.view.number.0 + 1000), ack: 9, again: true },
             linked(Message::Client(grant)),
         ];
+        // The answers of a voter to any ballot, one of which names an accepted change.
+        let instance = self.view.number.next();
+        for process in self.view.members.iter().map(|member| member.info.process) {
+            let ballot = Ballot { round: 1, process };
+            let change = Change { remove: [process].into(), ..Change::default() };
+            let accepted = Some((Ballot { round: u32::MAX, process }, change));
+            let promised = Ballot { round: 1000, process: ProcessId(1) };
+            packets.extend([
+                Packet::from(Notice::Nack { instance, promised }),
+                Packet::from(Notice::PreVoteReply { instance, ballot, willing: true }),
+                Packet::from(Notice::Promise { instance, ballot, accepted }),
+                Packet::from(Notice::Accepted { instance, ballot }),
+            ]);
+        }
         // The greeting of a member that knows of a later lineage.
         let mut founded = self.view.lineage;
         founded.founded = Slot(founded.founded.0 + 1);

@@ -19,11 +19,22 @@ use elderlock::protocol::{
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// The number of kinds of lies.
+/// The number of kinds of lies that are drawn. Those beyond take the place of half of another kind,
+/// so that recorded lies keep their kinds otherwise.
 const KINDS: u64 = 25;
 
 /// The kind of lie that claims votes.
 const CLAIM: u64 = 23;
+
+/// The kind of lie that answers any proposal of the process, as if the stranger were a voter.
+const ANSWERS: u64 = 25;
+
+/// The kind of lie that is a view of another lineage.
+const OTHER_LINEAGE: u64 = 26;
+
+/// The kinds of lies of which these take half.
+const SAME_VIEW: u64 = 0;
+const PRE_VOTE: u64 = 15;
 
 /// The kind of lie that is a bare `Leave`. In half of the cases it is the packet of another process
 /// instead, copied on its way, if there is one.
@@ -35,6 +46,15 @@ struct Luck(u64);
 impl Luck {
     fn draw(&self, question: u64, below: u64) -> u64 {
         mix(&[self.0, question]) % below.max(1)
+    }
+
+    /// The kind of the lie.
+    fn kind(&self) -> u64 {
+        match (self.draw(0, KINDS), self.draw(32, 2)) {
+            (SAME_VIEW, 0) => OTHER_LINEAGE,
+            (PRE_VOTE, 0) => ANSWERS,
+            (kind, _) => kind,
+        }
     }
 
     /// A process of the stranger, a new one with each lie: ids do not come back.
@@ -58,8 +78,9 @@ impl World {
         let luck = Luck(luck);
         let stranger = luck.info();
         let Some(view) = self.view(site).or_else(|| self.latest_view()) else { return false };
-        let packets = match luck.draw(0, KINDS) {
+        let packets = match luck.kind() {
             CLAIM => self.claims(site, &luck, &stranger, view),
+            ANSWERS => self.answers(site, &luck, view),
             kind => {
                 let replay = (kind == LEAVE && luck.draw(27, 2) == 0).then(|| self.replayed(&luck));
                 vec![replay.flatten().unwrap_or_else(|| packet(&luck, &stranger, view))]
@@ -82,6 +103,29 @@ impl World {
         };
         let number = luck.draw(28, packets().count() as u64) as usize;
         packets().nth(number).cloned()
+    }
+
+    /// Answers of a voter to the ballots that the process at `site` may have. The promise names an
+    /// accepted change, which removes a member.
+    fn answers(&self, site: usize, luck: &Luck, view: &View) -> Vec<Packet> {
+        let Some(target) = self.sites[site].process() else { return Vec::new() };
+        let instance = view.number.next();
+        let members = view.members.len() as u64;
+        let victim = view.members[luck.draw(29, members) as usize].info.process;
+        let change = Change { remove: BTreeSet::from([victim]), ..Change::default() };
+        let highest = Ballot { round: u32::MAX, process: target };
+        let refused = Ballot { round: luck.draw(30, 4) as u32, process: luck.info().process };
+        let mut answers = vec![Notice::Nack { instance, promised: refused }];
+        for round in 0..6 {
+            let ballot = Ballot { round, process: target };
+            let accepted = Some((highest, change.clone()));
+            answers.extend([
+                Notice::PreVoteReply { instance, ballot, willing: true },
+                Notice::Promise { instance, ballot, accepted },
+                Notice::Accepted { instance, ballot },
+            ]);
+        }
+        answers.into_iter().map(Packet::from).collect()
     }
 
     /// The stranger claims the vote of one member of the council, or of each, and gives it to
@@ -199,8 +243,8 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
     };
     let epoch = Epoch(Token::new(view.first_slot, luck.draw(10, 1 << 22) as u32));
     let request = RequestId(1 + luck.draw(11, 300));
-    let notice = match luck.draw(0, KINDS) {
-        0 => return forged(&|_| true),
+    let notice = match luck.kind() {
+        SAME_VIEW => return forged(&|_| true),
         1 => return forged(&|process| process == dead),
         2 => return forged(&|process| process != dead),
         3 => {
@@ -246,7 +290,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             let release = GrantorMessage::Release { service: service(), request };
             return linked(Message::Grantor(release));
         }
-        15 => Notice::PreVote { instance, ballot, dead: BTreeSet::from([dead]) },
+        PRE_VOTE => Notice::PreVote { instance, ballot, dead: BTreeSet::from([dead]) },
         16 => Notice::Prepare { instance, ballot, dead: BTreeSet::from([dead]) },
         17 => {
             let remove = BTreeSet::from([dead]);
@@ -277,6 +321,18 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             Notice::Found { attempt: luck.draw(21, 8) as u32, view }
         }
         22 => Notice::FoundOk { attempt: luck.draw(22, 8) as u32 },
+        // A view of a later lineage, which has all members of this one or all but one.
+        OTHER_LINEAGE => {
+            let mut forged = view.clone();
+            forged.lineage = younger;
+            forged.number = ViewNumber(later.0.max(younger.founded.0));
+            forged.first_slot = view.end_slot();
+            forged.tenure = forged.first_slot;
+            if luck.draw(31, 2) == 0 {
+                forged.departed.push((dead, forged.number));
+            }
+            Notice::FullView { view: forged, nonce }
+        }
         // The notice looks as if a member spoke through the stranger.
         _ => {
             return Packet::Relay {

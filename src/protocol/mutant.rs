@@ -130,6 +130,8 @@ pub enum ProtocolMutant {
     PromoteAll,
     /// A stranger's word on views counts though it was not asked.
     BelieveStrangers,
+    /// An answer of any process counts in the choice of the next view.
+    BelieveAnyVoter,
     /// A process may speak for another one that it names.
     BelieveNamedProcess,
     /// A process has the vote that it claims, whether it proves that or not.
@@ -394,7 +396,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 160] = [
+    pub const ALL: [ProtocolMutant; 161] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -444,6 +446,7 @@ impl ProtocolMutant {
         ProtocolMutant::PromoteTheSilent,
         ProtocolMutant::PromoteAll,
         ProtocolMutant::BelieveStrangers,
+        ProtocolMutant::BelieveAnyVoter,
         ProtocolMutant::BelieveNamedProcess,
         ProtocolMutant::BelieveAnyClaim,
         ProtocolMutant::BelieveAnyRelay,

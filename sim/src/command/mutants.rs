@@ -142,9 +142,12 @@ mod hunt {
             ProtocolMutant::ForgetEarlyRequesters | ProtocolMutant::LoseWaitsBesideTable => {
                 &["no_lost_wakeup", "fifo_across_failover"]
             }
-            ProtocolMutant::BelieveOutdatedReport => {
-                &["holds_survive", "nothing_lost_in_transfer", "exclusive_by_lease"]
-            }
+            ProtocolMutant::BelieveOutdatedReport => &[
+                "holds_survive",
+                "nothing_lost_in_transfer",
+                "exclusive_by_lease",
+                "no_leaked_hold",
+            ],
             ProtocolMutant::HearOnlyInventories => &["no_lost_wakeup"],
             ProtocolMutant::CallLostFree => TWO_HOLDERS,
             ProtocolMutant::DealInHeardView => &["epochs_rise"],
@@ -242,6 +245,15 @@ mod hunt {
                 "told_after_kept",
                 "exclusive_by_lease",
                 "holds_survive",
+                "told_before_regrant",
+            ],
+            ProtocolMutant::BelieveAnyVoter => &[
+                "views_agree",
+                "one_elder_per_view",
+                "voters_have_answered",
+                "converges_after_heal",
+                "holds_survive",
+                "exclusive_by_lease",
                 "told_before_regrant",
             ],
             ProtocolMutant::BelieveNamedProcess => &["holds_survive"],

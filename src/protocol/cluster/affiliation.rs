@@ -503,8 +503,7 @@ impl Cluster {
             return self.fetch(now, from, addr, step);
         }
         if let MemberPhase::Seeking(seeking) = &self.phase
-            && self.votes.successor.is_none()
-            && view.contains(self.config.me.process)
+            && (view.contains(self.config.me.process) || seeking.is_used_up(&self.config, &view))
             && !self.is_believed(from, nonce)
             && !seeking.is_bound_to(from)
             && !self.believes_all(now)

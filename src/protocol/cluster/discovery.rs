@@ -385,9 +385,11 @@ impl Discovery {
         self.heard.get(&addr).map(|heard| (heard.me.process, &heard.belonging))
     }
 
-    /// A cluster with an elder that was founded too far above this machine's clock.
+    /// A cluster with an elder that was founded too far above this machine's clock. An unproven
+    /// word does not count: it would end this process.
     fn wrong_clock(&self, now: Time) -> Option<WrongClock> {
-        self.heard.values().find_map(|heard| match &heard.belonging {
+        let mut proven = self.heard.values().filter(|heard| heard.is_proven);
+        proven.find_map(|heard| match &heard.belonging {
             Affiliation::Member { lineage, led: true, .. } => {
                 self.clock.check(now, lineage.founded).err()
             }

@@ -210,20 +210,34 @@ impl Cluster {
             Notice::Accept { instance, ballot, change } => {
                 self.on_accept(now, &speaker, (instance, ballot), &change, step);
             }
-            Notice::PreVoteReply { instance, ballot, willing: true } if self.is_open(instance) => {
+            Notice::PreVoteReply { instance, ballot, willing: true }
+                if self.is_answer(&speaker, instance) =>
+            {
                 self.on_vote(now, &speaker, ballot, None, step);
             }
-            Notice::Promise { instance, ballot, accepted } if self.is_open(instance) => {
+            Notice::Promise { instance, ballot, accepted }
+                if self.is_answer(&speaker, instance) =>
+            {
                 self.on_vote(now, &speaker, ballot, Some(accepted), step);
             }
-            Notice::Accepted { instance, ballot } if self.is_open(instance) => {
+            Notice::Accepted { instance, ballot } if self.is_answer(&speaker, instance) => {
                 self.on_accepted(now, speaker.vote, ballot, step);
             }
-            Notice::Nack { instance, promised } if self.is_open(instance) => {
+            Notice::Nack { instance, promised } if self.is_answer(&speaker, instance) => {
                 self.on_nack(now, promised, step)
             }
             _ => {}
         }
+    }
+
+    /// Returns whether an answer counts: it is about the next view, and from a voter of this one.
+    /// Any other process could name an accepted change, which the candidate would have to propose.
+    fn is_answer(&self, speaker: &VoteSender, instance: ViewNumber) -> bool {
+        let has_vote = || {
+            self.ballot_view().is_some_and(|view| view.has_vote(speaker.vote))
+                || planted!(self.config.mutant, BelieveAnyVoter)
+        };
+        self.is_open(instance) && has_vote()
     }
 
     fn on_prepare(

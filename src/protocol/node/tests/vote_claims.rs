@@ -6,7 +6,7 @@ use crate::protocol::cluster::vote_successor::{StoredVote, StoredVoter};
 use crate::protocol::message::{Affiliation, Ballot};
 use crate::protocol::vote_claim::VoteClaim;
 use crate::protocol::vote_key::{VoteProof, VoteSecret};
-use crate::protocol::{Change, ViewNumber};
+use crate::protocol::{Change, Lineage, ViewNumber};
 
 const ANNS: VoteSecret = VoteSecret::new([1; 32]);
 const OTHER: VoteSecret = VoteSecret::new([2; 32]);
@@ -225,4 +225,115 @@ fn a_founder_agrees_to_no_view_with_another_key_of_its_own() {
     };
     assert!(agrees(Some(ANNS.key())));
     assert!(!agrees(Some(OTHER.key())) && !agrees(None));
+}
+
+/// A promise that names an accepted change binds the candidate to it, and a refusal makes it try a
+/// higher ballot.
+#[test]
+fn an_answer_of_a_process_without_a_vote_does_not_count() {
+    let (mut node, view, ballot) = member();
+    let instance = view.number.next();
+    let stranger = info(66);
+    let remove = [BOB].into();
+    let change = Change { remove, ..Change::default() };
+    let highest = Ballot { round: u32::MAX, process: stranger.process };
+    let before = node.cluster.votes.clone();
+    let mut out = Vec::new();
+    for notice in [
+        Notice::Nack { instance, promised: Ballot { round: 1000, process: stranger.process } },
+        Notice::Promise { instance, ballot, accepted: Some((highest, change)) },
+        Notice::PreVoteReply { instance, ballot, willing: true },
+        Notice::Accepted { instance, ballot },
+    ] {
+        let (from, addr, packet) = (stranger.process, stranger.addr, notice.into());
+        node.step(NOW, Input::Received { from, addr, packet }, &mut out);
+    }
+    assert_eq!(node.cluster.votes, before);
+    assert_eq!(out, []);
+}
+
+/// It would overwrite the vote that it has, and with it the lineage that it can go on with.
+#[test]
+fn a_vote_successor_takes_no_view_of_another_lineage_from_a_stranger() {
+    let (_, view, _) = member();
+    let voter = StoredVoter { process: ANN, secret: ANNS };
+    let stored = StoredVote {
+        voter,
+        view: view.clone(),
+        acceptor: Default::default(),
+        successors: Vec::new(),
+        is_established: true,
+    };
+    let me = info(12);
+    let config = Config {
+        vote_secret: Some(VoteSecret::new([3; 32])),
+        stored: Some(stored),
+        seeds: [view.elder().addr].into(),
+        nonce: std::num::NonZeroU64::new(7),
+        clock: view.first_slot,
+        ..Config::new(me.clone(), Timing::fast())
+    };
+    let stranger = info(66);
+    let key = VoteSecret::new([3; 32]).key();
+    let own = MemberInfo { vote_key: Some(key), ..me };
+    let forged =
+        View::first(Slot(view.first_slot.0 + 1), vec![own, stranger.clone()], view.timing, 7);
+    let mut node = Node::new(config, Time::from_nanos(1));
+    let mut out = Vec::new();
+    let packet = Notice::full_view(&forged).into();
+    let (from, addr) = (stranger.process, stranger.addr);
+    for input in [Input::Timer, Input::Stored { number: 1 }, Input::Received { from, addr, packet }]
+    {
+        node.step(Time::from_nanos(2), input, &mut out);
+    }
+    let is_installed = |output: &Output| matches!(output, Output::Event(Event::ViewInstalled(_)));
+    assert!(!out.iter().any(is_installed), "{out:?}");
+    let successor = node.cluster.votes.successor.as_ref().expect("it has the vote still");
+    assert_eq!(successor.view.lineage, view.lineage);
+}
+
+/// Neither a forged greeting of a cluster far in the future nor a forged view ends a process that
+/// seeks a cluster.
+#[test]
+fn an_unproven_word_does_not_end_a_process_in_no_view() {
+    let (_, view, _) = member();
+    let (me, stranger) = (info(12), info(66));
+    let config = Config {
+        seeds: [view.elder().addr].into(),
+        nonce: std::num::NonZeroU64::new(7),
+        clock: view.first_slot,
+        ..Config::new(me.clone(), Timing::fast())
+    };
+    let founded = Slot(view.first_slot.0 + Slot::PER_SECOND * 7200);
+    let lineage = Lineage { founded, founder: stranger.process };
+    let belonging = Affiliation::Member {
+        lineage,
+        view: ViewNumber(founded.0),
+        elder: stranger.clone(),
+        version: view.version,
+        led: true,
+        kept: true,
+        settled: true,
+    };
+    let mut used_up = view.clone();
+    used_up.departed.push((me.process, view.number));
+    let asked = view.elder().addr;
+    let mut node = Node::new(config, Time::from_nanos(1));
+    let mut out = Vec::new();
+    for notice in [
+        Notice::Hello {
+            me: stranger.clone(),
+            asked: me.addr,
+            belonging: belonging.clone(),
+            nonce: 0,
+        },
+        Notice::HelloReply { me: stranger.clone(), asked, belonging, nonce: 0 },
+        Notice::full_view(&used_up),
+    ] {
+        let (from, addr, packet) = (stranger.process, stranger.addr, notice.into());
+        node.step(Time::from_nanos(2), Input::Received { from, addr, packet }, &mut out);
+    }
+    let events: Vec<_> = out.iter().filter(|output| matches!(output, Output::Event(_))).collect();
+    assert!(events.is_empty(), "{events:?}");
+    assert!(matches!(node.cluster.phase, MemberPhase::Seeking(_)));
 }
