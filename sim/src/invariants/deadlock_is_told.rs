@@ -16,8 +16,8 @@
 //! among many waits, so that it takes several probes.)
 //!
 //! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both
-//! have a hold there. Otherwise its owner has or wants the suspension already. A step with a grant
-//! is left out.
+//! have a hold there. Otherwise its owner has or wants the suspension already, or it was in a
+//! circle of owners and detects circles. A step with a grant is left out.
 
 use super::{Count, GrantorRecord, Invariant, Verdict, refused_as_deadlock};
 use crate::history::{Ask, Call, ClientRequest, HoldMode};
@@ -177,6 +177,10 @@ impl DeadlockIsTold {
             (is_rival || other.process == call.process) && is_over(other)
         };
         if others().any(|other| is_own(other) || is_late(other)) {
+            return Ok(());
+        }
+        // A probe may have told it, as any other request.
+        if world.detects && (Circles { world, lost: &self.lost }).had(ask) {
             return Ok(());
         }
         let kept = GrantorRecord::at(world, site, &call.service);

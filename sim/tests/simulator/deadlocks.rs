@@ -377,3 +377,23 @@ fn a_request_behind_one_that_waits_for_its_owner_is_told() {
     assert_eq!(answered(&mut w, behind), Outcome::Deadlock);
     assert!(!w.is_answered(batch));
 }
+
+/// It queues, as no other suspension waits, and is told by a probe.
+#[test]
+fn a_suspension_of_the_grantors_member_is_told_of_its_circle() {
+    let (mut w, order) = cluster(11);
+    let (grantor, other) = ((order[1], 2), (order[2], 1));
+    hold(&mut w, grantor, "s", "a");
+    hold(&mut w, other, "s", "b");
+    let waits = want(&mut w, other, "s", "a");
+    w.run_for(Duration::from_millis(500));
+    let suspension = ClientRequest::Hold(Want::Suspension);
+    let owner = OwnerId(grantor.1);
+    let suspends = w.want(grantor.0, "s", suspension, owner, Wait::Forever, None);
+    // The first of the two probes may be either's.
+    let told = [waits, suspends].map(|ask| {
+        w.run_for(Duration::from_secs(3));
+        w.outcome(ask).cloned() == Some(Outcome::Deadlock)
+    });
+    assert!(told[0] || told[1]);
+}
