@@ -79,11 +79,7 @@ pub(crate) async fn lock(args: LockArgs) -> Done {
     let (status, end) = supervise(&mut child, &guard, args.grace).await?;
     let was_held = !guard.left().is_zero();
     match end {
-        // It had the lock to its end, and ended well.
-        Some(_) if was_held && status.success() => {
-            let _ = guard.release().await;
-            Ok(ExitCode::SUCCESS)
-        }
+        // The command was stopped. It may call that a success, and its work is not done.
         Some(end) => {
             let _ = guard.release().await;
             eprintln!("elderlock: lost: {}", end.to_string().escape_debug());

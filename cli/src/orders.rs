@@ -182,7 +182,8 @@ fn no_service(order: &Order) -> String {
     let name = match order {
         Order::Revoke { service, .. }
         | Order::Inspect { service, .. }
-        | Order::Held { service, .. } => service.as_str().escape_debug().to_string(),
+        | Order::Held { service, .. }
+        | Order::Transfer { service, .. } => service.as_str().escape_debug().to_string(),
         _ => "that name".to_owned(),
     };
     format!("there is no service {name}: no member uses it")

@@ -125,7 +125,8 @@ struct StatusJson {
 
 impl StatusJson {
     fn new(found: &ClusterStatus) -> StatusJson {
-        let not_reached = found.not_reached.iter().map(|(info, _)| info.process.to_string());
+        let not_reached =
+            found.not_reached.iter().map(|(info, _)| format!("{:032x}", info.process.0));
         let report = StatusReport::new(&found.status);
         StatusJson { report, not_reached: not_reached.collect() }
     }

@@ -230,6 +230,38 @@ fn a_member_that_leaves_has_the_command_stopped_first() {
     assert_eq!(pair.output(0, &["job", "--wait", "10s", "--", "true"]).0, Some(0));
 }
 
+/// A host that is gone without a word looks the same: no connection ends.
+#[test]
+fn a_member_that_hangs_holds_up_no_command() {
+    let pair = Pair::start();
+    let limited = |name: &str, rest: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "40", env!("CARGO_BIN_EXE_elderlock"), "lock", name]);
+        command.args(["--at", &pair.addrs[1]]).args(rest);
+        command
+    };
+    let script = "echo in; read line; exit 5";
+    let mut holder = limited("job", &["--", "sh", "-c", script]);
+    let mut holder = Running::start(holder.stdin(Stdio::piped()));
+    holder.line_with("in");
+    pair.nodes[1].signal("-STOP");
+    drop(holder.child.stdin.take());
+    let (code, text) = holder.end();
+    let waits = limited("other", &["--wait", "1s", "--", "true"]).output().expect("it starts");
+    pair.nodes[1].signal("-CONT");
+    // The work may end before the belief does, or be stopped at the end of it.
+    assert!(code == Some(5) || code == Some(76), "{code:?} {text}");
+    assert_eq!(waits.status.code(), Some(2), "{waits:?}");
+}
+
+#[test]
+fn a_command_that_is_stopped_is_no_success() {
+    let pair = Pair::start();
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.02; done";
+    let (code, text) = pair.output(0, &["job", "--lease", "1s", "--", "sh", "-c", script]);
+    assert!(code == Some(76) && text.contains("lost"), "{code:?} {text}");
+}
+
 #[test]
 fn a_member_that_serves_no_sessions_says_how_to_change_that() {
     let addr = free_addr();

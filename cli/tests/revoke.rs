@@ -403,6 +403,8 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     let (said, code) = elderlock(&member, &["transfer", "inventory", "--to", "pod-7"]).await;
     assert!(said.contains("no member is called pod-7") && said.contains(&name), "{said}");
     assert_eq!(code, Some(2));
+    let (said, code) = elderlock(&member, &["transfer", "inventry"]).await;
+    assert!(said.contains("there is no service inventry") && code == Some(4), "{said}");
     let (said, code) = elderlock(&member, &["transfer", "inventory", "--to", ""]).await;
     assert!(said.contains("names several members"), "{said}");
     assert_eq!(code, Some(2));

@@ -33,7 +33,8 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
     // A misspelt name would make a service.
     if let Order::Revoke { service, .. }
     | Order::Inspect { service, .. }
-    | Order::Held { service, .. } = &order
+    | Order::Held { service, .. }
+    | Order::Transfer { service, .. } = &order
     {
         match LockService::new(engine.clone(), service.clone()).exists().await {
             Ok(true) => {}

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// How long a query takes at most, resolution of the name included.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 /// Asks the member at `addr` (`host:port`) of cluster `cluster` for its status. Joins nothing and
 /// changes nothing; the answer lists at most 256 locks and counts the rest. Ends within five

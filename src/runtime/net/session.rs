@@ -5,7 +5,7 @@
 //! connection or the program ends: docs/protocol/sessions.md.
 
 use super::operator::{self, OrderConnection};
-use super::query::QueryError;
+use super::query::{LIMIT, QueryError};
 use crate::protocol::{LineageId, Time, Token};
 use crate::runtime::clock;
 #[cfg(feature = "secure")]
@@ -20,13 +20,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 const QUESTIONS: u32 = 4;
 /// Two questions are at least so far apart.
 const SHORTEST: Duration = Duration::from_millis(20);
+/// A release waits for its confirmation for so long at least.
+const RELEASE: Duration = Duration::from_secs(1);
 
 /// Holds a lock through the member at `addr` (`host:port`) of cluster `cluster`, which must [serve
 /// sessions](crate::MemberBuilder::serve_sessions). For a cluster without a key, and a member on
 /// this host. Joins nothing. Completes when the lock is held, or will not be.
 ///
 /// # Errors
-/// [`SessionError`]; nothing is held, or the member releases it again.
+/// [`SessionError`]; nothing is held, or the member releases it again. A request with a
+/// [wait limit](SessionRequest::wait) ends five seconds after it at the latest, also if the member
+/// hangs. Without one it waits for a member that hangs as long as for the lock.
 ///
 /// # Cancel safety
 /// If the future is dropped, the connection ends, and the member stops waiting, or releases the
@@ -55,7 +59,8 @@ pub async fn hold_through(
     cluster: &str,
     request: SessionRequest,
 ) -> Result<SessionGuard, SessionError> {
-    SessionGuard::begin(operator::open(addr, cluster, Order::Lock(request)).await?).await
+    let wait = request.wait;
+    SessionGuard::begin(operator::open(addr, cluster, Order::Lock(request)).await?, wait).await
 }
 
 /// Like [`hold_through`], for a cluster with a key. The first key of the ring is a cluster key, or
@@ -74,8 +79,9 @@ pub async fn hold_through_with(
     ring: &Keyring,
     request: SessionRequest,
 ) -> Result<SessionGuard, SessionError> {
+    let wait = request.wait;
     let order = Order::Lock(request);
-    SessionGuard::begin(operator::open_with(addr, cluster, ring, order).await?).await
+    SessionGuard::begin(operator::open_with(addr, cluster, ring, order).await?, wait).await
 }
 
 /// Why a lock is not held through a member.
@@ -134,9 +140,27 @@ pub struct SessionGuard {
     release: mpsc::Sender<oneshot::Sender<Result<(), SessionEnd>>>,
 }
 
+/// The report, or an error if it takes longer.
+async fn within(
+    limit: Duration,
+    report: impl Future<Output = Result<OrderReport, QueryError>>,
+) -> Result<OrderReport, QueryError> {
+    tokio::time::timeout(limit, report).await.unwrap_or(Err(QueryError::TimedOut { limit }))
+}
+
 impl SessionGuard {
-    async fn begin(mut connection: OrderConnection) -> Result<SessionGuard, SessionError> {
-        let (token, lineage) = match connection.report().await? {
+    /// `wait`: the limit of the request. A member that hangs ends no connection, so it has as long
+    /// as a query more to answer.
+    async fn begin(
+        mut connection: OrderConnection,
+        wait: Option<Duration>,
+    ) -> Result<SessionGuard, SessionError> {
+        let granted = connection.report();
+        let granted = match wait {
+            Some(wait) => within(wait.saturating_add(LIMIT), granted).await?,
+            None => granted.await?,
+        };
+        let (token, lineage) = match granted {
             OrderReport::Granted { token, lineage } => (token, lineage),
             OrderReport::NotGranted(reason) => return Err(SessionError::NotGranted { reason }),
             OrderReport::Failed(reason) => return Err(SessionError::NotServed { reason }),
@@ -158,7 +182,7 @@ impl SessionGuard {
         session.ask().await?;
         let mut is_held = false;
         while !is_held {
-            match session.connection.report().await? {
+            match within(LIMIT, session.connection.report()).await? {
                 OrderReport::Alive { number, held_for } => {
                     is_held = session.on_alive(number, held_for);
                 }
@@ -224,8 +248,9 @@ impl SessionGuard {
     /// Releases the lock, and waits until the member has.
     ///
     /// # Errors
-    /// [`SessionEnd`]: it was lost before, or the member did not confirm the release. The member
-    /// releases it at the end of the session in any case.
+    /// [`SessionEnd`]: it was lost before, or the member did not confirm the release while the lock
+    /// was surely held, or for a second. The member releases it at the end of the session in any
+    /// case.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release goes on.
@@ -306,7 +331,12 @@ impl SessionTask {
                 },
                 answer = released.recv() => {
                     self.until.store(0, Ordering::Release);
-                    let result = self.release().await;
+                    // A member that hangs holds the lock for no longer than it said.
+                    let limit = left.max(RELEASE);
+                    let result = match tokio::time::timeout(limit, self.release()).await {
+                        Ok(result) => result,
+                        Err(_) => Err(SessionEnd::Unconfirmed("no answer to the release".into())),
+                    };
                     if let Some(answer) = answer {
                         let _ = answer.send(result);
                     }
