@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
+use tracing_subscriber::filter::LevelFilter;
 
 /// How to run it. Flags win over environment variables, and those over the file.
 ///
@@ -44,6 +45,9 @@ pub(crate) struct NodeArgs {
     /// Print one JSON object per event.
     #[arg(long, env = "ELDERLOCK_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
+    /// The log on standard error has lines of this level and above: off, error, warn, info, debug.
+    #[arg(long, env = "ELDERLOCK_LOG", value_name = "LEVEL", default_value = "info")]
+    log: LevelFilter,
 }
 
 /// The settings of a member, from any source.
@@ -140,6 +144,11 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
         Some(path) => args.settings.or(read(path)?),
         None => args.settings,
     };
+    tracing_subscriber::fmt()
+        .with_max_level(args.log)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
     let key_file = settings.key_file.clone();
     // Without a key file SIGHUP ends the process, as by default.
     let mut hangup = key_file.is_some().then(signals::hangup).transpose()?;

@@ -73,6 +73,36 @@ fn a_node_that_waits_for_its_seeds_is_not_ready() {
     }
 }
 
+/// A node whose log comes with its events.
+fn logged(args: &[&str]) -> Running {
+    let mut shell = Command::new("/bin/sh");
+    shell.env_clear().args(["-c", "exec \"$0\" \"$@\" 2>&1", env!("CARGO_BIN_EXE_elderlock")]);
+    Running::start(shell.args(args))
+}
+
+#[test]
+fn the_log_of_a_node_is_on_standard_error() {
+    let addr = free_addr();
+    let port = addr.rsplit(':').next().expect("a port");
+    let seed = format!("localhost:{port}");
+    let first = ["node", "--timing", "fast", "--name", "pod-0", "--bind", &addr, "--seed", &seed];
+    let mut first = logged(&first);
+    first.line_with("WARN founded alone");
+    let second = free_addr();
+    let args = ["node", "--timing", "lan", "--name", "pod-1", "--bind", &second, "--seed", &addr];
+    let mut second = logged(&args);
+    second.line_with("WARN the cluster was founded with other times");
+    first.line_with("INFO member joined name=pod-1");
+    second.child.kill().expect("it runs");
+    first.line_with("INFO member died name=pod-1");
+    let missing = free_addr();
+    let mut waits = logged(&["node", "--bind", &free_addr(), "--seed", &missing]);
+    waits.line_with("INFO joining: waiting for");
+    let quiet = ["node", "--log", "off", "--found", "--bind", "127.0.0.1:0"];
+    let mut quiet = logged(&quiet);
+    assert!(quiet.line_with("").contains("joined as"), "its first line");
+}
+
 #[test]
 fn a_node_alone_does_not_found_with_fewer_members_than_it_expects() {
     let (first, second) = (free_addr(), free_addr());
