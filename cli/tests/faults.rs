@@ -80,6 +80,8 @@ fn free(count: usize) -> Vec<String> {
 fn node(bind: &str, seeds: &[String], data_dir: Option<&Path>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().args(["node", "--timing", "fast", "--join-seconds", "100", "--bind", bind]);
+    // Standard error has the reason of an end alone.
+    command.args(["--log", "off"]);
     command.args(["--seed", &seeds.join(",")]);
     if let Some(path) = data_dir {
         command.arg("--data-dir").arg(path);
