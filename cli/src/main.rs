@@ -47,6 +47,10 @@ enum Command {
     /// List the members of the cluster, as a running member sees them.
     Members(members::MembersArgs),
     /// Run a command while a lock is held for it, through a running member.
+    ///
+    /// The command finds the fencing token in ELDERLOCK_TOKEN and its lineage in ELDERLOCK_LINEAGE.
+    /// Exit codes: that of the command, 75 if the lock was not granted, 76 if it was lost or the
+    /// command was stopped for it.
     Lock(lock::LockArgs),
     /// Show the holders of a lock, and the requests that wait for it, in their order.
     Why(why::WhyArgs),
