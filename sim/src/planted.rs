@@ -45,5 +45,6 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::TakeAnyToken
             | ProtocolMutant::PromoteAll
             | ProtocolMutant::AdmitAnyVersion
+            | ProtocolMutant::TakeOlderRange
     )
 }

@@ -53,6 +53,8 @@ pub enum ProtocolMutant {
     DealTwice,
     /// The elder deals a range to a grantor that asked for more, and then once more.
     DealMoreTwice,
+    /// A grantor that has used up its tokens takes a range that was dealt before them.
+    TakeOlderRange,
     /// A founding begins one slot above its own clock, and not a second later.
     FoundAtTheClock,
     /// An elder that hears of a later view deals in its numbers before it has that view. (An elder
@@ -396,7 +398,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 161] = [
+    pub const ALL: [ProtocolMutant; 162] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -411,6 +413,7 @@ impl ProtocolMutant {
         ProtocolMutant::ReuseTokens,
         ProtocolMutant::DealTwice,
         ProtocolMutant::DealMoreTwice,
+        ProtocolMutant::TakeOlderRange,
         ProtocolMutant::FoundAtTheClock,
         ProtocolMutant::DealInHeardView,
         ProtocolMutant::FreeOnHint,

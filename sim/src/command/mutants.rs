@@ -98,6 +98,7 @@ mod hunt {
                 &["fifo_across_failover"]
             }
             ProtocolMutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
+            ProtocolMutant::TakeOlderRange => &["tokens_rise"],
             ProtocolMutant::DealTwice => &["one_grantor_per_epoch"],
             ProtocolMutant::DealMoreTwice => &[
                 "epochs_rise",

@@ -631,12 +631,11 @@ impl Grantor {
         }
     }
 
-    /// The elder dealt more tokens.
+    /// The elder dealt more tokens. It may have dealt them in an earlier tenure: then another elder
+    /// has dealt higher tokens since, which may be used up here.
     pub(crate) fn on_tokens(&mut self, range: TokenRange, cx: &mut StepContext) {
         self.tokens.asked = false;
-        if self.tokens.ranges.back().is_none_or(|last| last.last < range.first)
-            && range.first > self.epoch.0
-        {
+        if range.first > self.tokens.newest || planted!(cx.mutant, TakeOlderRange) {
             self.tokens.add(range, cx.now);
             let (service, epoch, first) = (self.service.clone(), self.epoch, range.first);
             cx.out.push(Output::Event(Event::Supplied { service, epoch, first }));

@@ -16,6 +16,8 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct TokenPool {
     pub(super) ranges: VecDeque<TokenRange>,
+    /// The last token of the range that was added last, which may be used up.
+    pub(super) newest: Token,
     /// The grantor has asked for more tokens and has not got them yet.
     pub(super) asked: bool,
     /// How many it asks for at a time.
@@ -28,8 +30,9 @@ impl TokenPool {
     /// The pool of a new epoch. The first token of the range names the epoch and is never granted.
     pub(super) fn new(range: TokenRange, now: Time) -> TokenPool {
         let size = u32::try_from(range.len()).unwrap_or(u32::MAX);
-        let mut supply =
-            TokenPool { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
+        let newest = range.last;
+        let ranges = VecDeque::from([range]);
+        let mut supply = TokenPool { ranges, newest, asked: false, size, filled_at: Some(now) };
         supply.take(1);
         supply
     }
@@ -71,6 +74,7 @@ impl TokenPool {
 
     /// More were dealt.
     pub(super) fn add(&mut self, range: TokenRange, now: Time) {
+        self.newest = range.last;
         self.ranges.push_back(range);
         // A pool that short ranges fill just above the limit of asking is below it a token later:
         // that says nothing of how fast it is used up.
