@@ -20,6 +20,9 @@ use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+/// Views' worth of newcomers that may be learners at a time.
+const LEARNERS: usize = 4;
+
 /// The elder's knowledge of the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Elder {
@@ -372,7 +375,7 @@ impl Elder {
         change.revive.extend(
             self.revives.iter().copied().filter(|process| !change.remove.contains(process)),
         );
-        change.join = self.wanted_joins();
+        change.join = self.wanted_joins(view);
         let former = |info: &MemberInfo| self.former(now, me, view, info, successors);
         // An elder that decides a view without itself needs the word of a quorum of that view, and
         // only the present council is asked. So the elder goes with a view whose council is known
@@ -437,8 +440,11 @@ impl Elder {
         change
     }
 
-    /// The processes to take in, at most so many in one view.
-    fn wanted_joins(&self) -> Vec<MemberInfo> {
+    /// The processes to take in. A view has at most so many newcomers, and [`LEARNERS`] times as
+    /// many learners: processes that join and show nothing must not fill it.
+    fn wanted_joins(&self, view: &View) -> Vec<MemberInfo> {
+        let learners = view.members.iter().filter(|member| member.learner).count();
+        let room = (LEARNERS * self.most_joins).saturating_sub(learners).min(self.most_joins);
         // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {
@@ -447,7 +453,7 @@ impl Elder {
         }
         let joins = joins::in_turn(&self.joins).into_iter();
         let joins = joins.filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
-        joins.map(|(info, _)| info.clone()).take(self.most_joins).collect()
+        joins.map(|(info, _)| info.clone()).take(room).collect()
     }
 
     /// The members in whose place a process joins. It gives no vote in their place any more, also

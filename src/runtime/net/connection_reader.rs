@@ -103,7 +103,7 @@ struct ReadHalf {
 
 /// The place of the other side in this member's view.
 struct PeerStanding {
-    is_member: bool,
+    is_voter: bool,
     /// It is outside the view. Without a view no process is.
     is_strange: bool,
     /// The count of view changes at that answer.
@@ -119,9 +119,9 @@ struct ReadSummary {
 }
 
 impl ConnectionReader {
-    /// Returns whether the other side is in this member's view.
-    pub(super) fn is_of_member(&self) -> bool {
-        self.reception.is_member(self.info.process)
+    /// Returns whether the other side is in this member's view and is no learner.
+    pub(super) fn is_of_voter(&self) -> bool {
+        self.reception.is_voter(self.info.process)
     }
 
     pub(super) fn new(
@@ -140,7 +140,7 @@ impl ConnectionReader {
             packets: Vec::new(),
             ending: None,
             admission,
-            standing: PeerStanding { is_member: false, is_strange: false, changed: u64::MAX },
+            standing: PeerStanding { is_voter: false, is_strange: false, changed: u64::MAX },
             part: None,
         };
         let slot = ReadHalfSlot {
@@ -407,16 +407,16 @@ impl ConnectionReader {
         Ok(read)
     }
 
-    /// Looks the other side up after each change of the view, and notes that a stranger has sent
-    /// bytes.
+    /// Looks the other side up after each change of the view, and notes that a stranger or a
+    /// learner has sent bytes.
     fn learn_standing(&self, read_half: &mut ReadHalf) {
         let ReadHalf { half, decoder, admission, standing, part, .. } = read_half;
         let (reception, process) = (&self.reception, self.info.process);
         let changed = reception.members_changed();
         if standing.changed != changed {
-            let (is_member, is_strange) =
-                (reception.is_member(process), reception.is_stranger(process));
-            *standing = PeerStanding { is_member, is_strange, changed };
+            let (is_voter, is_strange) =
+                (reception.is_voter(process), reception.is_stranger(process));
+            *standing = PeerStanding { is_voter, is_strange, changed };
             // The process at a member's or a seed's address may bring the long view of a later
             // membership.
             let may_be_long = match admission.opening {
@@ -426,13 +426,13 @@ impl ConnectionReader {
                 }
             };
             decoder.set_strange(is_strange && !may_be_long);
-            decoder.set_unknown(!is_member && !may_be_long);
+            decoder.set_unknown(!is_voter && !may_be_long);
             if is_strange && part.is_none() {
                 let ip = half.peer_addr().unwrap_or(self.addr).ip();
                 *part = Some(reception.strange_part(ip));
             }
         }
-        if !standing.is_member {
+        if !standing.is_voter {
             admission.note_packet();
         }
     }

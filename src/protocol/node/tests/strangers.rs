@@ -73,3 +73,39 @@ fn no_member_dials_an_address_that_a_stranger_gives_for_another_process() {
         assert!(out.iter().all(is_to_stranger), "{out:?}");
     }
 }
+
+/// Processes that join and show nothing do not fill the view without end, and the place of one that
+/// shows itself is free again.
+#[test]
+fn a_view_has_few_learners_at_a_time() {
+    let mut node = lone();
+    let joins = node.cluster.config.limits.joins as usize;
+    let view = |node: &Node| node.cluster.view.as_deref().expect("it has founded").clone();
+    let learners = |node: &Node| view(node).members.iter().filter(|member| member.learner).count();
+    let joiner = |number: u16| {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 8000 + number));
+        MemberInfo::new(ProcessId(1000 + u128::from(number)), addr)
+    };
+    let hear = |node: &mut Node, me: MemberInfo, notice: Notice| {
+        let (from, addr, packet) = (me.process, me.addr, notice.into());
+        node.step(NOW, Input::Received { from, addr, packet }, &mut Vec::new());
+    };
+    let join = |node: &mut Node, me: MemberInfo| {
+        let heard = view(node).number;
+        hear(node, me.clone(), Notice::Join { me, heard });
+    };
+    for number in 0..6 * joins as u16 {
+        join(&mut node, joiner(number));
+    }
+    assert_eq!(learners(&node), 4 * joins);
+    let waiting = joiner(6 * joins as u16 - 1);
+    assert!(!view(&node).contains(waiting.process));
+    // The first one shows itself, and gets its vote.
+    let number = view(&node).number;
+    let beat = Notice::Beat { view: number, beat: 1, pulse: 0, confirmed: 0, kept: true };
+    hear(&mut node, joiner(0), beat);
+    join(&mut node, waiting);
+    assert!(view(&node).number > number);
+    assert!(view(&node).member(joiner(0).process).is_some_and(|member| !member.learner));
+    assert_eq!(learners(&node), 4 * joins, "one of those that waited has its place");
+}
