@@ -19,6 +19,7 @@ use super::counters::add;
 use super::incarnation::Incarnation;
 use super::rate_limit::RateLimit;
 use super::reception::{GossipInput, Reception};
+use super::stranger_budget::BudgetShare;
 use crate::protocol::{Input, MemberInfo};
 use crate::wire::{Decoder, Frame};
 use socket2::SockRef;
@@ -91,6 +92,8 @@ struct ReadHalf {
     decoder: Decoder,
     /// The time by which the frame must end whose beginning waits in the decoder.
     due: Option<Instant>,
+    /// The bytes of that frame, unless the other side is a voter.
+    share: BudgetShare,
     /// Reused from one read to the next.
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
@@ -137,6 +140,7 @@ impl ConnectionReader {
             half,
             decoder,
             due: None,
+            share: BudgetShare::new(&reception.budget, 0),
             packets: Vec::new(),
             ending: None,
             admission,
@@ -341,7 +345,7 @@ impl ConnectionReader {
     /// Hands on the frames that are whole.
     fn deliver(&self, read_half: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
         self.learn_standing(read_half);
-        let ReadHalf { decoder, due, packets, standing, part, .. } = read_half;
+        let ReadHalf { decoder, due, share, packets, standing, part, .. } = read_half;
         let ConnectionReader { reception, incarnation, info, .. } = self;
         let mut read = ReadSummary::default();
         loop {
@@ -403,6 +407,11 @@ impl ConnectionReader {
         }
         if !decoder.is_empty() && due.is_none() {
             *due = Some(Instant::now() + reception.timeouts.frame);
+        }
+        if !share.resize(if standing.is_voter { 0 } else { decoder.len() }) {
+            add(&reception.counters.busy, 1);
+            reception.log_refused(Some(info.addr), &"the memory for strangers is used up");
+            return Err(ConnectionEnd::Ours);
         }
         Ok(read)
     }

@@ -78,7 +78,7 @@ counters! {
         other_version,
         /// Refused: longer than allowed.
         oversized,
-        /// Refused: more connections than this member takes.
+        /// Refused: more connections, questions or bytes of strangers than this member takes.
         busy,
         /// Refused: a stranger that did not finish its handshake in time.
         silent,

@@ -4,8 +4,8 @@
 //! [incarnation](incarnation::Incarnation) and its peers. A `peer` is an address with queues of
 //! frames. Its task is in `dialer`, which dials through `tcp` when frames wait and no connection
 //! leads to their process. `connection_reader` reads a connection and hands its packets to the
-//! engine. `udp` runs the gossip machine. `admission` and `rate_limit` bound strangers, and
-//! `security` seals what a cluster with a key sends.
+//! engine. `udp` runs the gossip machine. `admission`, `rate_limit` and
+//! `stranger_budget` bound strangers, and `security` seals what a cluster with a key sends.
 
 mod admission;
 mod connection_reader;
@@ -28,6 +28,7 @@ mod security;
 #[path = "security_absent.rs"]
 mod security;
 mod session;
+mod stranger_budget;
 mod tcp;
 pub(crate) mod timeouts;
 pub(crate) mod transport;

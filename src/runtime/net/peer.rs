@@ -22,13 +22,13 @@
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
+use super::stranger_budget::{BudgetShare, StrangerBudget};
 use crate::protocol::{Packet, ProcessId, Versions};
 use crate::wire::secure::Sealer;
 use crate::wire::{self, ByteQueue, Frame, VERSIONS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -100,7 +100,7 @@ pub(super) struct Peer {
 }
 
 struct PeerQueue {
-    budget: Arc<Budget>,
+    budget: Arc<StrangerBudget>,
     /// The versions of the process that answered at the address last.
     versions: Option<Versions>,
     /// The queues by the process that the frames are meant for; `None`: any process at the address.
@@ -151,27 +151,6 @@ struct PartialWrite {
     frames: usize,
 }
 
-/// The bytes that wait for strangers and learners, over all peers of a member. One limit holds for
-/// all of them together.
-#[derive(Debug, Default)]
-pub(super) struct Budget {
-    /// Bytes that wait.
-    used: AtomicUsize,
-    /// The most that may wait.
-    pub(super) limit: usize,
-}
-
-impl Budget {
-    pub(super) fn new(limit: usize) -> Self {
-        Budget { used: AtomicUsize::new(0), limit }
-    }
-
-    /// Returns whether no more may wait.
-    pub(super) fn is_spent(&self) -> bool {
-        self.used.load(Relaxed) >= self.limit
-    }
-}
-
 /// A stranger's connection with the rest of a batch, apart from its peer.
 pub(super) struct SlowWrite {
     link: ConnectionWriter,
@@ -187,29 +166,6 @@ struct AsideConnection {
     share: BudgetShare,
     /// Ends the connection.
     closed: CancellationToken,
-}
-
-/// Bytes that the budget counts until this is dropped.
-struct BudgetShare {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl BudgetShare {
-    fn new(budget: &Arc<Budget>, bytes: usize) -> Self {
-        budget.used.fetch_add(bytes, Relaxed);
-        BudgetShare { budget: budget.clone(), bytes }
-    }
-
-    fn empty(&mut self) {
-        self.budget.used.fetch_sub(std::mem::take(&mut self.bytes), Relaxed);
-    }
-}
-
-impl Drop for BudgetShare {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Relaxed);
-    }
 }
 
 impl SlowWrite {
@@ -264,21 +220,17 @@ impl OutboundQueues {
     }
 
     /// Updates the budget.
-    fn count(&mut self, budget: &Budget) {
+    fn count(&mut self, budget: &StrangerBudget) {
         let counted = if self.is_strange { self.len() } else { 0 };
         let before = std::mem::replace(&mut self.counted, counted);
-        if counted > before {
-            budget.used.fetch_add(counted - before, Relaxed);
-        } else if counted < before {
-            budget.used.fetch_sub(before - counted, Relaxed);
-        }
+        budget.replace(before, counted);
     }
 }
 
 impl Drop for PeerQueue {
     fn drop(&mut self) {
         let counted: usize = self.wants.values().map(|queues| queues.counted).sum();
-        self.budget.used.fetch_sub(counted, Relaxed);
+        self.budget.replace(counted, 0);
     }
 }
 
@@ -366,7 +318,7 @@ struct NextWrite {
 }
 
 impl PeerQueue {
-    fn new(budget: Arc<Budget>) -> Self {
+    fn new(budget: Arc<StrangerBudget>) -> Self {
         PeerQueue {
             budget,
             versions: None,
@@ -483,7 +435,7 @@ fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
 }
 
 impl Peer {
-    pub(super) fn new(addr: SocketAddr, budget: Arc<Budget>) -> Self {
+    pub(super) fn new(addr: SocketAddr, budget: Arc<StrangerBudget>) -> Self {
         Peer { addr, born: Instant::now(), queue: Mutex::new(PeerQueue::new(budget)) }
     }
 
@@ -523,7 +475,7 @@ impl Peer {
     pub(super) fn strange_bytes(&self) -> usize {
         let queue = self.queue();
         let queued: usize = queue.wants.values().map(|queues| queues.counted).sum();
-        queued + queue.aside.values().map(|aside| aside.share.bytes).sum::<usize>()
+        queued + queue.aside.values().map(|aside| aside.share.bytes()).sum::<usize>()
     }
 
     /// Drops the frames that wait here for strangers, and returns their number. Those that are set
@@ -533,7 +485,7 @@ impl Peer {
         for aside in queue.aside.values_mut() {
             aside.closed.cancel();
             // Its task frees the batch as soon as it runs.
-            aside.share.empty();
+            aside.share.resize(0);
         }
         queue.drop_frames(|queues| queues.is_strange)
     }
@@ -793,7 +745,7 @@ impl WriteHalf {
     pub(super) fn set_aside(
         &mut self,
         counters: &AtomicCounters,
-        budget: &Arc<Budget>,
+        budget: &Arc<StrangerBudget>,
         is_voter: impl Fn(ProcessId) -> bool,
     ) -> Option<SlowWrite> {
         let PartialWrite { link: index, written, frames } = self.begun.as_mut()?;
@@ -864,7 +816,10 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer::new("127.0.0.1:7400".parse().unwrap(), Arc::new(Budget::new(3 * STRANGER_BYTES)))
+        Peer::new(
+            "127.0.0.1:7400".parse().unwrap(),
+            Arc::new(StrangerBudget::new(3 * STRANGER_BYTES)),
+        )
     }
 
     #[test]
@@ -898,7 +853,7 @@ mod tests {
 
     #[test]
     fn bytes_for_strangers_are_bounded_for_each_and_for_all() {
-        let budget = Arc::new(Budget::new(3 * STRANGER_BYTES));
+        let budget = Arc::new(StrangerBudget::new(3 * STRANGER_BYTES));
         let peers =
             [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
         let frame = Frame::Gossip(vec![0; STRANGER_BYTES / 4]);
@@ -920,7 +875,7 @@ mod tests {
         assert!(peers[1].push(Some(ProcessId(7)), &ack(0), false, None));
         assert_eq!(peers[1].strange_bytes(), 0);
         drop(peers);
-        assert_eq!(budget.used.load(Relaxed), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::admission::origin;
 use super::counters::AtomicCounters;
 use super::rate_limit::{RateLimit, SharedRate};
+use super::stranger_budget::StrangerBudget;
 use super::timeouts::ConnectionTimeouts;
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,8 @@ pub(super) struct Reception {
     /// [`ConnectionReader`](super::connection_reader::ConnectionReader); zero: never.
     pub(super) busy_poll: Duration,
     pub(super) counters: AtomicCounters,
+    /// The bytes that are kept for strangers.
+    pub(super) budget: Arc<StrangerBudget>,
     /// The way to the gossip task.
     gossip: mpsc::Sender<GossipInput>,
     /// The view's processes.
@@ -68,12 +71,14 @@ impl Reception {
     pub(super) fn new(
         timeouts: ConnectionTimeouts,
         busy_poll: Duration,
+        stranger_memory: usize,
         gossip: mpsc::Sender<GossipInput>,
     ) -> Self {
         Reception {
             timeouts,
             busy_poll,
             counters: AtomicCounters::default(),
+            budget: Arc::new(StrangerBudget::new(stranger_memory)),
             gossip,
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),

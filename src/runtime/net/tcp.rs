@@ -13,6 +13,7 @@ use super::orders::{self, PendingOrder};
 use super::peer::{ConnectionWriter, DialError, Peer};
 use super::poll_on_wake::on_wake;
 use super::security::{self, Answered, HandshakeSide, Secured};
+use super::stranger_budget::BudgetShare;
 use super::timeouts::ConnectionTimeouts;
 use super::transport_state::TransportState;
 use crate::protocol::{Hint, Input, MemberInfo};
@@ -210,8 +211,7 @@ async fn answer(
                 Answered::Status(mut sealer, version) => {
                     let answer = status(shared, incarnation)?;
                     let answer = security::sealed(&mut sealer, version, &answer)?;
-                    let _ = stream.write_all(&answer).await;
-                    let _ = stream.shutdown().await;
+                    tell_status(shared, stream, &answer).await;
                     return None;
                 }
                 Answered::Refused(refusal) => refusal?,
@@ -258,8 +258,7 @@ async fn answer(
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
             let version = VERSIONS.common(question.versions)?;
             let answer = bytes_in(version, &status(shared, incarnation)?);
-            let _ = stream.write_all(&answer).await;
-            let _ = stream.shutdown().await;
+            tell_status(shared, stream, &answer).await;
             return None;
         }
         (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
@@ -297,9 +296,17 @@ async fn answer(
     None
 }
 
-/// The answer to a question for the status, within the rate of such answers.
+/// Sends an answer to a question for the status, which waits in the memory for strangers.
+async fn tell_status(shared: &TransportState, stream: &mut TcpStream, answer: &[u8]) {
+    let _share = BudgetShare::new(shared.budget(), answer.len());
+    let _ = stream.write_all(answer).await;
+    let _ = stream.shutdown().await;
+}
+
+/// The answer to a question for the status, within the rate of such answers and the memory for
+/// strangers.
 fn status(shared: &TransportState, incarnation: &Incarnation) -> Option<Frame> {
-    if !shared.may_tell_status() {
+    if !shared.may_tell_status() || shared.budget().is_spent() {
         add(&shared.reception.counters.busy, 1);
         return Some(Frame::Refused(HandshakeRefusal::Busy));
     }

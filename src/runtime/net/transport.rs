@@ -181,10 +181,9 @@ impl Transport {
             cluster,
             bound,
             advertised,
-            reception: Reception::new(limits, busy_poll, sender),
+            reception: Reception::new(limits, busy_poll, stranger_memory, sender),
             drive: dialer::drive,
             security,
-            stranger_memory,
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
         }));

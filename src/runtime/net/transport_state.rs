@@ -9,11 +9,12 @@ use super::connection_reader::ConnectionReader;
 use super::counters::add;
 use super::death_watch::DeathWatch;
 use super::incarnation::Incarnation;
-use super::peer::{Budget, ConnectionWriter, Peer};
+use super::peer::{ConnectionWriter, Peer};
 use super::poll_on_wake::on_wake;
 use super::rate_limit::RateLimit;
 use super::reception::{KnownMember, Reception};
 use super::security::{Relays, Security};
+use super::stranger_budget::StrangerBudget;
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::runtime::fork_guard::ForkGuard;
 use crate::runtime::inbox::Inbox;
@@ -94,7 +95,6 @@ pub(super) struct TransportState {
     /// Room for locks that are held for programs, or that those wait for.
     pub(super) sessions: Semaphore,
     drive: DrivePeer,
-    budget: Arc<Budget>,
     /// The limit of answers to processes that prove no key.
     answers: RateLimit,
     /// The limit of answers to processes that prove a key.
@@ -126,7 +126,6 @@ pub(super) struct TransportParts {
     pub(super) reception: Reception,
     pub(super) drive: DrivePeer,
     pub(super) security: Option<Security>,
-    pub(super) stranger_memory: usize,
     pub(super) seeds: BTreeSet<SocketAddr>,
     pub(super) unresolved: Vec<(String, String)>,
 }
@@ -150,7 +149,6 @@ impl TransportState {
             me: watch::Sender::new(None),
             security: parts.security,
             drive: parts.drive,
-            budget: Arc::new(Budget::new(parts.stranger_memory)),
             admissions: Admissions::new(limits, handshake),
             orders: Semaphore::new(MAX_ORDERS),
             sessions: Semaphore::new(limits.sessions()),
@@ -239,9 +237,9 @@ impl TransportState {
         (spoken != 0).then_some(spoken as u16)
     }
 
-    /// The bytes that wait for strangers.
-    pub(super) fn budget(&self) -> &Arc<Budget> {
-        &self.budget
+    /// The bytes that are kept for strangers.
+    pub(super) fn budget(&self) -> &Arc<StrangerBudget> {
+        &self.reception.budget
     }
 
     /// The turn of a dial of this address. A stranger can name any address to answer to, and so can
@@ -420,7 +418,7 @@ impl TransportState {
         frame: &Frame,
     ) -> Option<Arc<Peer>> {
         let is_strange = process.is_some_and(|process| !self.reception.is_voter(process));
-        if is_strange && self.budget.is_spent() {
+        if is_strange && self.budget().is_spent() {
             // The largest user first, so that a flood drops its own frames.
             let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());
             add(&self.reception.counters.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
@@ -460,7 +458,7 @@ impl TransportState {
         if is_full(current.peers.len()) || self.closing.is_cancelled() {
             return None;
         }
-        let peer = Arc::new(Peer::new(addr, self.budget.clone()));
+        let peer = Arc::new(Peer::new(addr, self.budget().clone()));
         current.peers.insert(addr, peer.clone());
         let task = (self.drive)(self.clone(), current.incarnation.clone(), peer.clone());
         self.spawn(&current.incarnation, task);

@@ -305,6 +305,48 @@ async fn learners_have_the_places_and_the_bytes_of_strangers() {
     assert_eq!(send_much(), 0, "a voter has more");
 }
 
+/// Frames that have begun, and answers that are not read, are kept for strangers too.
+#[tokio::test]
+async fn begun_frames_and_answers_count_among_the_bytes_of_strangers() {
+    const BEGUN: usize = 200 * 1024;
+    let stranger_memory = 3 * (BEGUN + size_of::<u32>());
+    let limits = ConnectionTimeouts { frame: GUARD * 60, ..ConnectionTimeouts::default() };
+    let options = TransportOptions {
+        limits,
+        stranger_memory,
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
+    let a = TestPeer::with(1, options).await;
+    let budget = a.transport.shared.budget().clone();
+    let mut streams = Vec::new();
+    for number in 0..4 {
+        let (greeting, _) = greeting_and_packet(&MemberInfo::new(
+            ProcessId(7 + number),
+            "127.0.0.1:9".parse().expect("an address"),
+        ));
+        let mut stream = TcpStream::connect(a.me.addr).await.expect("it listens");
+        stream.write_all(&greeting).await.expect("it reads");
+        a.letters.hint(Hint::Connected(ProcessId(7 + number))).await;
+        let length = (wire::MAX_UNKNOWN_FRAME as u32).to_be_bytes();
+        let begun = [&length[..], &vec![3; BEGUN]].concat();
+        // The last one is closed while it writes.
+        let _ = stream.write_all(&begun).await;
+        if number < 3 {
+            let kept = (number as usize + 1) * BEGUN;
+            until("its bytes are counted", || budget.used() >= kept).await;
+        }
+        streams.push(stream);
+    }
+    until("the one that grows beyond it is closed", || a.transport.counters().busy == 1).await;
+    until("its bytes are free", || budget.used() <= stranger_memory).await;
+    let refused = query_status(&a.me.addr.to_string(), "shop").await;
+    assert!(matches!(refused, Err(QueryError::Refused { .. })), "{refused:?}");
+    drop(streams);
+    until("all are free", || budget.used() == 0).await;
+    query_status(&a.me.addr.to_string(), "shop").await.expect("it answers again");
+    assert_eq!(budget.used(), 0);
+}
+
 #[tokio::test]
 async fn a_batch_that_is_set_aside_counts_for_the_stranger_that_reads_nothing() {
     // Neither the limit of a frame nor the system ends the connection in this test.
