@@ -47,18 +47,27 @@ impl OrderTarget {
     /// The same for the one member of the view that this text names.
     async fn at_member(self, member: &str) -> Result<OrderTarget, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_deref())?;
-        let mut last: Box<dyn std::error::Error> = "no address is given".into();
-        for at in &self.at {
-            let status = match &ring {
+        let (at, status) = self
+            .first_reached(async |at| match &ring {
                 Some(ring) => elderlock::query_status_with(at, &self.cluster, ring).await,
                 None => elderlock::query_status(at, &self.cluster).await,
-            };
-            match status {
-                Ok(status) => {
-                    let view = status.view.ok_or_else(|| format!("the member at {at} joins"))?;
-                    let addr = named(member, view.members.iter().map(|member| &member.info))?;
-                    return Ok(OrderTarget { at: vec![addr.to_string()], ..self });
-                }
+            })
+            .await?;
+        let view = status.view.ok_or_else(|| format!("the member at {at} joins"))?;
+        let addr = named(member, view.members.iter().map(|member| &member.info))?;
+        Ok(OrderTarget { at: vec![addr.to_string()], ..self })
+    }
+
+    /// Asks the members one after the other, up to the first that can be reached. Returns its
+    /// address and its answer.
+    async fn first_reached<T>(
+        &self,
+        ask: impl AsyncFn(&str) -> Result<T, QueryError>,
+    ) -> Result<(&str, T), Box<dyn std::error::Error>> {
+        let mut last: Box<dyn std::error::Error> = "no address is given".into();
+        for at in &self.at {
+            match ask(at).await {
+                Ok(answer) => return Ok((at, answer)),
                 Err(error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. })) => {
                     last = error.into();
                 }
@@ -145,23 +154,14 @@ pub(crate) async fn give(
     mut tell: impl FnMut(&str, &OrderReport),
 ) -> Done {
     let ring = keys::find(target.key_file.as_deref())?;
-    let mut given = None;
-    for at in &target.at {
-        let asked = match &ring {
+    let (at, mut reports) = target
+        .first_reached(async |at| match &ring {
             Some(ring) => {
                 elderlock::give_order_with(at, &target.cluster, ring, order.clone()).await
             }
             None => elderlock::give_order(at, &target.cluster, order.clone()).await,
-        };
-        let is_unreachable =
-            matches!(asked, Err(QueryError::Unreachable { .. } | QueryError::TimedOut { .. }));
-        given = Some((at, asked));
-        if !is_unreachable {
-            break;
-        }
-    }
-    let (at, asked) = given.ok_or("no address is given")?;
-    let mut reports = asked?;
+        })
+        .await?;
     while let Some(report) = reports.next().await? {
         tell(at, &report);
         match report {

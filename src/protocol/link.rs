@@ -788,6 +788,28 @@ mod tests {
     }
 
     #[test]
+    fn only_so_many_bytes_are_kept_ahead_of_their_turn() {
+        let ([mut a, mut b], view) = ends();
+        let now = Time::from_nanos(1);
+        let words: Vec<Packet> = (0..5).map(|_| b.send(now, &view, a.me.process)).collect();
+        let (me, from) = (a.me.clone(), b.me.process);
+        let Packet::Linked { message, .. } = &words[0] else { panic!("{words:?}") };
+        a.links.limits.early_bytes = 2 * message.weight() as u32;
+        let mut hear = |number: usize| {
+            let Packet::Linked { seq, ack, message, .. } = words[number].clone() else {
+                panic!("{words:?}")
+            };
+            let (first, more) =
+                a.links.on_linked(now, &me, &view, from, (seq, ack), message, &mut Vec::new());
+            let bytes = a.links.links.values().map(|link| link.early_bytes).sum::<usize>();
+            (first.iter().len() + more.len(), bytes / a.links.limits.early_bytes as usize)
+        };
+        assert_eq!([1, 2, 3].map(&mut hear), [(0, 0), (0, 1), (0, 1)], "the third has no room");
+        assert_eq!(hear(0), (3, 0), "the first two were kept, and their room is free");
+        assert_eq!([3, 4].map(hear), [(1, 0), (1, 0)]);
+    }
+
+    #[test]
     fn only_so_many_messages_are_kept_ahead_of_their_turn() {
         let ([mut a, mut b], view) = ends();
         a.links.limits.early = 2;

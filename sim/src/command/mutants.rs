@@ -230,7 +230,7 @@ mod hunt {
             ProtocolMutant::StayThoughExpelled | ProtocolMutant::YieldForEver => {
                 &["converges_after_heal"]
             }
-            ProtocolMutant::BelieveStrangers => &[
+            ProtocolMutant::BelieveStrangers | ProtocolMutant::BelieveAnyVoter => &[
                 "views_agree",
                 "one_elder_per_view",
                 "voters_have_answered",
@@ -246,15 +246,6 @@ mod hunt {
                 "told_after_kept",
                 "exclusive_by_lease",
                 "holds_survive",
-                "told_before_regrant",
-            ],
-            ProtocolMutant::BelieveAnyVoter => &[
-                "views_agree",
-                "one_elder_per_view",
-                "voters_have_answered",
-                "converges_after_heal",
-                "holds_survive",
-                "exclusive_by_lease",
                 "told_before_regrant",
             ],
             ProtocolMutant::BelieveNamedProcess => &["holds_survive"],

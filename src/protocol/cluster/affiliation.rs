@@ -502,20 +502,18 @@ impl Cluster {
         if is_later && !self.is_believed(from, nonce) {
             return self.fetch(now, from, addr, step);
         }
-        if let MemberPhase::Seeking(seeking) = &self.phase
-            && (view.contains(self.config.me.process) || seeking.is_used_up(&self.config, &view))
-            && !self.is_believed(from, nonce)
-            && !seeking.is_bound_to(from)
-            && !self.believes_all(now)
-        {
-            return self.fetch_first(now, view.lineage, step);
-        }
-        if let MemberPhase::Seeking(seeking) = &self.phase
-            && seeking.is_used_up(&self.config, &view)
-        {
-            // The process was taken in and removed again before it knew, or may have been.
-            self.end(now, Event::Abandoned, step);
-            return;
+        if let MemberPhase::Seeking(seeking) = &self.phase {
+            let is_used_up = seeking.is_used_up(&self.config, &view);
+            let is_believed = self.is_believed(from, nonce)
+                || seeking.is_bound_to(from)
+                || self.believes_all(now);
+            if (view.contains(self.config.me.process) || is_used_up) && !is_believed {
+                return self.fetch_first(now, view.lineage, step);
+            }
+            if is_used_up {
+                // The process was taken in and removed again before it knew, or may have been.
+                return self.end(now, Event::Abandoned, step);
+            }
         }
         if let (Some(successor), false) =
             (&self.votes.successor, view.contains(self.config.me.process))

@@ -298,7 +298,7 @@ impl EngineState {
         let mut next = Some(input);
         while let Some(input) = next.take() {
             if let Input::Received { packet, .. } = &input {
-                self.packet_counts.received(packet);
+                self.packet_counts.received(packet, self.node.view().is_some());
             }
             self.log.heard(&input);
             let mut outputs = std::mem::take(&mut self.outputs);

@@ -230,11 +230,13 @@ impl PacketCounts {
     }
 
     pub(crate) fn sent(&mut self, packet: &Packet) {
-        self.sent.count(packet);
+        self.sent.count(packet, service_of(packet));
     }
 
-    pub(crate) fn received(&mut self, packet: &Packet) {
-        self.received.count(packet);
+    /// `is_in_view`: this member is in a view. Then the network reads no more of a stranger's
+    /// packet than its head. In no view the packet may be a stranger's, whose names make no series.
+    pub(crate) fn received(&mut self, packet: &Packet, is_in_view: bool) {
+        self.received.count(packet, service_of(packet).filter(|_| is_in_view));
     }
 }
 
@@ -243,13 +245,9 @@ impl PacketCounts {
 struct PacketTally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
 
 impl PacketTally {
-    fn count(&mut self, packet: &Packet) {
-        *self
-            .0
-            .entry(service_of(packet).cloned())
-            .or_default()
-            .entry(packet.kind())
-            .or_default() += 1;
+    fn count(&mut self, packet: &Packet, service: Option<&ServiceName>) {
+        let kinds = self.0.entry(service.cloned()).or_default();
+        *kinds.entry(packet.kind()).or_default() += 1;
     }
 }
 
@@ -525,6 +523,7 @@ fn describe() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::ViewNumber;
 
     #[test]
     fn names_of_services_make_a_bounded_number_of_labels() {
@@ -534,5 +533,20 @@ mod tests {
         assert_eq!(given.len(), MAX_LABELS + 1);
         assert_eq!(&*labels.of("service-0"), "service-0", "an early one keeps its label");
         assert_eq!(&*labels.of("one more"), OTHERS);
+    }
+    /// A process in no view reads whole packets of strangers.
+    #[test]
+    fn a_packet_in_no_view_counts_for_no_service() {
+        let service = ServiceName::new("stock").expect("a good name");
+        let message = Message::Registry(RegistryMessage::FindGrantor {
+            service: service.clone(),
+            heard: None,
+        });
+        let packet = Packet::Linked { view: ViewNumber(1), seq: 1, ack: 0, message };
+        let mut counts = PacketCounts::new();
+        counts.received(&packet, false);
+        assert_eq!(counts.received.0.keys().collect::<Vec<_>>(), [&None]);
+        counts.received(&packet, true);
+        assert_eq!(counts.received.0.keys().collect::<Vec<_>>(), [&None, &Some(service)]);
     }
 }

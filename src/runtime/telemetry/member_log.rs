@@ -76,16 +76,19 @@ impl Default for MemberLog {
 impl MemberLog {
     /// Notes the reason why a member will be missing in a later view.
     pub(crate) fn heard(&mut self, input: &Input) {
+        let Some(view) = &self.view else { return };
         let (process, end) = match input {
             Input::Hint(Hint::Dead(process)) => (*process, MemberEnd::Killed),
             Input::Received { from, packet: Packet::Notice(notice), .. } => match &**notice {
                 Notice::Leave => (*from, MemberEnd::Left),
-                Notice::Vouch { dead } => (*dead, MemberEnd::Killed),
+                Notice::Vouch { dead } if view.is_witness(*from, *dead) => {
+                    (*dead, MemberEnd::Killed)
+                }
                 _ => return,
             },
             _ => return,
         };
-        if self.view.as_ref().is_some_and(|view| view.contains(process)) {
+        if view.contains(process) {
             self.ends.entry(process).or_insert(end);
         }
     }
@@ -286,7 +289,7 @@ impl fmt::Display for Shortened<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Slot, Timing, Token};
+    use crate::protocol::{Host, Slot, Timing, Token};
 
     const ME: ProcessId = ProcessId(1);
 
@@ -327,5 +330,29 @@ mod tests {
         log.said(&Event::Expelled, ME, &mut Vec::new());
         assert_eq!(installed(&mut log, &founded_at(2)), Some(most));
         assert_eq!(installed(&mut log, &founded_at(3)), Some(0));
+    }
+    /// A process on another kernel cannot see a member end, and a process outside the view may say
+    /// anything.
+    #[test]
+    fn a_member_is_said_to_be_killed_by_the_word_of_a_member_on_its_host_only() {
+        let on = |process: u128, boot| {
+            let pid = process as u32;
+            let host = Some(Host { boot, namespace: 1, pid, started: 1 });
+            let addr = ([127, 0, 0, 1], 7400 + process as u16).into();
+            MemberInfo { host, ..MemberInfo::new(ProcessId(process), addr) }
+        };
+        let dead = ProcessId(2);
+        let view = View::first(Slot(1), vec![on(1, 9), on(2, 9), on(3, 8)], Timing::fast(), 5);
+        let told_by = |from: u128| {
+            let mut log = MemberLog::default();
+            installed(&mut log, &view);
+            log.heard(&Input::Received {
+                from: ProcessId(from),
+                addr: ([127, 0, 0, 1], 7400).into(),
+                packet: Notice::Vouch { dead }.into(),
+            });
+            log.ends.contains_key(&dead)
+        };
+        assert_eq!([1, 3, 66].map(told_by), [true, false, false]);
     }
 }

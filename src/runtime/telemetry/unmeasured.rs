@@ -46,7 +46,7 @@ impl NoPacketCounts {
 
     pub(crate) fn sent(&mut self, _: &Packet) {}
 
-    pub(crate) fn received(&mut self, _: &Packet) {}
+    pub(crate) fn received(&mut self, _: &Packet, _: bool) {}
 }
 
 pub(crate) struct NoSampler;
