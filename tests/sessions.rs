@@ -140,3 +140,33 @@ async fn a_session_that_is_flooded_ends_with_its_connection() {
     }
     served.member.leave().await.expect("no session is left");
 }
+
+/// Two programs hold a lock each and want that of the other. Each has one owner for its sessions.
+#[tokio::test]
+async fn a_circle_of_programs_with_owners_is_a_deadlock() {
+    let served = Served::with(None).await;
+    let hold = |name: &str, owner: u64| {
+        let service = ServiceName::new("stock").expect("a name");
+        let name = LockName::new(name.as_bytes()).expect("a name");
+        let request = SessionRequest::new(service, name).wait(HANG).owner(owner);
+        hold_through(&served.addr, "shop", request)
+    };
+    let firsts = [hold("a", 7).await.expect("it is free"), hold("b", 8).await.expect("it is free")];
+    let both = async { tokio::join!(hold("b", 7), hold("a", 8)) };
+    let sees = async {
+        loop {
+            let blockers = served.service.blockers("a").await.expect("the grantor answers");
+            if blockers.has_deadlock() {
+                return blockers;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let blockers = tokio::select! {
+        blockers = tokio::time::timeout(HANG, sees) => blockers.expect("it is seen"),
+        granted = both => panic!("each waits for the other: {:?}", granted.0.err()),
+    };
+    let owners: Vec<u64> = blockers.holds.iter().map(|hold| hold.holder.owner).collect();
+    assert_eq!(owners, [7, 8, 7]);
+    drop(firsts);
+}

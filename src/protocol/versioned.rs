@@ -68,3 +68,32 @@ impl<const N: u16> Since<N> {
         if VERSION.get() >= N { T::deserialize(deserializer) } else { Ok(T::default()) }
     }
 }
+
+/// For `#[serde(with = "Trailing")]` on the last field of a frozen form, which writers of older
+/// releases leave out: without it the field has its default.
+#[derive(Debug)]
+pub struct Trailing;
+
+impl Trailing {
+    /// Writes the field.
+    ///
+    /// # Errors
+    /// The serializer's, on the field.
+    pub fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+
+    /// Reads the field, or takes its default where the form ends before it.
+    ///
+    /// # Errors
+    /// None: the codec does not tell a form that ends early from a damaged one, and a checksum or a
+    /// seal lies around each.
+    pub fn deserialize<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        Ok(T::deserialize(deserializer).unwrap_or_default())
+    }
+}

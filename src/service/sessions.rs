@@ -50,7 +50,7 @@ async fn take(service: &LockService, request: &SessionRequest) -> Result<Guard, 
         true => service.share(name),
         false => service.lock(name),
     };
-    lock = lock.metadata(request.metadata.as_bytes());
+    lock = lock.metadata(request.metadata.as_bytes()).owner(request.owner);
     if let Some(limit) = request.wait {
         lock = lock.wait(limit);
     }

@@ -3,6 +3,7 @@
 #[cfg(feature = "tokio")]
 use crate::protocol::MemberInfo;
 use crate::protocol::message::{HoldState, OwnerWait};
+use crate::protocol::versioned::Trailing;
 use crate::protocol::{
     HolderInfo, LineageId, LockName, MemberName, Metadata, ServiceName, Token, Versions, WaiterInfo,
 };
@@ -76,13 +77,16 @@ pub struct SessionRequest {
     pub lease: Option<Duration>,
     /// Data of the holder, for inspections.
     pub metadata: Metadata,
+    /// The owner among those of the member that holds the lock. 0: the member as a whole.
+    #[serde(with = "Trailing")]
+    pub owner: u64,
 }
 
 impl SessionRequest {
     /// The lock `name` of a service, without limits and without metadata.
     pub fn new(service: ServiceName, name: LockName) -> SessionRequest {
         let (wait, lease, metadata) = (None, None, Metadata::default());
-        SessionRequest { service, name, shared: false, wait, lease, metadata }
+        SessionRequest { service, name, shared: false, wait, lease, metadata, owner: 0 }
     }
 
     /// Asks for a share of the lock, beside which other shares may stand.
@@ -100,6 +104,14 @@ impl SessionRequest {
     /// How long it holds at most: above zero and at most ten years.
     pub fn lease(mut self, lease: Duration) -> SessionRequest {
         self.lease = Some(lease);
+        self
+    }
+
+    /// The owner of the request: a random number, which the program uses for all its sessions with
+    /// this member. [`blockers`](crate::LockService::blockers) then finds circles of owners that
+    /// wait for each other. 0, unless set: no owner is known.
+    pub fn owner(mut self, owner: u64) -> SessionRequest {
+        self.owner = owner;
         self
     }
 

@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::wire::{
     Circle, HoldLease, MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedBlocker,
-    ReportedHolder, ReportedWaiter, Role, VERSIONS,
+    ReportedHolder, ReportedWaiter, Role, SessionRequest, VERSIONS,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -546,6 +546,26 @@ fn hellos() -> Vec<Frame> {
             leases: true,
         }))),
     ]
+}
+
+/// The owner was added at the end of the form. A program of an older release leaves it out.
+#[test]
+fn a_session_of_an_older_program_has_no_owner() {
+    let order = |owner| {
+        let service = ServiceName::new("stock").unwrap();
+        let lock = SessionRequest::new(service, LockName::new(b"a").unwrap()).owner(owner);
+        let mut bytes = Vec::new();
+        request(Order::Lock(lock)).write(&mut bytes).unwrap();
+        bytes
+    };
+    let owner_in = |bytes: &[u8]| match OrderRequest::read(bytes).map(|request| request.order) {
+        Ok(Order::Lock(lock)) => lock.owner,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(owner_in(&order(7)), 7);
+    assert_eq!(owner_in(&order(u64::MAX)), u64::MAX);
+    let (older, newer) = (order(0).len() - 1, order(7));
+    assert_eq!(owner_in(&newer[..older]), 0);
 }
 
 fn frames() -> Vec<Frame> {
