@@ -68,6 +68,31 @@
 //! | a job that runs at fixed times on one member | [`Schedule`] |
 //! | a resource in this process that refuses stale holders | [`TokenGate`] |
 //!
+//! # Limits
+//!
+//! | limit | of |
+//! |---|---|
+//! | [`MAX_SERVICE_NAME`], [`MAX_LOCK_NAME`], [`MAX_MEMBER_NAME`], [`MAX_CLUSTER`] | the bytes of a name: of a service, a lock, a member, a cluster |
+//! | [`MAX_METADATA`] | the bytes that a holder or waiter may attach |
+//! | [`MAX_VALUE`] | the bytes of a value |
+//! | [`MAX_BATCH`], [`MAX_BATCH_NAMES`] | the locks of a batch, and the bytes of their names together |
+//! | [`MAX_PERMITS`] | the permits of one request |
+//! | [`MAX_SERVICES`] | the services of a member, unless it is configured |
+//! | [`MAX_KEYS`] | the keys of a ring |
+//!
+//! # Guides
+//!
+//! - [Getting started](https://docs.rs/crate/elderlock/latest/source/docs/guide/getting-started.md)
+//! - [Recipes](https://docs.rs/crate/elderlock/latest/source/docs/guide/recipes.md)
+//! - [Without async](https://docs.rs/crate/elderlock/latest/source/docs/guide/without-async.md)
+//! - [Fencing](https://docs.rs/crate/elderlock/latest/source/docs/guide/fencing.md)
+//! - [Testing](https://docs.rs/crate/elderlock/latest/source/docs/guide/testing.md)
+//! - [Errors](https://docs.rs/crate/elderlock/latest/source/docs/guide/errors.md)
+//! - [Operations](https://docs.rs/crate/elderlock/latest/source/docs/guide/operations.md)
+//! - [Kubernetes](https://docs.rs/crate/elderlock/latest/source/docs/guide/kubernetes.md)
+//! - [From Curator](https://docs.rs/crate/elderlock/latest/source/docs/guide/from-curator.md)
+//! - [From Geode](https://docs.rs/crate/elderlock/latest/source/docs/guide/from-geode.md)
+//!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.
 //! - `secure` (default): cluster keys, see [`Keyring`] and [`MemberBuilder::keyring`].
@@ -92,7 +117,10 @@ mod sql;
 #[doc(hidden)]
 pub mod wire;
 
-pub use protocol::id::{InvalidBatch, InvalidLineage, InvalidToken};
+pub use protocol::id::{
+    InvalidBatch, InvalidLineage, InvalidToken, MAX_BATCH, MAX_BATCH_NAMES, MAX_LOCK_NAME,
+    MAX_METADATA, MAX_PERMITS, MAX_SERVICE_NAME, MAX_VALUE,
+};
 pub use protocol::message::{HoldState, OwnerWait, WaiterInfo};
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidMemberName, InvalidName, InvalidPermits,
@@ -107,7 +135,7 @@ pub use runtime::{give_order_with, hold_through_with, query_status_with};
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
-pub use wire::{Circle, HoldLease, ReportedBlocker};
+pub use wire::{Circle, HoldLease, MAX_CLUSTER, ReportedBlocker};
 pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role, SessionRequest};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

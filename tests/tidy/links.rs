@@ -39,6 +39,18 @@ fn a_dead_link_is_found() {
     assert_eq!(dead("[a]: nowhere.md\n<img src=\"b.png\">"), ["nowhere.md", "b.png"]);
 }
 
+/// Outside of the repository, a file of the package has its page on docs.rs.
+#[test]
+fn the_front_page_links_files_of_the_package() {
+    const PAGE: &str = "https://docs.rs/crate/elderlock/latest/source/";
+    let text = read(&root().join("src/lib.rs"));
+    let linked: Vec<&str> =
+        text.split(PAGE).skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)).collect();
+    let guides = files_below(&root().join("docs/guide"), "md");
+    assert_eq!(linked.len(), guides.len(), "{linked:?}");
+    assert!(linked.iter().all(|file| guides.contains(&root().join(file))), "{linked:?}");
+}
+
 #[test]
 fn an_anchor_is_the_heading_in_small_letters() {
     let text = "# One: two `three_four`\n\n## One: two `three_four`\n### [A](b)'s, c/d\n";
