@@ -1,23 +1,102 @@
-//! Three nodes with one host name as their only seed, which each of them resolves to itself alone
-//! at first. Needs root and the command `unshare`; says `skipped:` where they are missing.
+//! Three nodes in network namespaces of their own, with one host name as their only seed. The DNS
+//! server of each resolves it to that node alone at first, and learns of the others slowly. Needs
+//! root and the commands `ip`, `unshare` and `dnsmasq`; says `skipped:` where they are missing.
 #![cfg(target_os = "linux")]
 
+#[path = "../../tests/support/network.rs"]
+#[allow(dead_code, reason = "other tests cut the network")]
+mod network;
+
+use network::Network;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A guard against hanging, far above what anything takes here.
 const HANG: Duration = Duration::from_secs(120);
 /// A process that founds alone does so after a quarter of a member lease, 0.6 s.
 const ALONE: Duration = Duration::from_secs(3);
 
-/// A node with a file of hosts of its own in the place of `/etc/hosts`.
+/// Runs a command as the host of that namespace, which asks its own DNS server. The shell has the
+/// resolver's configuration as its first argument, then the command.
+fn on_host(namespace: &str, resolver: &Path) -> Command {
+    let script = r#"mount --bind "$1" /etc/resolv.conf && shift && exec "$@""#;
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, "unshare", "--mount", "sh", "-c", script, "sh"]);
+    command.arg(resolver);
+    command
+}
+
+/// The DNS server of one host, with the addresses of the name `pods`.
+struct NameServer {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl NameServer {
+    fn start(namespace: &str) -> NameServer {
+        let folder = std::env::temp_dir().join(format!("{namespace}-dns"));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\n").expect("it is new");
+        std::fs::write(folder.join("hosts"), "").expect("it is new");
+        let mut hosts = std::ffi::OsString::from("--addn-hosts=");
+        hosts.push(folder.join("hosts"));
+        let child = Command::new("ip")
+            .args(["netns", "exec", namespace, "dnsmasq", "--keep-in-foreground", "--no-resolv"])
+            .args(["--no-hosts", "--conf-file=/dev/null", "--pid-file", "--user=root"])
+            .args(["--listen-address=127.0.0.1", "--bind-interfaces"])
+            .arg(hosts)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        NameServer { child, folder }
+    }
+
+    fn resolver(&self) -> PathBuf {
+        self.folder.join("resolv.conf")
+    }
+
+    /// Gives the name these addresses.
+    fn tell(&self, addrs: &[&str]) {
+        let lines: String = addrs.iter().map(|addr| format!("{addr} pods\n")).collect();
+        std::fs::write(self.folder.join("hosts"), lines).expect("it can be written");
+        // It reads the file again, and forgets what it has kept.
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+    }
+
+    /// Waits until the host resolves the name to these addresses.
+    fn knows(&self, namespace: &str, addrs: &[&str]) {
+        let began = Instant::now();
+        loop {
+            let output = on_host(namespace, &self.resolver())
+                .args(["getent", "ahostsv4", "pods"])
+                .output()
+                .expect("it starts");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let found: std::collections::BTreeSet<_> =
+                text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+            if found == addrs.iter().copied().collect() {
+                return;
+            }
+            assert!(began.elapsed() < HANG, "{namespace} resolves {text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 struct Node {
     child: Child,
-    addr: String,
-    hosts: PathBuf,
     lines: Receiver<String>,
 }
 
@@ -25,69 +104,89 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.hosts);
     }
 }
 
 impl Node {
-    fn start(host: &str) -> Node {
-        let name = format!("elderlock-hosts-{}-{host}", std::process::id());
-        let hosts = std::env::temp_dir().join(name);
-        std::fs::write(&hosts, format!("{host} pods\n")).expect("it can be written");
-        let addr = format!("{host}:7400");
-        let script = r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#;
-        let mut child = Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, "sh"])
-            .arg(&hosts)
-            .args([env!("CARGO_BIN_EXE_elderlock"), "node", "--timing", "fast"])
-            .args(["--bind", &addr, "--seed", "pods:7400", "--expect", "3"])
+    fn start(namespace: &str, addr: &str, resolver: &Path) -> Node {
+        let mut child = on_host(namespace, resolver)
+            .args([env!("CARGO_BIN_EXE_elderlock"), "node", "--timing", "fast", "--insecure"])
+            .args(["--bind", addr, "--seed", "pods:7400", "--expect", "3"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
         let out = BufReader::new(child.stdout.take().expect("it was piped"));
         let (tell, lines) = channel();
         std::thread::spawn(move || out.lines().map_while(Result::ok).all(|l| tell.send(l).is_ok()));
-        Node { child, addr, hosts, lines }
+        Node { child, lines }
     }
 
     fn next_line(&self, limit: Duration) -> Result<String, RecvTimeoutError> {
         self.lines.recv_timeout(limit)
     }
+}
 
-    /// The addresses of the members that it sees.
-    fn sees_all(&self, addrs: &[&str]) -> bool {
-        let mut members = Command::new(env!("CARGO_BIN_EXE_elderlock"));
-        let output = members.args(["members", "--at", &self.addr]).output().expect("it starts");
-        let text = String::from_utf8_lossy(&output.stdout);
-        addrs.iter().all(|addr| text.contains(addr))
-    }
+/// Whether the member of that host sees all of these.
+fn sees_all(namespace: &str, addr: &str, addrs: &[String]) -> bool {
+    let output = Command::new("ip")
+        .args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_elderlock")])
+        .args(["members", "--at", addr])
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    addrs.iter().all(|addr| text.contains(addr.as_str()))
 }
 
 #[test]
-fn nodes_that_resolve_only_themselves_at_first_found_one_cluster() {
-    let mounts = Command::new("unshare")
-        .args(["--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"])
-        .output();
-    if !mounts.is_ok_and(|output| output.status.success()) {
-        println!("skipped: mount namespaces: unshare --mount does not work here");
+fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
+    if Command::new("dnsmasq").arg("--version").output().is_err() {
+        println!("skipped: DNS server: there is no command `dnsmasq`");
         return;
     }
-    // Other runs of this test have another network.
-    let id = std::process::id();
-    let net = format!("127.{}.{}", 1 + (id >> 8) % 250, id % 256);
-    let hosts = [1, 2, 3].map(|node| format!("{net}.{node}"));
-    let nodes: Vec<Node> = hosts.iter().map(|host| Node::start(host)).collect();
-    for node in &nodes {
-        assert_eq!(node.next_line(ALONE), Err(RecvTimeoutError::Timeout), "{}", node.addr);
+    let network = match Network::new(3) {
+        Ok(network) => network,
+        Err(why) => {
+            println!("skipped: network namespaces: {why}");
+            return;
+        }
+    };
+    let namespaces = &network.namespaces;
+    let ips: Vec<&str> =
+        network.addrs.iter().map(|addr| addr.split(':').next().unwrap_or(addr)).collect();
+    let servers: Vec<NameServer> = namespaces.iter().map(|at| NameServer::start(at)).collect();
+    // The servers read their signals once they run.
+    let tell = |host: usize, addrs: &[&str]| {
+        servers[host].knows(&namespaces[host], &[]);
+        servers[host].tell(addrs);
+        servers[host].knows(&namespaces[host], addrs);
+    };
+    for (host, ip) in ips.iter().enumerate() {
+        tell(host, &[ip]);
     }
-    let all = hosts.iter().fold(String::new(), |text, host| text + host + " pods\n");
-    for node in &nodes {
-        std::fs::write(&node.hosts, &all).expect("it can be written");
+    let nodes: Vec<Node> = (0..3)
+        .map(|host| Node::start(&namespaces[host], &network.addrs[host], &servers[host].resolver()))
+        .collect();
+    // None founds in that time.
+    let says_nothing = |nodes: &[Node]| {
+        for (node, limit) in nodes.iter().zip([ALONE, Duration::ZERO, Duration::ZERO]) {
+            assert_eq!(node.next_line(limit), Err(RecvTimeoutError::Timeout));
+        }
+    };
+    says_nothing(&nodes);
+    // Two of three are not enough either.
+    for (host, known) in [(0, [ips[0], ips[1]]), (1, [ips[0], ips[1]])] {
+        servers[host].tell(&known);
+        servers[host].knows(&namespaces[host], &known);
+    }
+    says_nothing(&nodes);
+    for (server, namespace) in servers.iter().zip(namespaces) {
+        server.tell(&ips);
+        server.knows(namespace, &ips);
     }
     for node in &nodes {
         let line = node.next_line(HANG).expect("it joins");
         assert!(line.contains("joined as"), "{line}");
     }
-    let addrs: Vec<&str> = nodes.iter().map(|node| &*node.addr).collect();
-    assert!(nodes.iter().all(|node| node.sees_all(&addrs)));
+    let sees = |host: usize| sees_all(&namespaces[host], &network.addrs[host], &network.addrs);
+    assert!((0..3).all(sees));
 }
