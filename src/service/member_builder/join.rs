@@ -124,10 +124,13 @@ impl MemberBuilder {
         if self.force {
             engine.force();
         }
-        self.log_low_expect(&transport);
+        let mut has_warned = self.log_low_expect(&transport);
         loop {
             let left = self.join_limit.saturating_sub(started.elapsed());
-            if until_ready(&engine, left.min(WAITING)).await {
+            let is_ready = until_ready(&engine, left.min(WAITING)).await;
+            // Names may resolve to more seeds by now.
+            has_warned = has_warned || self.log_low_expect(&transport);
+            if is_ready {
                 self.log_surprises(&engine.status());
                 return Ok(member);
             }
@@ -177,7 +180,6 @@ impl MemberBuilder {
         }
     }
 
-    /// Logs an [`expect`](MemberBuilder::expect) with which two groups of seeds may each found.
     /// The given name, or that of the host and the port.
     fn member_name(&self, addr: SocketAddr) -> Result<MemberName, InvalidMemberName> {
         if let Some(name) = &self.name {
@@ -191,15 +193,19 @@ impl MemberBuilder {
         Ok(of_host.unwrap_or_else(|| MemberName::of_addr(addr)))
     }
 
-    fn log_low_expect(&self, transport: &Transport) {
+    /// Logs an [`expect`](MemberBuilder::expect) with which two groups of seeds may each found.
+    /// Returns whether it does.
+    fn log_low_expect(&self, transport: &Transport) -> bool {
         let seeds = self.seeds.len().max(transport.seeds().len());
-        if self.expect > 1 && self.expect * 2 <= seeds {
+        let is_low = self.expect > 1 && self.expect * 2 <= seeds;
+        if is_low {
             tracing::warn!(
                 target: "elderlock", expect = self.expect, seeds,
                 "expects at most half of its seeds: two groups of them may each found a cluster; \
                  expect more than half"
             );
         }
+        is_low
     }
 
     /// Logs the seeds that have not answered, and why as far as it is known.
