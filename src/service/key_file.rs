@@ -38,6 +38,18 @@ pub enum KeyFileError {
         /// The permission bits of the file.
         mode: u32,
     },
+    /// The file belongs to another user, and that user may put another key into it.
+    #[error(
+        "key file {} belongs to the user {owner}: make it root's, or that of the user of this \
+         process",
+        path.display()
+    )]
+    Foreign {
+        /// The path, as given.
+        path: PathBuf,
+        /// The number of the user.
+        owner: u32,
+    },
     /// The file contains no keyring.
     #[error("key file {}: {source}", path.display())]
     Key {
@@ -83,8 +95,9 @@ impl ClusterKey {
 
 impl Keyring {
     /// Reads a key file: one key in base64 a line, the first seals. Empty lines and lines that
-    /// begin with `#` are skipped. Its owner and a group may read the file, as mounted secrets of
-    /// containers need; a file that other users can read is refused.
+    /// begin with `#` are skipped. The file has to be root's, or that of the user of this process.
+    /// Its owner and a group may read it, as mounted secrets of containers need; a file that other
+    /// users can read is refused.
     ///
     /// Blocks for as long as the file system takes.
     ///
@@ -96,7 +109,7 @@ impl Keyring {
         let file = File::open(path).map_err(failed)?;
         // The opened file, so that no other file is read.
         let metadata = file.metadata().map_err(failed)?;
-        check_mode(path, &metadata)?;
+        check_rights(path, &metadata)?;
         let mut text =
             Zeroizing::new(String::with_capacity(metadata.len().min(MAX_FILE) as usize + 1));
         let length = file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
@@ -110,8 +123,12 @@ impl Keyring {
 }
 
 #[cfg(unix)]
-fn check_mode(path: &Path, metadata: &std::fs::Metadata) -> Result<(), KeyFileError> {
+fn check_rights(path: &Path, metadata: &std::fs::Metadata) -> Result<(), KeyFileError> {
     use std::os::unix::fs::MetadataExt as _;
+    let owner = metadata.uid();
+    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+        return Err(KeyFileError::Foreign { path: path.to_owned(), owner });
+    }
     let mode = metadata.mode() & 0o7777;
     // A group that may write could replace the key.
     if mode & 0o027 == 0 {
@@ -122,6 +139,57 @@ fn check_mode(path: &Path, metadata: &std::fs::Metadata) -> Result<(), KeyFileEr
 }
 
 #[cfg(not(unix))]
-fn check_mode(_path: &Path, _metadata: &std::fs::Metadata) -> Result<(), KeyFileError> {
+fn check_rights(_path: &Path, _metadata: &std::fs::Metadata) -> Result<(), KeyFileError> {
     Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    /// A key file of its own, removed when it is dropped.
+    struct KeyFile(PathBuf);
+
+    impl KeyFile {
+        fn new(name: &str) -> KeyFile {
+            let path =
+                std::env::temp_dir().join(format!("elderlock-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_file(&path);
+            ClusterKey::generate().expect("randomness").write_file(&path).expect("it is new");
+            KeyFile(path)
+        }
+    }
+
+    impl Drop for KeyFile {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_key_file_that_other_users_may_read_is_refused() {
+        let file = KeyFile::new("mode");
+        for (mode, is_read) in [(0o600, true), (0o640, true), (0o644, false), (0o660, false)] {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file.0, rights).expect("it is ours");
+            match Keyring::read_file(&file.0) {
+                Ok(_) => assert!(is_read, "{mode:o}"),
+                Err(KeyFileError::Exposed { mode: told, .. }) => {
+                    assert!(!is_read && told == mode, "{mode:o}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_file_of_another_user_is_refused() {
+        let file = KeyFile::new("owner");
+        if chown(&file.0, Some(65_534), None).is_err() {
+            return; // only root can give a file away
+        }
+        let error = Keyring::read_file(&file.0).expect_err("it is refused");
+        assert!(matches!(error, KeyFileError::Foreign { owner: 65_534, .. }), "{error}");
+    }
 }
