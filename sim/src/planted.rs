@@ -20,6 +20,7 @@ pub fn found_by(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::ActOnEarlierTable => {
             Some("scripts/a_later_grantor_that_has_not_begun_is_awaited")
         }
+        ProtocolMutant::TakeOlderRange => Some("scripts/range_of_an_earlier_tenure_arrives"),
         ProtocolMutant::CallBrokenUnreached => Some("scripts/connections_break_beside_a_refusal"),
         _ => None,
     }
@@ -45,6 +46,5 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::TakeAnyToken
             | ProtocolMutant::PromoteAll
             | ProtocolMutant::AdmitAnyVersion
-            | ProtocolMutant::TakeOlderRange
     )
 }

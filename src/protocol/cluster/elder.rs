@@ -14,14 +14,12 @@ use super::lease::{MemberRecord, Pulses};
 use super::view::{Change, View, ViewMember};
 use super::vote_successor::VoteSuccessors;
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
+use crate::protocol::limits::JoinLimits;
 use crate::protocol::message::Notice;
 use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-
-/// Views' worth of newcomers that may be learners at a time.
-const LEARNERS: usize = 4;
 
 /// The elder's knowledge of the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -42,8 +40,7 @@ pub(crate) struct Elder {
     /// This elder promised its vote to another candidate: it renews no member any more.
     pub(crate) deposed: bool,
     joins: WaitingJoins,
-    /// Processes taken in with one view.
-    most_joins: usize,
+    join_limits: JoinLimits,
     /// The members that said goodbye, and when each goodbye was first heard.
     leaves: BTreeMap<ProcessId, Time>,
     revives: BTreeSet<ProcessId>,
@@ -71,7 +68,7 @@ impl Elder {
         now: Time,
         me: ProcessId,
         view: &View,
-        (last_pulse, joins): (u64, u32),
+        (last_pulse, join_limits): (u64, JoinLimits),
     ) -> Elder {
         let mut elder = Elder {
             members: BTreeMap::new(),
@@ -82,7 +79,7 @@ impl Elder {
             floor: None,
             deposed: false,
             joins: WaitingJoins::new(),
-            most_joins: joins as usize,
+            join_limits,
             leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
             condemned: BTreeSet::new(),
@@ -277,7 +274,7 @@ impl Elder {
     }
 
     pub(crate) fn on_join(&mut self, now: Time, info: MemberInfo) {
-        joins::note(&mut self.joins, 4 * self.most_joins, now, info);
+        joins::note(&mut self.joins, 4 * self.join_limits.at_once as usize, now, info);
     }
 
     /// Returns whether the members that wait for an answer are to be looked at again. Most changes
@@ -440,11 +437,11 @@ impl Elder {
         change
     }
 
-    /// The processes to take in. A view has at most so many newcomers, and [`LEARNERS`] times as
-    /// many learners: processes that join and show nothing must not fill it.
+    /// The processes to take in, within the limits of newcomers and of learners.
     fn wanted_joins(&self, view: &View) -> Vec<MemberInfo> {
         let learners = view.members.iter().filter(|member| member.learner).count();
-        let room = (LEARNERS * self.most_joins).saturating_sub(learners).min(self.most_joins);
+        let JoinLimits { at_once, learners: most } = self.join_limits;
+        let room = (most as usize).saturating_sub(learners).min(at_once as usize);
         // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {

@@ -351,33 +351,3 @@ rule!(
         is_told && !node.cluster.view.as_deref().expect("it has founded").contains(ANN)
     }
 );
-
-rule!(a_grantor_takes_no_range_below_one_that_it_has_used_up, TakeOlderRange, |plant: Plant| {
-    let mut node = second(&plant);
-    let several = |first, count: u32| TokenRange {
-        first: token(first),
-        last: token(first).plus(u64::from(count) - 1),
-    };
-    let mut late = Vec::new();
-    let _ = said_in(&mut node, true, |view, cx| {
-        // The first token names the epoch.
-        let mut grantor = Grantor::new(service(), several(100, 1), Origin::Free, view, cx);
-        grantor.on_request_lock(asked(ANN, 1), cx);
-        grantor.on_tokens(several(900, 1), cx);
-        let granted = |cx: &StepContext| {
-            cx.outbox
-                .iter()
-                .any(|(_, said)| matches!(said, Message::Client(ClientMessage::Grant { .. })))
-        };
-        assert!(granted(cx), "its only token is used up");
-        grantor.on_release(ANN, RequestId(1), cx);
-        cx.outbox.clear();
-        grantor.on_request_lock(asked(BOB, 2), cx);
-        // Dealt before, by an elder that was elder again when it arrived.
-        grantor.on_tokens(several(500, 9), cx);
-        late.push(granted(cx));
-        grantor.on_tokens(several(1_000, 9), cx);
-        assert!(granted(cx), "it goes on with the next range");
-    });
-    late == [false]
-});
