@@ -2,9 +2,12 @@
 //! ends before the next one's begins, whichever process is killed.
 #![cfg(unix)]
 
+#[path = "support/both_outputs.rs"]
+mod both_outputs;
 #[path = "support/running.rs"]
 mod running;
 
+use both_outputs::both_outputs;
 use running::{Running, free_addr};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
@@ -183,10 +186,7 @@ fn a_wait_outlives_its_member(signal: &str) {
     holder.line_with(".");
     let list = pair.addrs.iter().rev().map(String::as_str).collect::<Vec<_>>().join(",");
     let waits = ["lock", "job", "--wait", "40s", "--at", &list, "--", "echo", "granted"];
-    // Both outputs in one pipe.
-    let mut shell = Command::new("/bin/sh");
-    shell.env_clear().args(["-c", "exec \"$0\" \"$@\" 2>&1", env!("CARGO_BIN_EXE_elderlock")]);
-    let mut waits = Running::start(shell.args(waits));
+    let mut waits = Running::start(both_outputs(env!("CARGO_BIN_EXE_elderlock")).args(waits));
     let began = Instant::now();
     let is_queued = || {
         let status = elderlock(&["status", "--at", &pair.addrs[0], "--json"]).output();

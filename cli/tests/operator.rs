@@ -1,10 +1,13 @@
 //! The commands of an operator, with the real program: probes, lists, JSON, HTTP, completions.
 
+#[path = "support/both_outputs.rs"]
+mod both_outputs;
 #[path = "support/running.rs"]
 mod running;
 #[path = "support/schemas.rs"]
 mod schemas;
 
+use both_outputs::both_outputs;
 use running::{Running, free_addr};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -75,9 +78,7 @@ fn a_node_that_waits_for_its_seeds_is_not_ready() {
 
 /// A node whose log comes with its events.
 fn logged(args: &[&str]) -> Running {
-    let mut shell = Command::new("/bin/sh");
-    shell.env_clear().args(["-c", "exec \"$0\" \"$@\" 2>&1", env!("CARGO_BIN_EXE_elderlock")]);
-    Running::start(shell.args(args))
+    Running::start(both_outputs(env!("CARGO_BIN_EXE_elderlock")).args(args))
 }
 
 #[test]
