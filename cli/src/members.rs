@@ -9,8 +9,8 @@ use serde_json::json;
 use serde_json::ser::PrettyFormatter;
 use std::process::ExitCode;
 
-/// Where to ask. Exit codes: 0 if the member answered and is in a view, 1 if it is in none, 2 if it
-/// was not reached.
+/// Where to ask. Exit codes: 0 if the member answered and is in a view, 1 if it joins and is in no
+/// view yet, 2 if it was not reached.
 #[derive(Args)]
 pub(crate) struct MembersArgs {
     #[command(flatten)]
@@ -29,7 +29,11 @@ pub(crate) async fn run(args: MembersArgs) -> Done {
     } else {
         print!("{}", lines(&status));
     }
-    Ok(if status.view.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if status.view.is_none() {
+        eprintln!("elderlock: {}", args.address.joins());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A line for each member, oldest first.

@@ -2,6 +2,7 @@
 
 use crate::cli_words::flags;
 use crate::duration::duration;
+use crate::status::joins;
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
@@ -53,7 +54,7 @@ impl OrderTarget {
                 None => elderlock::query_status(at, &self.cluster).await,
             })
             .await?;
-        let view = status.view.ok_or_else(|| format!("the member at {at} joins"))?;
+        let view = status.view.ok_or_else(|| joins(at))?;
         let addr = named(member, view.members.iter().map(|member| &member.info))?;
         Ok(OrderTarget { at: vec![addr.to_string()], ..self })
     }

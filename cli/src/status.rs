@@ -62,6 +62,11 @@ impl MemberAddress {
         MemberAddress { at: addr.to_string(), cluster: cluster.to_owned(), key_file: None }
     }
 
+    /// Says that this process is in no view.
+    pub(crate) fn joins(&self) -> String {
+        joins(&self.at)
+    }
+
     pub(crate) async fn ask(&self) -> Result<Status, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_deref())?;
         Ok(match ring {
@@ -69,6 +74,12 @@ impl MemberAddress {
             None => elderlock::query_status(&self.at, &self.cluster).await?,
         })
     }
+}
+
+/// Says that the process at this address is in no view.
+pub(crate) fn joins(at: &str) -> String {
+    let at = at.escape_debug();
+    format!("the process at {at} joins and is in no view yet: ask again when it has joined")
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Done {

@@ -70,10 +70,20 @@ fn a_node_that_waits_for_its_seeds_is_not_ready() {
     let start = Instant::now();
     loop {
         match output(&["status", "--at", &addr, "--ready"]) {
-            (Some(1), text) => return assert_eq!(text, "joining\n"),
+            (Some(1), text) => break assert_eq!(text, "joining\n"),
             (code, text) => assert!(code == Some(2) && start.elapsed() < HANG, "{text}"),
         }
     }
+    let (code, text) = output(&["members", "--at", &addr]);
+    let reason = format!("the process at {addr} joins and is in no view yet");
+    assert!(code == Some(1) && text.contains(&reason), "{text}");
+    let json = elderlock(&["members", "--at", &addr, "--json"]).output().expect("it starts");
+    let list = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    schemas::check("members.json", &list);
+    let said = String::from_utf8(json.stderr).expect("text");
+    assert!(json.status.code() == Some(1) && said.contains(&reason), "{said}");
+    let (code, text) = output(&["transfer", "--at", &addr, "default", "--to", "pod-0"]);
+    assert!(code == Some(2) && text.contains(&reason), "{text}");
 }
 
 /// A node whose log comes with its events.
