@@ -61,9 +61,9 @@ enum Command {
     /// Make a member the grantor of a service.
     Transfer(orders::TransferArgs),
     /// Have a member leave its cluster.
-    Leave(orders::OrderTarget),
+    Leave(orders::MemberOrderArgs),
     /// Have a member that is cut off for good go on without a quorum, as a new lineage.
-    Force(orders::OrderTarget),
+    Force(orders::MemberOrderArgs),
     /// Make a cluster key, or derive the key of a role.
     Keygen(keys::KeygenArgs),
     /// Print the completions for a shell.
@@ -97,8 +97,8 @@ fn main() -> ExitCode {
         Command::Held(args) => with_runtime(why::held(args)),
         Command::Revoke(args) => with_runtime(revoke::run(args)),
         Command::Transfer(args) => with_runtime(orders::transfer(args)),
-        Command::Leave(target) => with_runtime(orders::leave(target)),
-        Command::Force(target) => with_runtime(orders::force(target)),
+        Command::Leave(args) => with_runtime(orders::leave(args)),
+        Command::Force(args) => with_runtime(orders::force(args)),
     };
     exit_code("elderlock", done)
 }

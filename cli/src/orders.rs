@@ -1,12 +1,15 @@
 //! `elderlock transfer`, `leave` and `force`: orders to one member, as an operator gives them.
 
 use crate::cli_words::flags;
+use crate::control_escaper::to_json;
 use crate::duration::duration;
 use crate::status::joins;
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
 use elderlock::{SessionError, SessionGuard, SessionRequest};
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +43,19 @@ pub(crate) struct TransferArgs {
     /// How long it may take: 500ms, 5s, 2m.
     #[arg(long, default_value = "30s", value_parser = duration)]
     wait: Duration,
+    /// Print one JSON object when it is done.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: OrderTarget,
+}
+
+/// The member of an order, and the form of the answer.
+#[derive(Args)]
+pub(crate) struct MemberOrderArgs {
+    /// Print one JSON object when it is done.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     target: OrderTarget,
 }
@@ -190,6 +206,49 @@ fn no_service(order: &Order) -> String {
     format!("there is no service {name}: no member uses it")
 }
 
+/// Gives an order and prints at its end what was done: one JSON object, or the text for the address
+/// of the member and whether all of it was done.
+async fn give_and_print(
+    target: &OrderTarget,
+    order: Order,
+    json: bool,
+    text: impl Fn(&str, bool) -> String,
+) -> Done {
+    let service = match &order {
+        Order::Transfer { service, .. } => Some(service.as_str().to_owned()),
+        _ => None,
+    };
+    let mut done = None;
+    let code = give(target, order, |at, report| {
+        if let OrderReport::Done { complete } = report {
+            done = Some((at.to_owned(), *complete));
+        }
+    })
+    .await?;
+    match done {
+        Some((addr, complete)) if json => {
+            let outcome = OutcomeJson { version: 1, service, addr, complete };
+            println!("{}", to_json(&outcome, PrettyFormatter::new())?);
+        }
+        Some((addr, complete)) => println!("{}", text(&addr, complete)),
+        None => {}
+    }
+    Ok(code)
+}
+
+/// The JSON of these commands.
+#[derive(Serialize)]
+struct OutcomeJson {
+    version: u32,
+    /// The service that has moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
+    /// The member that has carried out the order.
+    addr: String,
+    complete: bool,
+}
+
+/// Exit code 0 if the member is the grantor, 4 if there is no such service.
 pub(crate) async fn transfer(args: TransferArgs) -> Done {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
@@ -197,30 +256,25 @@ pub(crate) async fn transfer(args: TransferArgs) -> Done {
         Some(member) => args.target.at_member(member).await?,
         None => args.target,
     };
-    give(&target, order, |at, report| {
-        if matches!(report, OrderReport::Done { .. }) {
-            println!("the member at {at} is the grantor of {}", args.service.escape_debug());
-        }
+    give_and_print(&target, order, args.json, |at, _| {
+        format!("the member at {at} is the grantor of {}", args.service.escape_debug())
     })
     .await
 }
 
-pub(crate) async fn leave(target: OrderTarget) -> Done {
-    give(&target, Order::Leave, |at, report| match report {
-        OrderReport::Done { complete: true } => println!("the member at {at} has left"),
-        OrderReport::Done { complete: false } => {
-            println!("the member at {at} has left, and no other member confirmed it");
-        }
-        _ => {}
+/// Exit code 0 if another member confirmed the leave, else 1.
+pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
+    give_and_print(&args.target, Order::Leave, args.json, |at, complete| match complete {
+        true => format!("the member at {at} has left"),
+        false => format!("the member at {at} has left, and no other member confirmed it"),
     })
     .await
 }
 
-pub(crate) async fn force(target: OrderTarget) -> Done {
-    give(&target, Order::Force, |at, report| {
-        if matches!(report, OrderReport::Done { .. }) {
-            println!("the member at {at} goes on without a quorum, as a new lineage");
-        }
+/// Exit code 0 if the member goes on.
+pub(crate) async fn force(args: MemberOrderArgs) -> Done {
+    give_and_print(&args.target, Order::Force, args.json, |at, _| {
+        format!("the member at {at} goes on without a quorum, as a new lineage")
     })
     .await
 }

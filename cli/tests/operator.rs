@@ -9,7 +9,7 @@ mod schemas;
 
 use both_outputs::both_outputs;
 use running::{Running, free_addr};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Output};
@@ -27,6 +27,21 @@ fn elderlock(args: &[&str]) -> Command {
 fn output(args: &[&str]) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = elderlock(args).output().expect("it can be started");
     (status.code(), String::from_utf8([stdout, stderr].concat()).expect("text"))
+}
+
+/// A node of a cluster with these arguments, that has joined.
+fn joined(args: &[&str]) -> Running {
+    let mut node = Running::start(elderlock(&["node", "--timing", "fast"]).args(args));
+    node.line_with("joined as");
+    node
+}
+
+/// The JSON that a command prints at its end, which fits the schema, and its exit code.
+fn described(schema: &str, args: &[&str]) -> (Option<i32>, Value) {
+    let (code, text) = output(args);
+    let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    schemas::check(schema, &value);
+    (code, value)
 }
 
 #[test]
@@ -84,6 +99,49 @@ fn a_node_that_waits_for_its_seeds_is_not_ready() {
     assert!(json.status.code() == Some(1) && said.contains(&reason), "{said}");
     let (code, text) = output(&["transfer", "--at", &addr, "default", "--to", "pod-0"]);
     assert!(code == Some(2) && text.contains(&reason), "{text}");
+}
+
+#[test]
+fn a_transfer_and_a_leave_are_described_in_json() {
+    let (first, second) = (free_addr(), free_addr());
+    let _first = joined(&["--bind", &first, "--found", "--serve-sessions"]);
+    let mut node = joined(&["--bind", &second, "--seed", &first]);
+    assert_eq!(output(&["lock", "job", "--at", &first, "--", "true"]).0, Some(0));
+
+    let order = ["transfer", "default", "--to", &second, "--at", &first, "--json"];
+    let (code, value) = described("transfer.json", &order);
+    let expected = json!({
+        "version": 1, "service": "default", "addr": second, "complete": true,
+    });
+    assert_eq!((code, value), (Some(0), expected));
+    let unknown = ["transfer", "defalt", "--at", &first, "--json"];
+    let (code, text) = output(&unknown);
+    assert!(code == Some(4) && text.contains("there is no service defalt"), "{text}");
+
+    let (code, value) = described("leave.json", &["leave", "--at", &second, "--json"]);
+    let expected = json!({ "version": 1, "addr": second, "complete": true });
+    assert_eq!((code, value), (Some(0), expected));
+    assert_eq!(node.child.wait().expect("it ends").code(), Some(0));
+}
+
+/// Of two halves the one without the elder has no quorum.
+#[cfg(unix)]
+#[test]
+fn a_forced_lineage_is_described_in_json() {
+    let (first, second) = (free_addr(), free_addr());
+    let mut elder = joined(&["--bind", &first, "--found"]);
+    let mut node = joined(&["--bind", &second, "--seed", &first]);
+    let lineage = || described("status.json", &["status", "--at", &second, "--json"]).1;
+    let before = lineage()["view"]["lineage"].clone();
+    let (code, text) = output(&["force", "--at", &second, "--json"]);
+    assert!(code == Some(2) && text.contains("elderlock: "), "{text}");
+    elder.child.kill().expect("it runs");
+    elder.child.wait().expect("it ends");
+    node.line_with("orphaned");
+    let (code, value) = described("force.json", &["force", "--at", &second, "--json"]);
+    assert_eq!((code, value), (Some(0), json!({ "version": 1, "addr": second, "complete": true })));
+    node.line_with("resumed");
+    assert_ne!(lineage()["view"]["lineage"], before);
 }
 
 /// A node whose log comes with its events.
