@@ -144,6 +144,19 @@ fn a_forced_lineage_is_described_in_json() {
     assert_ne!(lineage()["view"]["lineage"], before);
 }
 
+#[test]
+fn an_epoch_has_one_form_in_text_and_in_json() {
+    let addr = free_addr();
+    let mut node = joined(&["--bind", &addr, "--found", "--serve-sessions"]);
+    assert_eq!(output(&["lock", "job", "--at", &addr, "--", "true"]).0, Some(0));
+    let (_, status) = described("status.json", &["status", "--at", &addr, "--json"]);
+    let epoch = status["services"][0]["epoch"].as_str().expect("it has a grantor").to_owned();
+    let (_, text) = output(&["status", "--at", &addr]);
+    assert!(text.contains(&format!(", epoch {epoch}, ")), "{epoch}: {text}");
+    let line = node.line_with("became grantor of default");
+    assert!(line.trim_end().ends_with(&format!(" in epoch {epoch}")), "{epoch}: {line}");
+}
+
 /// A node whose log comes with its events.
 fn logged(args: &[&str]) -> Running {
     Running::start(both_outputs(env!("CARGO_BIN_EXE_elderlock")).args(args))

@@ -112,7 +112,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let owner = *terms_of.entry(*epoch).or_insert((service, process));
                 if owner != (service, process) {
                     let what =
-                        format!("epoch {epoch} is {owner:?}'s and {:?}'s", (service, process));
+                        format!("epoch {epoch:?} is {owner:?}'s and {:?}'s", (service, process));
                     findings.flaw("one_grantor_per_epoch", at, what);
                 }
                 // Independent of clocks, the epoch was dealt in a view that a member had, and it is
@@ -123,7 +123,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 };
                 if !views.values().any(has) {
                     let what = format!(
-                        "m{site} grants {service} in {epoch}, of a view that no member has"
+                        "m{site} grants {service} in {epoch:?}, of a view that no member has"
                     );
                     findings.flaw("epochs_rise", at, what);
                 }
@@ -131,7 +131,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     findings.premise("epochs_rise");
                     if before >= *epoch {
                         let what =
-                            format!("m{site} grants {service} in {epoch}, and did in {before}");
+                            format!("m{site} grants {service} in {epoch:?}, and did in {before:?}");
                         findings.flaw("epochs_rise", at, what);
                     }
                 }
@@ -139,7 +139,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     if let Some(last) = highest.get(service.as_str()) {
                         findings.premise("epochs_rise");
                         if last > epoch {
-                            let what = format!("m{site} grants {service} in {epoch}, after {last}");
+                            let what =
+                                format!("m{site} grants {service} in {epoch:?}, after {last:?}");
                             findings.flaw("epochs_rise", at, what);
                         }
                     }

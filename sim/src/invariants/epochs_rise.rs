@@ -116,12 +116,12 @@ impl Invariant for EpochsRise {
                     .filter(|own| own >= epoch)
                 {
                     return Err(format!(
-                        "m{site} becomes grantor of {service} in {epoch}, and was in {own}"
+                        "m{site} becomes grantor of {service} in {epoch:?}, and was in {own:?}"
                     ));
                 }
                 if self.acting.iter().any(|(whose, of, _)| (whose, of) == (process, service)) {
                     return Err(format!(
-                        "m{site} becomes grantor of {service} in {epoch}, and has not said that \
+                        "m{site} becomes grantor of {service} in {epoch:?}, and has not said that \
                          it lost it"
                     ));
                 }
@@ -133,7 +133,7 @@ impl Invariant for EpochsRise {
                     self.premises += 1;
                     if epoch < highest {
                         return Err(format!(
-                            "m{site} becomes grantor of {service} in {epoch}, after {highest}"
+                            "m{site} becomes grantor of {service} in {epoch:?}, after {highest:?}"
                         ));
                     }
                 }
@@ -145,7 +145,7 @@ impl Invariant for EpochsRise {
                 process,
                 event: Event::NoLongerGrantor { service, epoch },
             } if !self.acting.remove(&(*process, service.clone(), *epoch)) => {
-                Err(format!("m{site} loses what it never had: {service} in {epoch}"))
+                Err(format!("m{site} loses what it never had: {service} in {epoch:?}"))
             }
             Observation::Ends { process, .. } => {
                 self.acting.retain(|(whose, ..)| whose != process);

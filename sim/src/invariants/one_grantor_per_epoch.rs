@@ -30,7 +30,9 @@ impl OneGrantorPerEpoch {
             .entry((epoch, world.dealt_apart(process)))
             .or_insert_with(|| (service.clone(), process));
         if of != service || *by != process {
-            return Err(format!("epoch {epoch} is {by}'s for {of} and {process}'s for {service}"));
+            return Err(format!(
+                "epoch {epoch:?} is {by}'s for {of} and {process}'s for {service}"
+            ));
         }
         Ok(())
     }

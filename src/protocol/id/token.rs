@@ -204,19 +204,20 @@ impl fmt::Debug for Token {
 /// One grantor's period for one service: the first token of the first range that the elder dealt to
 /// it.
 ///
-/// Epochs of a service rise, and one that has ended is never named again.
+/// Epochs of a service rise, and one that has ended is never named again. Displayed as the token,
+/// as all JSON has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub Token);
 
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0.slot(), self.0.within())
+        write!(f, "{}", self.0)
     }
 }
 
 impl fmt::Debug for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "e{self}")
+        write!(f, "e{}.{}", self.0.slot(), self.0.within())
     }
 }
 
