@@ -520,7 +520,7 @@ fn view_json(view: &View) -> Value {
         .collect();
     json!({
         "number": view.number.0.to_string(),
-        "lineage": hex(view.lineage.founder),
+        "lineage": view.lineage.to_string(),
         "elder": hex(view.elder().process),
         "members": members,
     })

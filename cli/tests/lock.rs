@@ -121,6 +121,16 @@ fn a_lock_is_held_until_the_input_of_the_command_is_closed() {
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
     let words: Vec<_> = line.split_whitespace().collect();
     assert!(words.len() == 2 && words[0].parse::<elderlock::Token>().is_ok(), "{line}");
+    // Both forms of the status have the same lineage.
+    for (form, lineage) in [
+        (&["--json"][..], format!("\"lineage\": \"{}\"", words[1])),
+        (&[], format!(" of lineage {},", words[1])),
+    ] {
+        let args = [&["status", "--at", &pair.addrs[1]], form].concat();
+        let status = elderlock(&args).output().expect("it starts");
+        let text = String::from_utf8(status.stdout).expect("text");
+        assert!(text.contains(&lineage), "{lineage}: {text}");
+    }
     assert_eq!(pair.output(1, &["job", "--wait", "0s", "--", "true"]).0, Some(75));
     drop(child.stdin.take());
     assert_eq!(child.wait().expect("it ends").code(), Some(0));

@@ -51,7 +51,7 @@ pub struct StatusReport {
 pub struct ViewReport {
     /// The number of the view.
     pub number: String,
-    /// The lineage of the view.
+    /// The lineage of the view, as [`LineageId`](crate::LineageId) displays it.
     pub lineage: String,
     /// The process id of the elder.
     pub elder: String,
@@ -181,7 +181,7 @@ impl StatusReport {
     pub fn new(status: &Status) -> StatusReport {
         let view = status.view.as_ref().map(|view| ViewReport {
             number: view.number.0.to_string(),
-            lineage: hex(view.lineage.founder),
+            lineage: view.lineage.id().to_string(),
             elder: hex(view.elder().process),
             member_lease: view.timing.member_lease.as_secs_f64(),
             wire_version: view.version,

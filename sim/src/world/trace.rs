@@ -96,7 +96,7 @@ pub(super) fn show(view: &View) -> String {
             format!("{}{state}", member.info.process)
         })
         .collect();
-    format!("v{} of {}: {}", view.number, view.lineage, members.join(" "))
+    format!("v{} of {}: {}", view.number, view.lineage.founder, members.join(" "))
 }
 
 fn show_packet(packet: &Packet) -> String {

@@ -128,6 +128,7 @@ impl fmt::Debug for LineageId {
 }
 
 /// All the views that follow one founding. Of two lineages the one founded later is the higher.
+/// Displayed as its [`id`](Lineage::id), which guards and all JSON have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lineage {
     /// The first slot of its first view.
@@ -145,7 +146,7 @@ impl Lineage {
 
 impl fmt::Display for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.founder)
+        write!(f, "{}", self.id())
     }
 }
 
