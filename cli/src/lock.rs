@@ -2,7 +2,7 @@
 
 use crate::duration::duration;
 use crate::orders::OrderTarget;
-use crate::{Done, signals};
+use crate::{Done, caller, signals};
 use clap::Args;
 use elderlock::{
     InvalidName, LockName, Metadata, ServiceName, SessionEnd, SessionGuard, SessionRequest,
@@ -16,6 +16,10 @@ use tokio::time::Instant;
 /// Exit codes of sysexits.h for what may succeed later, and for a remote end that fails.
 const NOT_GRANTED: u8 = 75;
 const LOST: u8 = 76;
+/// The longest text that is made here, in bytes.
+const LONGEST_TEXT: usize = 512;
+/// A request is sent in 4,096 bytes, of which the names of service and cluster take a part.
+const REQUEST_ROOM: usize = 3584;
 /// How often the time that is left is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -36,9 +40,10 @@ pub(crate) struct LockArgs {
     /// Take a share of the lock, beside which other shares may stand.
     #[arg(long)]
     shared: bool,
-    /// Text for `elderlock why`: the purpose of the lock.
-    #[arg(long, default_value = "")]
-    metadata: String,
+    /// Text for `elderlock why` and `held`: the purpose of the lock. Unless given: the user, the
+    /// host, the number of this process, and the program of the command without its arguments.
+    #[arg(long)]
+    metadata: Option<String>,
     /// How long before the end of a lock that is not confirmed any more, or after its loss, the
     /// command has to end by itself: it gets SIGTERM, and after this time SIGKILL.
     #[arg(long, default_value = "1s", value_parser = duration)]
@@ -102,7 +107,8 @@ pub(crate) async fn lock(args: LockArgs) -> Done {
 fn request(args: &LockArgs) -> Result<SessionRequest, InvalidName> {
     let service = ServiceName::new(&args.service)?;
     let name = LockName::new(args.name.as_bytes())?;
-    let metadata = Metadata::new(args.metadata.as_bytes())?;
+    let metadata = args.metadata.clone().unwrap_or_else(|| own_metadata(args));
+    let metadata = Metadata::new(metadata.as_bytes())?;
     let mut request = SessionRequest::new(service, name).metadata(metadata);
     if args.shared {
         request = request.shared();
@@ -114,6 +120,20 @@ fn request(args: &LockArgs) -> Result<SessionRequest, InvalidName> {
         request = request.lease(lease);
     }
     Ok(request)
+}
+
+/// The text of a holder that gives none: user, host, process and program. The arguments of the
+/// program may be secrets, and all members can read the text. On the host, the number of the
+/// process leads to them.
+fn own_metadata(args: &LockArgs) -> String {
+    let (user, host, pid) = (caller::user(), caller::host(), std::process::id());
+    let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let mut text = format!("{user}@{host}, pid {pid}: {program}");
+    let room = LONGEST_TEXT.min(REQUEST_ROOM.saturating_sub(args.name.len()));
+    while text.len() > room {
+        text.pop();
+    }
+    text
 }
 
 /// Starts the command, with the token in its environment, and without the key. On Linux it is

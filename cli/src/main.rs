@@ -1,6 +1,7 @@
 //! The `elderlock` command: the demo, a member to run by hand, the status of a running member,
 //! orders to one, and cluster keys.
 
+mod caller;
 mod cli_words;
 mod clock;
 mod cluster_status;

@@ -1,12 +1,12 @@
 //! `elderlock revoke`: has a member ask the holders of a lock to release it, and take it away with
 //! `--force`.
 
-use crate::Done;
 use crate::control_escaper::to_json;
 use crate::duration::duration;
 use crate::holders::{LockTarget, holder_text};
 use crate::orders::{OrderTarget, give};
 use crate::why::HoldLine;
+use crate::{Done, caller};
 use clap::Args;
 use elderlock::{Metadata, Order, OrderReport};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(crate) struct RevokeArgs {
     /// allow that (`elderlock node --allow-forced-revokes`).
     #[arg(long)]
     force: bool,
-    /// The operator, for the events of members whose locks are taken away.
+    /// The operator, for the events of members whose locks are taken away (the user unless given).
     #[arg(long, env = "ELDERLOCK_OPERATOR")]
     operator: Option<String>,
     /// Print one JSON object when it is done.
@@ -42,11 +42,13 @@ pub(crate) struct RevokeArgs {
 
 /// Exit code 0 if every holder released the lock or lost it, or no member holds it; else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
+    let named = args.operator.clone().filter(|name| !name.is_empty());
+    let operator = named.unwrap_or_else(caller::user);
     let order = Order::Revoke {
         service: args.lock.service()?,
         name: args.lock.name()?,
         metadata: Metadata::new(args.why.as_bytes())?,
-        operator: Metadata::new(operator(args.operator.clone()).as_bytes())?,
+        operator: Metadata::new(operator.as_bytes())?,
         wait: args.wait,
         force: args.force,
     };
@@ -76,13 +78,6 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
         println!("{}", to_json(&value, PrettyFormatter::new())?);
     }
     Ok(code)
-}
-
-/// The operator that is named, or the user of the command.
-fn operator(named: Option<String>) -> String {
-    let of_user =
-        || ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    named.or_else(of_user).filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// A report in the JSON.

@@ -265,6 +265,46 @@ fn a_member_that_hangs_holds_up_no_command() {
 }
 
 #[test]
+fn the_text_of_a_holder_names_its_user_and_program_unless_it_gives_one() {
+    let pair = Pair::start();
+    // An argument may be a secret.
+    let command = ["--", "sh", "-c", "echo in; exec sleep 60 # secret"];
+    let text_of = |name: &str, more: &[&str]| {
+        let args = [&[name], more, &command[..]].concat();
+        let mut holder = Running::start(pair.lock(0, &args).env("USER", "ann\u{9b}\n"));
+        holder.line_with("in");
+        let (mut texts, at) = (Vec::new(), &pair.addrs[1]);
+        for args in [&["why", name, "--at", at][..], &["held", "default", "--at", at]] {
+            let output = elderlock(args).output().expect("it starts");
+            let text = String::from_utf8(output.stdout).expect("text");
+            let line = text.lines().find(|line| line.contains(name)).unwrap_or_default();
+            texts.push(line.split_once(" (").map_or("", |(_, text)| text).to_owned());
+        }
+        let json = elderlock(&["why", name, "--json", "--at", at]).output().expect("it starts");
+        let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+        let metadata = value["holders"][0]["metadata"].as_str().expect("text").to_owned();
+        (holder.child.id(), texts, metadata)
+    };
+    let host = Command::new("uname").arg("-n").output().expect("it starts").stdout;
+    let host = String::from_utf8(host).expect("text");
+    let (pid, texts, metadata) = text_of("job", &[]);
+    let expected = format!("ann\u{9b}\n@{}, pid {pid}: sh", host.trim());
+    assert_eq!(metadata, expected);
+    for text in texts {
+        assert_eq!(text.trim_end_matches(')'), expected.escape_debug().to_string());
+    }
+    let (_, texts, metadata) = text_of("other", &["--metadata", "till 3"]);
+    assert!(metadata == "till 3" && texts.iter().all(|text| text == "till 3)"), "{texts:?}");
+    let (_, _, metadata) = text_of("nothing", &["--metadata", ""]);
+    assert_eq!(metadata, "");
+
+    // The text leaves room for a long name.
+    let name = "n".repeat(3900);
+    let (code, text) = pair.output(0, &[&name, "--", "true"]);
+    assert_eq!((code, text.as_str()), (Some(0), ""));
+}
+
+#[test]
 fn a_command_that_is_stopped_is_no_success() {
     let pair = Pair::start();
     let script = "trap 'exit 0' TERM; while :; do sleep 0.02; done";
