@@ -3,11 +3,17 @@
 use elderlock::JoinError;
 
 /// Calls of the library, and the flags in their place.
-const FLAGS: [(&str, &str); 9] = [
+const FLAGS: [(&str, &str); 12] = [
     ("seeds([\"host:port\"])", "--seed host:port"),
     ("found()", "--found"),
     ("expect()", "--expect"),
+    ("join_limit()", "--join-seconds"),
+    ("give an address to advertise", "give --advertise"),
     ("give a token, or say insecure()", "set ELDERLOCK_HTTP_TOKEN, or give --http-insecure"),
+    (
+        "give a keyring(), bind() the loopback, or say insecure()",
+        "give --key-file, a loopback address as --bind, or --insecure",
+    ),
     ("insecure()", "--insecure"),
     ("force()", "--force"),
     ("keyring()", "--key-file"),

@@ -217,6 +217,14 @@ fn errors_name_flags_and_completions_and_man_pages_name_commands() {
     let refused = ["node", "--found", "--bind", "127.0.0.1:0", "--http", "0.0.0.0:0"];
     let (code, text) = output(&refused);
     assert!(code == Some(2) && text.contains("--http-insecure"), "{text}");
+    let (code, text) = output(&["node", "--found", "--bind", "0.0.0.0:0"]);
+    assert!(
+        code == Some(2) && text.contains("--key-file") && text.contains("--insecure"),
+        "{text}"
+    );
+    assert!(!text.contains("keyring") && !text.contains("allow insecure"), "{text}");
+    let (_, text) = output(&["node", "--found", "--bind", "127.0.0.1:0", "--join-seconds", "0"]);
+    assert!(text.contains("--join-seconds") && !text.contains("join_limit"), "{text}");
 
     for shell in ["bash", "zsh", "fish"] {
         let (code, text) = output(&["completions", shell]);

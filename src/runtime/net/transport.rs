@@ -94,7 +94,7 @@ pub enum BindError {
     /// Any process could come in.
     #[error(
         "{0} is reachable from outside this host and the cluster has no key: \
-         give a keyring, bind loopback, or allow insecure"
+         give a keyring(), bind() the loopback, or say insecure()"
     )]
     NotLoopback(SocketAddr),
     /// No other process can dial such an address.
