@@ -21,15 +21,20 @@ const INBOX: usize = 4096;
 /// The result of a command. Exit code 2 stands for "could not be done at all".
 pub(crate) type Done = Result<ExitCode, Box<dyn std::error::Error>>;
 
-/// The exit code of the program. An error is printed with its causes.
+/// The exit code of the program. An error is printed with those of its causes that its own text
+/// does not have.
 pub(crate) fn exit_code(program: &str, done: Done) -> ExitCode {
     done.unwrap_or_else(|error| {
-        eprintln!("{program}: {error}");
+        let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
-            eprintln!("  because: {cause}");
+            let said = cause.to_string();
+            if !text.contains(&said) {
+                text += &format!("\n  because: {said}");
+            }
             source = cause.source();
         }
+        eprintln!("{program}: {text}");
         ExitCode::from(2)
     })
 }

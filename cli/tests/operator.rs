@@ -225,6 +225,9 @@ fn errors_name_flags_and_completions_and_man_pages_name_commands() {
     assert!(!text.contains("keyring") && !text.contains("allow insecure"), "{text}");
     let (_, text) = output(&["node", "--found", "--bind", "127.0.0.1:0", "--join-seconds", "0"]);
     assert!(text.contains("--join-seconds") && !text.contains("join_limit"), "{text}");
+    // Its first line has the cause already.
+    let (code, text) = output(&["status", "--at", &free_addr()]);
+    assert!(code == Some(2) && text.lines().count() == 1, "{text}");
 
     for shell in ["bash", "zsh", "fish"] {
         let (code, text) = output(&["completions", shell]);
