@@ -1,9 +1,11 @@
 //! Files that follow from the definition of the command line: completions and man pages.
 
-use crate::Done;
-use clap::{Args, Command};
+use crate::{Done, keys, lock, node};
+use clap::{Arg, Args, Command};
 use clap_complete::Shell;
-use std::path::PathBuf;
+use clap_mangen::Man;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// For example: elderlock completions bash >/etc/bash_completion.d/elderlock
@@ -24,12 +26,61 @@ pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> Done {
     // Into memory first: the generator panics if its writer fails, as a closed pipe does.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "elderlock", &mut text);
-    std::io::Write::write_all(&mut std::io::stdout(), &text)?;
+    std::io::stdout().write_all(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn man(args: ManArgs, command: Command) -> Done {
     std::fs::create_dir_all(&args.dir)?;
-    clap_mangen::generate_to(command, &args.dir)?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    write_pages(command, &args.dir)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of the command, and those of its subcommands.
+fn write_pages(command: Command, dir: &Path) -> std::io::Result<()> {
+    for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        write_pages(subcommand.clone(), dir)?;
+    }
+    let variables = environment(&command);
+    let man = Man::new(command);
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    page.extend(variables.as_bytes());
+    std::fs::write(dir.join(man.get_filename()), page)
+}
+
+/// The section about the variables of a command, which the generator of the pages leaves out. Empty
+/// for a command without any.
+fn environment(command: &Command) -> String {
+    let of_flags = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(of_flag);
+    let mut entries: Vec<(String, String)> = of_flags.collect();
+    let mut add = |name: &str, text: &str| entries.push((name.to_owned(), text.to_owned()));
+    if command.get_arguments().any(|arg| arg.get_env().is_some() && arg.get_id() == "key_file") {
+        add(keys::VARIABLE, "The keys themselves, separated by commas, in place of --key-file.");
+    }
+    match command.get_name() {
+        "node" => add(node::HTTP_TOKEN, "With --http: the token that requests need."),
+        "lock" => {
+            add(lock::TOKEN, "Set for the command: the fencing token of the lock.");
+            add(lock::LINEAGE, "Set for the command: the lineage of the token, in hexadecimal.");
+        }
+        _ => {}
+    }
+    if entries.is_empty() {
+        return String::new();
+    }
+    let lines = entries.iter().map(|(name, text)| {
+        // A bare hyphen may be printed as another letter.
+        format!(".TP\n\\fB{name}\\fR\n{}\n", text.replace('-', "\\-"))
+    });
+    format!(".SH ENVIRONMENT\n{}", lines.collect::<String>())
+}
+
+/// The variable of a flag, and the text about it.
+fn of_flag(arg: &Arg) -> Option<(String, String)> {
+    let name = arg.get_env()?.to_str()?.to_owned();
+    let flag = arg.get_long()?;
+    Some((name, format!("The same as --{flag}, which wins over it.")))
 }

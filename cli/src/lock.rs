@@ -16,6 +16,9 @@ use tokio::time::Instant;
 /// Exit codes of sysexits.h for what may succeed later, and for a remote end that fails.
 const NOT_GRANTED: u8 = 75;
 const LOST: u8 = 76;
+/// The variables of the command.
+pub(crate) const TOKEN: &str = "ELDERLOCK_TOKEN";
+pub(crate) const LINEAGE: &str = "ELDERLOCK_LINEAGE";
 /// The longest text that is made here, in bytes.
 const LONGEST_TEXT: usize = 512;
 /// A request is sent in 4,096 bytes, of which the names of service and cluster take a part.
@@ -149,8 +152,8 @@ fn start(command: &[OsString], guard: &SessionGuard) -> std::io::Result<Child> {
         child
     };
     child
-        .env("ELDERLOCK_TOKEN", guard.token().as_i64().to_string())
-        .env("ELDERLOCK_LINEAGE", guard.lineage().to_string())
+        .env(TOKEN, guard.token().as_i64().to_string())
+        .env(LINEAGE, guard.lineage().to_string())
         // The cluster's key is for this process alone.
         .env_remove(crate::keys::VARIABLE)
         .kill_on_drop(true)

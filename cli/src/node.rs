@@ -126,7 +126,7 @@ enum Preset {
 }
 
 /// The token of HTTP requests. There is no flag, because other users see flags.
-const HTTP_TOKEN: &str = "ELDERLOCK_HTTP_TOKEN";
+pub(crate) const HTTP_TOKEN: &str = "ELDERLOCK_HTTP_TOKEN";
 
 /// The exit code when no other member confirmed the leave.
 const UNHEARD: u8 = 1;

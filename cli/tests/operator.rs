@@ -211,7 +211,7 @@ fn a_node_alone_does_not_found_with_fewer_members_than_it_expects() {
 }
 
 #[test]
-fn errors_name_flags_and_completions_and_man_pages_name_commands() {
+fn errors_name_flags_and_say_each_cause_once() {
     let (code, text) = output(&["node", "--bind", "127.0.0.1:0"]);
     assert!(code == Some(2) && text.contains("--seed host:port"), "{text}");
     let refused = ["node", "--found", "--bind", "127.0.0.1:0", "--http", "0.0.0.0:0"];
@@ -228,16 +228,47 @@ fn errors_name_flags_and_completions_and_man_pages_name_commands() {
     // Its first line has the cause already.
     let (code, text) = output(&["status", "--at", &free_addr()]);
     assert!(code == Some(2) && text.lines().count() == 1, "{text}");
+}
 
+#[test]
+fn completions_and_man_pages_name_commands_and_variables() {
     for shell in ["bash", "zsh", "fish"] {
         let (code, text) = output(&["completions", shell]);
         assert!(code == Some(0) && text.contains("members"), "{shell}: {text}");
     }
     let dir = std::env::temp_dir().join(format!("elderlock-man-{}", std::process::id()));
     assert_eq!(output(&["man", dir.to_str().expect("text")]), (Some(0), String::new()));
-    let page = std::fs::read_to_string(dir.join("elderlock-status.1")).expect("a page");
+    let page = |name: &str| {
+        let page = std::fs::read_to_string(dir.join(format!("{name}.1"))).expect("a page");
+        // The language of the pages escapes the hyphen.
+        page.replace("\\-", "-")
+    };
+    let pages = ["elderlock", "elderlock-status", "elderlock-node", "elderlock-lock"].map(page);
     std::fs::remove_dir_all(&dir).expect("it was made");
-    assert!(page.contains("ready") && page.contains(".TH"), "{page}");
+    let [all, status, node, lock] = &pages;
+    assert!(status.contains("ready") && status.contains(".TH"), "{status}");
+    let variables = |page: &str| {
+        let (_, section) = page.split_once(".SH ENVIRONMENT\n").expect("it has the section");
+        let section = section.split("\n.SH").next().expect("it has a text");
+        section.to_owned()
+    };
+    let common = ["ELDERLOCK_AT", "ELDERLOCK_CLUSTER", "ELDERLOCK_KEY_FILE", "ELDERLOCK_KEY"];
+    let of_node = ["ELDERLOCK_BIND", "ELDERLOCK_SEEDS", "ELDERLOCK_LOG", "ELDERLOCK_HTTP_TOKEN"];
+    let of_lock = ["ELDERLOCK_TOKEN", "ELDERLOCK_LINEAGE"];
+    for (page, names) in [
+        (status, &common[..]),
+        (node, &common[1..]),
+        (node, &of_node),
+        (lock, &common),
+        (lock, &of_lock),
+    ] {
+        let section = variables(page);
+        for name in names {
+            assert!(section.contains(&format!("\\fB{name}\\fR")), "{name}: {section}");
+        }
+    }
+    assert!(variables(status).contains("--key-file"), "{status}");
+    assert!(!all.contains("ENVIRONMENT"), "it has no variables of its own: {all}");
 }
 
 #[test]
