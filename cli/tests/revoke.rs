@@ -326,6 +326,9 @@ async fn a_lock_is_taken_away_by_force_only_from_a_member_that_allows_it() {
     assert_eq!((token, by), (taken.token(), member.process()));
     assert_eq!(name.expect("a lock").as_bytes(), b"sku-42");
     assert_eq!((operator.as_bytes(), reason.as_bytes()), (&b"ann"[..], &b"hangs"[..]));
+    // Its holder was told nothing before.
+    let lost = taken.fence().expect_err("it was taken away").to_string();
+    assert_eq!(lost, "the lock is lost: it was revoked: a member or an operator took it away");
     other.leave().await.expect("it is heard");
 }
 

@@ -369,7 +369,7 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Superseded => "another hold of it has a higher token",
         LostReason::Left => "the member has left",
         LostReason::Destroyed => "the service was destroyed at this member",
-        LostReason::Revoked => "it was revoked after its holder had been told of the request",
+        LostReason::Revoked => "it was revoked: a member or an operator took it away",
         LostReason::Released => "it was released",
         LostReason::Forked => "this process is a forked copy of the holder; join after the fork",
     }
