@@ -17,6 +17,11 @@ use std::time::{Duration, Instant};
 /// A guard against hanging, far above what anything takes here.
 const HANG: Duration = Duration::from_secs(60);
 
+/// `timeout` with this program, which would end with code 124.
+fn limited(timeout: &mut Command) -> &mut Command {
+    timeout.args(["-k", "1", "50", env!("CARGO_BIN_EXE_elderlock")])
+}
+
 fn elderlock(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().env("PATH", "/usr/bin:/bin").args(args);
@@ -186,6 +191,12 @@ fn a_wait_goes_on_through_another_member_when_its_own_leaves() {
     a_wait_outlives_its_member("-TERM");
 }
 
+/// No connection ends, and the wait has no limit.
+#[test]
+fn a_wait_goes_on_through_another_member_when_its_own_hangs() {
+    a_wait_outlives_its_member("-STOP");
+}
+
 fn a_wait_outlives_its_member(signal: &str) {
     let pair = Pair::start();
     let addr = free_addr();
@@ -195,8 +206,8 @@ fn a_wait_outlives_its_member(signal: &str) {
     let mut holder = Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", BELIEVE]));
     holder.line_with(".");
     let list = pair.addrs.iter().rev().map(String::as_str).collect::<Vec<_>>().join(",");
-    let waits = ["lock", "job", "--wait", "40s", "--at", &list, "--", "echo", "granted"];
-    let mut waits = Running::start(both_outputs(env!("CARGO_BIN_EXE_elderlock")).args(waits));
+    let waits = ["lock", "job", "--at", &list, "--", "echo", "granted"];
+    let mut waits = Running::start(limited(&mut both_outputs("timeout")).args(waits));
     let began = Instant::now();
     let is_queued = || {
         let status = elderlock(&["status", "--at", &pair.addrs[0], "--json"]).output();
@@ -262,6 +273,40 @@ fn a_member_that_hangs_holds_up_no_command() {
     // The work may end before the belief does, or be stopped at the end of it.
     assert!(code == Some(5) || code == Some(76), "{code:?} {text}");
     assert_eq!(waits.status.code(), Some(2), "{waits:?}");
+}
+
+/// The members answer, so the wait may be longer than the time for which one may be silent.
+#[test]
+fn a_request_waits_through_a_member_for_as_long_as_the_lock_is_held() {
+    let pair = Pair::start();
+    let mut holder =
+        Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", "echo in; exec sleep 8"]));
+    holder.line_with("in");
+    let waits = ["lock", "job", "--at", &pair.addrs[1], "--", "echo", "granted"];
+    let output = limited(&mut both_outputs("timeout")).args(waits).output().expect("it starts");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"granted\n"[..]));
+    assert_eq!(holder.end().0, Some(0));
+}
+
+#[test]
+fn a_request_without_a_limit_waits_for_no_member_that_hangs() {
+    let pair = Pair::start();
+    pair.nodes[1].signal("-STOP");
+    let list = pair.addrs.iter().rev().map(String::as_str).collect::<Vec<_>>().join(",");
+    let through = |at: &str| {
+        let args = ["lock", "job", "--at", at, "--", "echo", "executed"];
+        let output = limited(&mut both_outputs("timeout")).args(args).output();
+        let Output { status, stdout, .. } = output.expect("it starts");
+        (status.code(), String::from_utf8(stdout).expect("text"))
+    };
+    let alone = through(&pair.addrs[1]);
+    let both = through(&list);
+    pair.nodes[1].signal("-CONT");
+    let reason = format!("no answer from {} within 5s", pair.addrs[1]);
+    assert_eq!(alone, (Some(2), format!("elderlock: {reason}\n")));
+    let next = &pair.addrs[0];
+    let expected = format!("elderlock: {reason}; asks {next}, at the end of the queue\nexecuted\n");
+    assert_eq!(both, (Some(0), expected));
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) async fn serve(
             Err(error) => return OrderReport::NotGranted(error.to_string()),
         },
         // A program that has nothing yet can only give up.
-        _ = released(&mut messages) => return OrderReport::Done { complete: true },
+        () = given_up(&mut messages, reports) => return OrderReport::Done { complete: true },
         () = engine.sessions.closing().cancelled() => return OrderReport::Leaves,
     };
     let grant = OrderReport::Granted { token: guard.token(), lineage: guard.lineage() };
@@ -60,9 +60,15 @@ async fn take(service: &LockService, request: &SessionRequest) -> Result<Guard, 
     lock.await
 }
 
-/// Completes when the program gives its session up, or is gone.
-async fn released(messages: &mut mpsc::Receiver<SessionMessage>) {
-    while let Some(SessionMessage::KeepAlive(_)) = messages.recv().await {}
+/// Completes when the program gives its session up, or is gone. Until then it learns that the
+/// member is still there, and that nothing is held.
+async fn given_up(
+    messages: &mut mpsc::Receiver<SessionMessage>,
+    reports: &mpsc::Sender<OrderReport>,
+) {
+    while let Some(SessionMessage::KeepAlive(number)) = messages.recv().await {
+        let _ = reports.send(OrderReport::Alive { number, held_for: Duration::ZERO }).await;
+    }
 }
 
 /// A session with its lock.

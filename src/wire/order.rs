@@ -323,6 +323,7 @@ pub enum OrderReport {
         /// The number of the question.
         number: u64,
         /// How long the lock is surely held, from the moment at which the question was asked.
+        /// Zero: the request waits.
         held_for: Duration,
     },
     /// The lock of the session was not granted, for this reason.

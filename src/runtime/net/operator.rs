@@ -14,6 +14,7 @@ use crate::wire::{
     self, Decoder, Frame, Order, OrderReport, OrderRequest, SessionMessage, VERSIONS,
 };
 use std::io;
+use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -137,6 +138,23 @@ impl OrderConnection {
             Frame::Report(report) => Ok(*report),
             _ => Err(QueryError::Garbled { reason: "it answered something else".into() }),
         }
+    }
+
+    /// The report, or an error if it takes longer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(super) async fn report_within(
+        &mut self,
+        limit: Duration,
+    ) -> Result<OrderReport, QueryError> {
+        let report = tokio::time::timeout(limit, self.report()).await.ok();
+        report.unwrap_or_else(|| Err(self.timed_out(limit)))
+    }
+
+    /// The error of a member that has said nothing for so long.
+    pub(super) fn timed_out(&self, limit: Duration) -> QueryError {
+        QueryError::TimedOut { addr: self.addr.clone(), limit }
     }
 
     /// Writes a message of a session.

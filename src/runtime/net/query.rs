@@ -38,7 +38,7 @@ pub(super) async fn within_limit<T>(
     check_cluster(addr, cluster)?;
     tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
     let exchanged = tokio::time::timeout(LIMIT, exchange).await;
-    exchanged.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
+    exchanged.unwrap_or_else(|_| Err(QueryError::TimedOut { addr: addr.to_owned(), limit: LIMIT }))
 }
 
 /// Like [`query_status`], for a cluster with a key. The first key of the ring seals question and
@@ -172,8 +172,10 @@ pub enum QueryError {
     #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
     NoRuntime,
     /// No answer in time.
-    #[error("no answer within {limit:?}")]
+    #[error("no answer from {addr} within {limit:?}")]
     TimedOut {
+        /// The address that was asked.
+        addr: String,
         /// The limit.
         limit: Duration,
     },

@@ -22,15 +22,20 @@ const QUESTIONS: u32 = 4;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A release waits for its confirmation for so long at least.
 const RELEASE: Duration = Duration::from_secs(1);
+/// A program that waits asks the member whether it is still there after so long without a word. A
+/// member that refuses the request has said so by then: a question to a connection that it has
+/// closed might lose its reason.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Holds a lock through the member at `addr` (`host:port`) of cluster `cluster`, which must [serve
 /// sessions](crate::MemberBuilder::serve_sessions). For a cluster without a key, and a member on
 /// this host. Joins nothing. Completes when the lock is held, or will not be.
 ///
 /// # Errors
-/// [`SessionError`]; nothing is held, or the member releases it again. A request with a
-/// [wait limit](SessionRequest::wait) ends five seconds after it at the latest, also if the member
-/// hangs. Without one it waits for a member that hangs as long as for the lock.
+/// [`SessionError`]; nothing is held, or the member releases it again. A member that hangs ends the
+/// request with [`QueryError::TimedOut`] after five seconds without a word from it, also while the
+/// request waits. A request with a [wait limit](SessionRequest::wait) ends five seconds after it at
+/// the latest.
 ///
 /// # Cancel safety
 /// If the future is dropped, the connection ends, and the member stops waiting, or releases the
@@ -140,27 +145,40 @@ pub struct SessionGuard {
     release: mpsc::Sender<oneshot::Sender<Result<(), SessionEnd>>>,
 }
 
-/// The report, or an error if it takes longer.
-async fn within(
-    limit: Duration,
-    report: impl Future<Output = Result<OrderReport, QueryError>>,
+/// The answer to the request, which may wait for long. A member that hangs ends no connection. So
+/// it is asked now and then whether it is still there, and has to say something within [`LIMIT`].
+async fn answer_while_waiting(
+    connection: &mut OrderConnection,
+    questions: &mut u64,
 ) -> Result<OrderReport, QueryError> {
-    tokio::time::timeout(limit, report).await.unwrap_or(Err(QueryError::TimedOut { limit }))
+    loop {
+        let mut heard = connection.report_within(PAUSE).await;
+        if let Err(QueryError::TimedOut { .. }) = heard {
+            // If the connection has ended, the next report says so.
+            let _ = connection.send(SessionMessage::KeepAlive(*questions)).await;
+            *questions += 1;
+            heard = connection.report_within(LIMIT - PAUSE).await;
+        }
+        match heard {
+            Ok(OrderReport::Alive { .. }) => {}
+            Err(QueryError::TimedOut { .. }) => return Err(connection.timed_out(LIMIT)),
+            heard => return heard,
+        }
+    }
 }
 
 impl SessionGuard {
-    /// `wait`: the limit of the request. A member that hangs ends no connection, so it has as long
-    /// as a query more to answer.
+    /// `wait`: the limit of the request. The member has as long as a query more to answer.
     async fn begin(
         mut connection: OrderConnection,
         wait: Option<Duration>,
     ) -> Result<SessionGuard, SessionError> {
-        let granted = connection.report();
-        let granted = match wait {
-            Some(wait) => within(wait.saturating_add(LIMIT), granted).await?,
-            None => granted.await?,
-        };
-        let (token, lineage) = match granted {
+        let mut questions = 0;
+        let limit = wait.map_or(Duration::MAX, |wait| wait.saturating_add(LIMIT));
+        let answer = answer_while_waiting(&mut connection, &mut questions);
+        let answered = tokio::time::timeout(limit, answer).await;
+        let answered = answered.unwrap_or_else(|_| Err(connection.timed_out(limit)));
+        let (token, lineage) = match answered? {
             OrderReport::Granted { token, lineage } => (token, lineage),
             OrderReport::NotGranted(reason) => return Err(SessionError::NotGranted { reason }),
             OrderReport::Failed(reason) => return Err(SessionError::NotServed { reason }),
@@ -176,13 +194,14 @@ impl SessionGuard {
             connection,
             until: Arc::new(AtomicU64::new(0)),
             asked: Vec::new(),
-            next: 0,
+            // A late answer to a question of the wait has a number that was not asked.
+            next: questions,
             held_for: Duration::ZERO,
         };
         session.ask().await?;
         let mut is_held = false;
         while !is_held {
-            match within(LIMIT, session.connection.report()).await? {
+            match session.connection.report_within(LIMIT).await? {
                 OrderReport::Alive { number, held_for } => {
                     is_held = session.on_alive(number, held_for);
                 }
