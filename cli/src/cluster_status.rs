@@ -9,10 +9,12 @@
 use crate::status::MemberAddress;
 use elderlock::{MemberInfo, ServiceStatus, Status};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// The members that are asked beside the first: the oldest ones, of which one is the elder.
-const ASKED: usize = 64;
+/// The members that are asked at a time, each on a connection of its own.
+const AT_A_TIME: usize = 64;
 
 /// The state of a cluster.
 pub(crate) struct ClusterStatus {
@@ -36,14 +38,12 @@ async fn complete(status: Status, address: &MemberAddress) -> ClusterStatus {
     let members = status.view.iter().flat_map(|view| &view.members);
     let others = members.map(|member| &member.info).filter(|info| info.process != me);
     let mut asked = JoinSet::new();
-    let mut not_reached = Vec::new();
-    for (number, info) in others.cloned().enumerate() {
-        if number >= ASKED {
-            not_reached.push((info, format!("not asked: one of more than {ASKED} members")));
-            continue;
-        }
-        let address = address.at(info.addr);
+    let room = Arc::new(Semaphore::new(AT_A_TIME));
+    for info in others.cloned() {
+        let (address, room) = (address.at(info.addr), room.clone());
         asked.spawn(async move {
+            // It is never closed.
+            let _place = room.acquire().await;
             let answer = match address.ask().await {
                 Ok(answer) if answer.me.process == info.process => Ok(answer),
                 Ok(_) => Err("another process answers at its address".to_owned()),
@@ -52,7 +52,7 @@ async fn complete(status: Status, address: &MemberAddress) -> ClusterStatus {
             (info, answer)
         });
     }
-    let mut answers = Vec::new();
+    let (mut answers, mut not_reached) = (Vec::new(), Vec::new());
     while let Some(ended) = asked.join_next().await {
         match ended {
             Ok((_, Ok(answer))) => answers.push(answer),
@@ -90,7 +90,7 @@ fn merged(mut status: Status, answers: Vec<Status>) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use elderlock::{Member, Timing};
+    use elderlock::{Member, ProcessId, Timing};
 
     async fn member(seeds: &[String]) -> Member {
         let builder = Member::builder("shop").timing(Timing::fast());
@@ -133,5 +133,27 @@ mod tests {
             assert!(why == "cannot" || told.contains(why), "{told}");
             assert_eq!(lines(&found.status), [("stock".into(), 2, 1)]);
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_of_many_members_is_asked() {
+        const OTHERS: u128 = 150;
+        let first = member(&[]).await;
+        let at_first = MemberAddress::of(first.addr(), "shop");
+        let mut status = at_first.ask().await.expect("it answers");
+        // A member that is asked is found to be another process.
+        let view = status.view.as_mut().expect("it is in one");
+        let own = view.members[0].clone();
+        view.members.extend((1..=OTHERS).map(|number| {
+            let mut member = own.clone();
+            member.info.process = ProcessId(member.info.process.0 ^ number);
+            member
+        }));
+        let found = complete(status, &at_first).await;
+        let asked = |why: &String| why == "another process answers at its address";
+        let reasons = found.not_reached.iter().map(|(_, why)| why);
+        let faults: Vec<_> = reasons.filter(|why| !asked(why)).collect();
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(found.not_reached.len(), OTHERS as usize);
     }
 }
