@@ -44,6 +44,12 @@ fn described(schema: &str, args: &[&str]) -> (Option<i32>, Value) {
     (code, value)
 }
 
+#[cfg(unix)]
+fn signal(node: &Running, name: &str) {
+    let killed = Command::new("kill").args([name, &node.child.id().to_string()]).status();
+    assert!(killed.expect("kill is there").success());
+}
+
 #[test]
 fn a_node_is_probed_listed_watched_and_described_in_json() {
     let addr = free_addr();
@@ -155,6 +161,26 @@ fn an_epoch_has_one_form_in_text_and_in_json() {
     assert!(text.contains(&format!(", epoch {epoch}, ")), "{epoch}: {text}");
     let line = node.line_with("became grantor of default");
     assert!(line.trim_end().ends_with(&format!(" in epoch {epoch}")), "{epoch}: {line}");
+}
+
+/// Its question gets no answer, and its lease is not over yet when the view is told.
+#[cfg(unix)]
+#[test]
+fn a_member_that_hangs_is_listed_as_not_reached() {
+    let (first, second) = (free_addr(), free_addr());
+    let _first = joined(&["--bind", &first, "--found"]);
+    let stopped = joined(&["--bind", &second, "--seed", &first]);
+    let (_, status) = described("status.json", &["status", "--at", &first, "--json"]);
+    assert_eq!(status["not_reached"], json!([]));
+    let (_, seen) = described("status.json", &["status", "--at", &second, "--json"]);
+    signal(&stopped, "-STOP");
+    let (code, status) = described("status.json", &["status", "--at", &first, "--json"]);
+    assert_eq!((code, &status["not_reached"]), (Some(0), &json!([seen["process"]])));
+    let (code, text) = output(&["status", "--at", &first]);
+    signal(&stopped, "-CONT");
+    // Its lease may be over by now.
+    let is_listed = text.contains("missing  ") && text.contains("no answer from");
+    assert!(code == Some(0) && (is_listed || !text.contains(&second)), "{text}");
 }
 
 /// A node whose log comes with its events.
