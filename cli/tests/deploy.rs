@@ -243,9 +243,9 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
             .replace("/key/cluster.key", key.to_str().expect("text"))
             .replace("/data/", &format!("{}/{pod}-", dir.display()))
     };
-    let start = |pod: usize| {
+    // A command in the container of a pod.
+    let in_pod = |pod: usize| {
         let mut command = elderlock();
-        command.args(container.args.iter().flatten().map(|arg| here(arg, pod)));
         for variable in container.env.iter().flatten() {
             match &variable.value {
                 Some(value) => command.env(&variable.name, here(value, pod)),
@@ -256,12 +256,46 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
                 None => command.env(&variable.name, "a value of a secret"),
             };
         }
+        command
+    };
+    let start = |pod: usize| {
+        let mut command = in_pod(pod);
+        command.args(container.args.iter().flatten().map(|arg| here(arg, pod)));
         let child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         Node { child, http: format!("{net}.{}:7480", pod + 1) }
     };
     let mut nodes = [0, 1, 2].map(start);
     nodes.iter_mut().for_each(Node::until_ready);
     assert_eq!(nodes[0].get("/metrics"), Some(401), "the token is asked for");
+
+    // The command lines of the guide.
+    let of_pod = |line: &[String], pod: usize| {
+        let line = line.iter().map(|word| here(&word.replace("127.0.0.1", "$(POD_IP)"), pod));
+        let output = in_pod(pod).args(line).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let guide = command_lines(&read("docs/guide/kubernetes.md"));
+    let asks = |line: &&Vec<String>| line.iter().any(|word| word == "--at");
+    let lines: Vec<_> = guide.iter().filter(asks).collect();
+    assert_eq!(lines.len(), 2, "status and members: {lines:?}");
+    for line in lines {
+        let (code, text) = of_pod(line, 0);
+        let is_listed = |pod| text.contains(&format!("{name}-{pod} "));
+        assert!(code == Some(0) && (0..3).all(is_listed), "{line:?}: {text}");
+    }
+    let order = |word: &str| {
+        let line = format!("{word} --at 127.0.0.1:7400 --key-file /key/cluster.key");
+        let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        of_pod(&line, 1)
+    };
+    assert_eq!(order("status --ready"), (Some(0), "healthy\n".to_owned()));
+    // As a preStop hook would.
+    let (code, text) = order("leave");
+    assert!(code == Some(0) && text.contains("has left"), "{text}");
+    assert!(nodes[1].child.wait().expect("it ends").success());
+    assert_eq!(order("status --ready").0, Some(2));
+    nodes[1] = start(1);
+    nodes[1].until_ready();
 
     let id = nodes[2].child.id().to_string();
     assert!(Command::new("kill").arg(&id).status().expect("it starts").success());
