@@ -813,4 +813,8 @@ pub struct LockStatus {
     pub waiter_count: usize,
     /// The first waiter.
     pub next: Option<WaiterInfo>,
+    /// How long the present grantor has known of the first waiter. `None`: no request waits, or
+    /// another member gave the status, for no message tells these times.
+    #[serde(skip)]
+    pub next_waits: Option<Duration>,
 }

@@ -307,6 +307,7 @@ impl Grantor {
             }
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
+                    self.table.note_wait(key, cx.now);
                     self.tell_queued(key, ticket, cx);
                     planted!(=> self.plant_queue(key, cx));
                     self.grant(cx); // a request that passes a suspension may go first at once

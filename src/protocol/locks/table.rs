@@ -37,7 +37,7 @@
 //!
 //! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, `holders.rs` the
 //! holders of each name, `requests.rs` the requests of each member, and `objects.rs` the objects.
-//! `questions.rs` answers queries.
+//! `questions.rs` answers queries. `wait_times.rs` has the times at which requests began to wait.
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{
@@ -63,6 +63,7 @@ mod planted;
 mod questions;
 mod queues;
 mod requests;
+mod wait_times;
 
 pub(crate) use blockers::{Edge, TableBlocker};
 use holders::Occupancy;
@@ -70,6 +71,7 @@ use line::{POSITION, QueueRank};
 use names::NameMap;
 use objects::TableObject;
 use requests::{MemberRequests, TableRequest, TableRequestState, nth};
+use wait_times::WaitTimes;
 
 /// A request, wherever it comes from.
 pub(crate) type RequestKey = (ProcessId, RequestId);
@@ -108,6 +110,7 @@ pub(crate) struct Table {
     ready: BTreeSet<QueueRank>,
     /// The requests that wait to have an object open, for nothing but a token.
     opening: BTreeSet<QueueRank>,
+    wait_times: WaitTimes,
     /// Always empty: it keeps the memory of a removed part for the next part. Otherwise a member
     /// that takes one lock after the other would allocate memory each time.
     spare: PagedMap<TableRequest>,
@@ -154,6 +157,7 @@ impl Table {
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
+            wait_times: WaitTimes::default(),
             spare: PagedMap::default(),
             bounds: TableLimits::of(&Limits::default()),
             #[cfg(elderlock_mutants)]
@@ -354,6 +358,7 @@ impl Table {
                 want => names.iter().for_each(|name| self.vacate(name, key, want)),
             },
             TableRequestState::Waits { ticket, .. } => {
+                self.wait_times.end(key);
                 self.suspensions.remove(&(ticket, key));
                 self.ready.remove(&(ticket, key));
                 self.opening.remove(&(ticket, key));
@@ -389,6 +394,7 @@ impl Table {
         let request = self.get_mut(key)?;
         request.state = TableRequestState::Holds { token, since };
         let entry = request.entry.clone();
+        self.wait_times.end(key);
         self.suspensions.remove(&rank);
         self.ready.remove(&rank);
         self.opening.remove(&rank);

@@ -187,5 +187,6 @@ impl Grantor {
                 Err(refusal) => self.tell_refusal(key, refusal, cx),
             },
         }
+        self.table.note_wait(key, cx.now);
     }
 }

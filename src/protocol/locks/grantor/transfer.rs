@@ -73,6 +73,7 @@ impl Grantor {
                 && self.table.entry_status(key).is_none()
             {
                 self.table.wait(key, wait.lock, ticket);
+                self.table.note_wait(key, cx.now);
             }
         }
         let last = last || planted!(cx.mutant, ActOnFirstPart);

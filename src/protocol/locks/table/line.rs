@@ -32,6 +32,13 @@ impl Table {
         }
     }
 
+    /// Notes that a request came to this grantor now, if it waits.
+    pub(crate) fn note_wait(&mut self, key: RequestKey, now: Time) {
+        if let Some(EntryStatus::Waits(_)) = self.entry_status(key) {
+            self.wait_times.begin(key, now);
+        }
+    }
+
     /// Completes the waits that members reported without a position: each gets the position of the
     /// same member's next wait behind it. That later request has a position, so its grantor had the
     /// earlier request as well. The grantor granted the earlier one, and its epoch was over for the

@@ -109,6 +109,8 @@ impl Table {
         after: Option<Option<&LockName>>,
         most: usize,
     ) -> (Vec<LockStatus>, bool) {
+        let waited =
+            |rank: Option<&QueueRank>| rank.and_then(|(_, key)| self.wait_times.waited(*key, now));
         let is_wanted =
             after.is_none() && (self.suspended.is_some() || !self.suspensions.is_empty());
         let suspension = is_wanted.then(|| LockStatus {
@@ -118,6 +120,7 @@ impl Table {
             opener_count: 0,
             waiter_count: self.suspensions.len(),
             next: self.suspensions.first().and_then(|rank| self.waiter(rank)),
+            next_waits: waited(self.suspensions.first()),
         });
         let after = after.flatten().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (after, Bound::<&LockName>::Unbounded);
@@ -138,6 +141,7 @@ impl Table {
             opener_count: self.objects.get(name).map_or(0, |object| object.openers.len()),
             waiter_count: self.queues.get(name).map_or(0, BTreeSet::len),
             next: self.head(name).and_then(|rank| self.waiter(&rank)),
+            next_waits: waited(self.head(name).as_ref()),
         });
         (suspension.into_iter().take(most).chain(locks).collect(), is_end)
     }

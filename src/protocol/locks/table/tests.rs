@@ -87,6 +87,7 @@ impl TableScript {
             }
             Err(_) => {
                 self.table.queue(key, entry)?;
+                self.table.note_wait(key, NOW);
             }
         }
         self.table.check();
@@ -244,6 +245,10 @@ impl Table {
             bare.stand(key, entry.clone(), ticket);
         }
         assert_eq!(*self, bare);
+        for key in self.wait_times.keys() {
+            let status = self.entry_status(*key);
+            assert!(matches!(status, Some(EntryStatus::Waits(_))), "{key:?} does not wait");
+        }
     }
 
     /// The table without its counters, which only rise.

@@ -65,6 +65,15 @@ fn a_query_lists_holders_and_waiters_in_order() {
         status.iter().map(|lock| (lock.name.is_some(), lock.waiter_count)).collect::<Vec<_>>(),
         [(false, 1), (true, 2)]
     );
+    let waited = |story: &TableScript, after| {
+        let (status, _) = story.table.status(NOW + after, None, usize::MAX);
+        status.iter().map(|lock| lock.next_waits).collect::<Vec<_>>()
+    };
+    let three = Duration::from_secs(3);
+    assert_eq!(waited(&story, three), [Some(three); 2]);
+    waiters.into_iter().for_each(|key| story.table.release(key));
+    story.table.check();
+    assert_eq!(waited(&story, three), [None]);
 }
 
 /// Suspensions count first, and looking into a queue counts as one.
