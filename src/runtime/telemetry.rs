@@ -115,7 +115,7 @@ mod measured;
 #[cfg(not(feature = "metrics"))]
 mod unmeasured;
 
-pub(crate) use member_log::{LogNote, MemberLog};
+pub(crate) use member_log::{LogNote, MemberLog, words};
 
 #[cfg(feature = "metrics")]
 pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};

@@ -1,13 +1,15 @@
 //! The stream of a member's events.
 
 use crate::protocol::{
-    Epoch, Event, LockName, Metadata, ProcessId, ServiceName, Slot, Status, Token, View,
+    Epoch, Event, LockName, Metadata, ProcessId, ServiceName, Slot, Status, Token, View, ViewMember,
 };
 use crate::runtime::clock_watch::Rates;
 use crate::runtime::engine::{Announcement, Engine};
+use crate::runtime::telemetry::words;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Serialize;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
@@ -127,6 +129,77 @@ pub enum MemberEvent {
         /// The member's present status.
         status: Box<Status>,
     },
+}
+
+/// One line in words. Text of other processes is escaped.
+impl fmt::Display for MemberEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |span: &Duration| format!("{:.3} s", span.as_secs_f64());
+        let escaped = |text: &str| text.escape_debug().to_string();
+        match self {
+            MemberEvent::ViewInstalled(view) => {
+                let name = |member: &ViewMember| match (member.ghost, member.learner) {
+                    (true, _) => format!("{} (unreachable)", member.info.name),
+                    (_, true) => format!("{} (learner)", member.info.name),
+                    _ => member.info.name.to_string(),
+                };
+                let members: Vec<String> = view.members.iter().map(name).collect();
+                let (number, elder) = (view.number, &view.elder().name);
+                write!(f, "view {number}: elder {elder}; members {}", members.join(", "))
+            }
+            MemberEvent::BecameElder => f.write_str("became the elder"),
+            MemberEvent::BecameGrantor { service, epoch } => {
+                write!(f, "became grantor of {} in epoch {epoch}", escaped(service.as_str()))
+            }
+            MemberEvent::NoLongerGrantor { service, epoch } => {
+                write!(f, "no longer grantor of {}, epoch {epoch}", escaped(service.as_str()))
+            }
+            MemberEvent::Suspended => f.write_str(words::SUSPENDED),
+            MemberEvent::Resumed => f.write_str(words::RESUMED),
+            MemberEvent::Orphaned => f.write_str(words::ORPHANED),
+            MemberEvent::IdentityTaken => f.write_str(words::IDENTITY_TAKEN),
+            MemberEvent::Expelled => f.write_str(words::EXPELLED),
+            MemberEvent::Rejoined { process } => write!(f, "joined again as process {process}"),
+            MemberEvent::ClockDistrusted { boottime, raw } => write!(
+                f,
+                "suspended: the clock ran {} while the hardware's clock ran {}",
+                seconds(boottime),
+                seconds(raw)
+            ),
+            MemberEvent::ClockTrusted => f.write_str("the clock is steady again"),
+            MemberEvent::WallClockJumped { millis } => {
+                write!(f, "the wall clock jumped by {millis} ms")
+            }
+            MemberEvent::WrongClock { ahead } => write!(
+                f,
+                "the cluster is {} ahead of this machine's clock; an hour is allowed",
+                seconds(ahead)
+            ),
+            MemberEvent::VoteNotStored { reason } => write!(
+                f,
+                "the vote is not stored, and does not count until it is: {}",
+                escaped(reason)
+            ),
+            MemberEvent::VoteStored => f.write_str("the vote is stored again"),
+            MemberEvent::ForcedRevoke { service, name, by, operator, reason, .. } => {
+                let said = |data: &Metadata| escaped(&String::from_utf8_lossy(data.as_bytes()));
+                write!(
+                    f,
+                    "operator {} took {} of {} away, through process {by}: {}",
+                    said(operator),
+                    // A lock's name writes itself escaped.
+                    name.as_ref().map_or("the suspension".to_owned(), LockName::to_string),
+                    escaped(service.as_str()),
+                    said(reason)
+                )
+            }
+            MemberEvent::Left => f.write_str("left"),
+            MemberEvent::Failed { reason } => write!(f, "failed: {}", escaped(reason)),
+            MemberEvent::Missed { count, .. } => {
+                write!(f, "{count} earlier events are gone: they were read too late")
+            }
+        }
+    }
 }
 
 /// The events of a member, in order, from [`Member::events`](crate::Member::events).
@@ -255,4 +328,82 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
             return None;
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Member;
+
+    #[tokio::test]
+    async fn each_event_writes_itself_in_words_and_with_escapes() {
+        let member = Member::local().await.unwrap();
+        let status = Box::new(member.status());
+        let service = ServiceName::new("sto\nck").unwrap();
+        let (process, epoch) = (member.process(), Epoch(Token::from_i64(7).unwrap()));
+        let reason = || "no\nspace".to_owned();
+        let data = |text: &str| Metadata::new(text.as_bytes()).unwrap();
+        let (boottime, raw) = (Duration::from_secs(1), Duration::from_millis(1500));
+        let name = status.me.name.clone();
+        let view = status.view.clone().unwrap();
+        let epoch_text = epoch.to_string();
+        let revoked = MemberEvent::ForcedRevoke {
+            service: service.clone(),
+            name: None,
+            token: epoch.0,
+            by: process,
+            operator: data("ann"),
+            reason: data("it\nhangs"),
+        };
+        let grantor = MemberEvent::BecameGrantor { service: service.clone(), epoch };
+        let before = MemberEvent::NoLongerGrantor { service, epoch };
+        for (event, words) in [
+            (
+                MemberEvent::ViewInstalled(view.clone()),
+                format!("view {}: elder {name}; members {name}", view.number),
+            ),
+            (MemberEvent::BecameElder, "became the elder".into()),
+            (grantor, format!("became grantor of sto\\nck in epoch {epoch_text}")),
+            (before, format!("no longer grantor of sto\\nck, epoch {epoch_text}")),
+            (MemberEvent::Suspended, words::SUSPENDED.into()),
+            (MemberEvent::Resumed, words::RESUMED.into()),
+            (MemberEvent::Orphaned, words::ORPHANED.into()),
+            (MemberEvent::IdentityTaken, words::IDENTITY_TAKEN.into()),
+            (MemberEvent::Expelled, words::EXPELLED.into()),
+            (MemberEvent::Rejoined { process }, format!("joined again as process {process}")),
+            (
+                MemberEvent::ClockDistrusted { boottime, raw },
+                "suspended: the clock ran 1.000 s while the hardware's clock ran 1.500 s".into(),
+            ),
+            (MemberEvent::ClockTrusted, "the clock is steady again".into()),
+            (
+                MemberEvent::WallClockJumped { millis: -250 },
+                "the wall clock jumped by -250 ms".into(),
+            ),
+            (
+                MemberEvent::WrongClock { ahead: boottime },
+                "the cluster is 1.000 s ahead of this machine's clock; an hour is allowed".into(),
+            ),
+            (
+                MemberEvent::VoteNotStored { reason: reason() },
+                "the vote is not stored, and does not count until it is: no\\nspace".into(),
+            ),
+            (MemberEvent::VoteStored, "the vote is stored again".into()),
+            (
+                revoked,
+                format!(
+                    "operator ann took the suspension of sto\\nck away, through process {process}: \
+                     it\\nhangs"
+                ),
+            ),
+            (MemberEvent::Left, "left".into()),
+            (MemberEvent::Failed { reason: reason() }, "failed: no\\nspace".into()),
+            (
+                MemberEvent::Missed { count: 3, status },
+                "3 earlier events are gone: they were read too late".into(),
+            ),
+        ] {
+            assert_eq!(event.to_string(), words);
+        }
+    }
 }

@@ -59,7 +59,7 @@ mod access;
 mod listener;
 mod metrics_text;
 
-use super::events::{Events, MemberEvent};
+use super::events::Events;
 use super::member::Member;
 use super::status_report::StatusReport;
 use crate::runtime::engine::ConnectionStatus;
@@ -207,33 +207,9 @@ impl LastEvents {
             if self.last.len() == LAST_EVENTS {
                 self.last.pop_front();
             }
-            self.last.push_back(describe(&event));
+            self.last.push_back(event.to_string());
         }
         self.last.iter().rev().cloned().collect()
-    }
-}
-
-fn describe(event: &MemberEvent) -> String {
-    match event {
-        MemberEvent::ViewInstalled(view) => format!(
-            "view {}: {} members, elder {}",
-            view.number,
-            view.members.len(),
-            view.elder().process
-        ),
-        MemberEvent::BecameElder => "became the elder".to_owned(),
-        MemberEvent::BecameGrantor { service, .. } => {
-            format!("became grantor of {}", service.as_str().escape_debug())
-        }
-        MemberEvent::NoLongerGrantor { service, .. } => {
-            format!("no longer grantor of {}", service.as_str().escape_debug())
-        }
-        MemberEvent::Suspended => "suspended: every lock is lost".to_owned(),
-        MemberEvent::Missed { count, .. } => format!("{count} events were missed"),
-        MemberEvent::Expelled => "expelled: every lock is lost".to_owned(),
-        MemberEvent::Rejoined { process } => format!("rejoined as {process}"),
-        MemberEvent::Failed { reason } => format!("failed: {}", reason.escape_debug()),
-        other => format!("{other:?}"),
     }
 }
 

@@ -19,6 +19,19 @@ const CLAIMS_A_SECOND: u32 = 1;
 /// The longest name that a line shows. Names have up to 4096 bytes, each of which may be escaped.
 const LONGEST_NAME: usize = 100;
 
+/// The words about changes of a member's own state, in its log and in its events.
+pub(crate) mod words {
+    pub(crate) const SUSPENDED: &str =
+        "suspended: no elder with a quorum renewed the member lease, every lock is lost";
+    pub(crate) const RESUMED: &str = "resumed: the member lease runs again";
+    pub(crate) const ORPHANED: &str =
+        "orphaned: no quorum for three member leases; it waits for one, or for force";
+    pub(crate) const IDENTITY_TAKEN: &str =
+        "another process has this process id: a cloned or restored machine";
+    pub(crate) const EXPELLED: &str =
+        "expelled: the cluster went on without this member, every lock is lost";
+}
+
 /// The log's knowledge of the present view.
 pub(crate) struct MemberLog {
     view: Option<View>,
@@ -224,29 +237,19 @@ impl LogNote {
                 target: "elderlock", parent: None, before, now,
                 "the cluster speaks a later version of the wire"
             ),
-            LogNote::Suspended => warn!(
-                target: "elderlock", parent: None,
-                "suspended: no elder with a quorum renewed the member lease, every lock is lost"
-            ),
-            LogNote::Resumed => {
-                info!(target: "elderlock", parent: None, "resumed: the member lease runs again");
+            LogNote::Suspended => {
+                warn!(target: "elderlock", parent: None, "{}", words::SUSPENDED);
             }
-            LogNote::Orphaned => warn!(
-                target: "elderlock", parent: None,
-                "orphaned: no quorum for three member leases; it waits for one, or for force"
-            ),
-            LogNote::IdentityTaken => warn!(
-                target: "elderlock", parent: None,
-                "another process has this process id: a cloned or restored machine"
-            ),
+            LogNote::Resumed => info!(target: "elderlock", parent: None, "{}", words::RESUMED),
+            LogNote::Orphaned => warn!(target: "elderlock", parent: None, "{}", words::ORPHANED),
+            LogNote::IdentityTaken => {
+                warn!(target: "elderlock", parent: None, "{}", words::IDENTITY_TAKEN);
+            }
             LogNote::ClaimRefused { voter, from, left_out } => warn!(
                 target: "elderlock", parent: None, %voter, %from, left_out,
                 "refused a process that claimed the vote of a member without its secret"
             ),
-            LogNote::Expelled => warn!(
-                target: "elderlock", parent: None,
-                "expelled: the cluster went on without this member, every lock is lost"
-            ),
+            LogNote::Expelled => warn!(target: "elderlock", parent: None, "{}", words::EXPELLED),
             LogNote::LockLost { service, want, token, reason, left_out } => warn!(
                 target: "elderlock", parent: None,
                 service = %Shortened(&service.as_str().escape_debug().to_string()),
