@@ -2,8 +2,8 @@
 //!
 //! | path | content |
 //! |---|---|
-//! | `/` | a page: members on a ring, the lease, services, locks, waiters and the last events. It refreshes itself and loads nothing from elsewhere |
-//! | `/status.json` | a [`StatusReport`], with `lease_left` in seconds and the last `events` |
+//! | `/` | a page: members on a ring, the lease, services, the longest waits, holds with their leases, the last events. It refreshes itself and loads nothing from elsewhere |
+//! | `/status.json` | a [`StatusReport`], with `lease_left` in seconds, the listed `locks` and the last `events` |
 //! | `/metrics` | the state of the member as Prometheus text |
 //! | `/ready` | 200 if the member is healthy, 503 if it is suspended, joining or over |
 //! | `/live` | 200 until the member is over, whether or not it has a quorum; then 503 |
@@ -58,6 +58,7 @@
 mod access;
 mod listener;
 mod metrics_text;
+mod shown_locks;
 
 use super::events::Events;
 use super::member::Member;
@@ -72,6 +73,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use listener::BoundedListener;
 use serde::Serialize;
+use shown_locks::ShownLock;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -220,15 +222,20 @@ struct PageStatus {
     report: StatusReport,
     /// The rest of the lease in seconds; `None`: it has no end, because the member is alone.
     lease_left: Option<f64>,
+    /// The locks that are waited for longest, and behind them those that are held longest.
+    locks: Vec<ShownLock>,
     /// The latest first.
     events: Vec<String>,
 }
 
 async fn status(State(shown): State<Arc<Shown>>) -> Response {
     let events = shown.events.lock().unwrap_or_else(PoisonError::into_inner).catch_up();
+    let status = shown.member.status();
+    let locks = shown_locks::list(shown.member.engine(), &status).await;
     let status = PageStatus {
-        report: StatusReport::new(&shown.member.status()),
+        report: StatusReport::new(&status),
         lease_left: shown.member.lease_left().map(|left| left.as_secs_f64()),
+        locks,
         events,
     };
     match serde_json::to_string(&status) {

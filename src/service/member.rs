@@ -309,6 +309,12 @@ impl Member {
         self.handle.engine.is_over()
     }
 
+    /// The engine, for questions to holders' members.
+    #[cfg(feature = "http")]
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
     /// Returns the time until its member lease ends; `None`: it has no end.
     #[cfg(feature = "http")]
     pub(super) fn lease_left(&self) -> Option<std::time::Duration> {

@@ -239,7 +239,7 @@ fn service_report(status: &Status, service: &ServiceStatus) -> ServiceReport {
             GrantorState::Recovering => "recovering",
             GrantorState::Acting => "acting",
         }),
-        locks: service.locks.iter().map(|lock| lock_report(status, lock)).collect(),
+        locks: service.locks.iter().map(|lock| LockReport::new(status, lock)).collect(),
         more_locks: service.more_locks,
         waiting_here: service.waiting_here,
         held_here: service.held_here,
@@ -247,17 +247,20 @@ fn service_report(status: &Status, service: &ServiceStatus) -> ServiceReport {
     }
 }
 
-fn lock_report(status: &Status, lock: &LockStatus) -> LockReport {
-    let name = |process| status.member_name(process);
-    let holder = |info: &HolderInfo| HolderReport::new(info, name(info.process));
-    let waiter = |info: &WaiterInfo| WaiterReport::new(info, name(info.process));
-    LockReport {
-        name: lock.name.as_ref().map(ToString::to_string),
-        holder: lock.holder.as_ref().map(holder),
-        holder_count: lock.holder_count as u64,
-        waiter_count: lock.waiter_count as u64,
-        next: lock.next.as_ref().map(waiter),
-        opener_count: lock.opener_count as u64,
+impl LockReport {
+    /// The report of a lock of that status.
+    pub(super) fn new(status: &Status, lock: &LockStatus) -> LockReport {
+        let name = |process| status.member_name(process);
+        let holder = |info: &HolderInfo| HolderReport::new(info, name(info.process));
+        let waiter = |info: &WaiterInfo| WaiterReport::new(info, name(info.process));
+        LockReport {
+            name: lock.name.as_ref().map(ToString::to_string),
+            holder: lock.holder.as_ref().map(holder),
+            holder_count: lock.holder_count as u64,
+            waiter_count: lock.waiter_count as u64,
+            next: lock.next.as_ref().map(waiter),
+            opener_count: lock.opener_count as u64,
+        }
     }
 }
 
