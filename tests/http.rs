@@ -1,15 +1,24 @@
-//! A member over HTTP, by plain requests.
+//! A member over HTTP, by plain requests, and its page in a real browser.
 #![cfg(all(unix, feature = "http"))]
 
+#[path = "../testing/tests/support/browser.rs"]
+mod browser;
 #[path = "support/ports.rs"]
 mod ports;
 
+use axum::http::header::CONTENT_SECURITY_POLICY;
+use axum::middleware::map_response;
+use axum::response::{Html, Response};
+use axum::routing::get;
+use browser::browser;
 use elderlock::blocking::{self, Block};
 use elderlock::http::HttpView;
 use elderlock::{ConnectionStatus, Member, Timing};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than any step takes on a busy machine.
@@ -140,4 +149,167 @@ fn a_request_with_another_host_or_without_the_token_is_refused() {
     let outside = HttpView::new(&member).serve("0.0.0.0:0".parse().unwrap(), |_| ());
     let error = outside.block().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+/// A page with the member's page in a frame of 400 px, because no window of Chromium is narrower
+/// than 500. It leaves its findings as text. `?large` makes the letters of the picture too large.
+const FRAME: &str = r#"<!doctype html><body style="margin: 0">
+<iframe src="/" style="border: 0; width: 400px; height: 1800px"></iframe><pre></pre><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  if (location.search !== "?large") return;
+  const style = frame.contentDocument.createElement("style");
+  style.textContent = "svg text { font-size: 90px !important }";
+  frame.contentDocument.head.append(style);
+};
+setTimeout(() => {
+  const page = frame.contentDocument;
+  const labels = [...page.querySelectorAll("svg text")];
+  const texts = (some) => some.map((label) => label.textContent);
+  const box = (node) => node.getBoundingClientRect();
+  const outside = labels.filter((label) => {
+    const [own, picture] = [box(label), box(label.ownerSVGElement)];
+    return own.left < picture.left || own.right > picture.right
+      || own.top < picture.top || own.bottom > picture.bottom;
+  });
+  const covered = labels.filter((label, index) => labels.slice(index + 1).some((other) => {
+    const [one, two] = [box(label), box(other)];
+    return one.left < two.right && two.left < one.right
+      && one.top < two.bottom && two.top < one.bottom;
+  }));
+  document.querySelector("pre").textContent = JSON.stringify({
+    width: page.documentElement.clientWidth, needed: page.documentElement.scrollWidth,
+    labels: texts(labels), outside: texts(outside), covered: texts(covered),
+  });
+}, 2500);
+</script>"#;
+
+/// Serves the frame, and the page without the header that forbids frames.
+fn serve_framed(view: HttpView) -> SocketAddr {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bare = async |mut response: Response| {
+            response.headers_mut().remove(CONTENT_SECURITY_POLICY);
+            response
+        };
+        let page = view.router::<()>().layer(map_response(bare));
+        let app = page.route("/frame", get(async || Html(FRAME)));
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            axum::serve(listener, app).await.unwrap();
+        });
+    });
+    told.recv_timeout(HANG).expect("it listens")
+}
+
+/// Opens an address in the browser for some seconds. Returns the document after its scripts ran,
+/// and what the browser says of errors. `name` is that of its folder.
+fn open(browser: &Path, name: &str, url: &str) -> (String, Vec<String>) {
+    let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}"));
+    std::fs::create_dir_all(&room).expect("a folder for the browser");
+    let (dom, log) = (room.join("dom.html"), room.join("log.txt"));
+    let create = |path: &Path| std::fs::File::create(path).expect("a file for the output");
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom"])
+        .arg("--window-size=1200,2000")
+        .arg(format!("--user-data-dir={}", room.join("profile").display()))
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(create(&dom))
+        .stderr(create(&log))
+        .spawn()
+        .expect("the browser starts");
+    let start = Instant::now();
+    while child.try_wait().expect("the browser can be asked").is_none() {
+        if start.elapsed() > 2 * HANG {
+            _ = child.kill();
+            panic!("the browser did not show {url} in two minutes");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let dom = std::fs::read_to_string(&dom).expect("the document as it is shown");
+    let log = String::from_utf8_lossy(&std::fs::read(&log).expect("its output")).into_owned();
+    let said = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    (dom, said)
+}
+
+/// The text of a document without its script, its style and its tags.
+fn words(dom: &str) -> String {
+    let (_, body) = dom.split_once("<body").expect("a body");
+    let (body, _) = body.split_once("<script>").unwrap_or((body, ""));
+    let parts = body.split('<').filter_map(|part| Some(part.split_once('>')?.1));
+    let text = parts.collect::<Vec<_>>().join(" ");
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
+    let Some(browser) = browser() else { return };
+    let addrs: Vec<String> = ports::free(3).iter().map(ToString::to_string).collect();
+    let member = |index: usize| {
+        let name = format!("a-member-with-a-name-of-40-letters-or-{index}");
+        let member = Member::builder("shop").bind(&addrs[index]).seeds(&addrs).name(name);
+        blocking::join(if index == 0 { member.found() } else { member }).expect("it joins")
+    };
+    let members = [0, 1, 2].map(member);
+    // The first member grants and waits, another one holds.
+    let service = |index: usize| members[index].lock_service("stock").block().unwrap();
+    let view = || HttpView::new(&members[0]);
+    let (plain, framed) = (serve(view()), serve_framed(view()));
+    let [stock, other, third] = [0, 1, 2].map(service);
+    let unleased = stock.lock("till").block().unwrap();
+    let leased = other.lock("<sku>").lease(HANG * 10).metadata("shelf 3").block().unwrap();
+    let waits = [stock.lock("<sku>").start(), third.lock("<sku>").start()];
+    let start = Instant::now();
+    while stock.inspect("<sku>").block().unwrap().waiters.len() < waits.len() {
+        assert!(start.elapsed() < HANG, "the requests do not wait");
+    }
+
+    let (dom, said) = open(&browser, "plain", &format!("http://{plain}/"));
+    let text = words(&dom);
+    for part in [
+        "healthy",
+        "Members in view",
+        "3 members",
+        "this member, elder, council",
+        "stock grantor here; 2 held, 2 waiting",
+        "stock / <sku> 2 waiting held by a-member-with-a-name-of-40-letters-or-1 for ",
+        "; lease ends in 9 min",
+        ", “shelf 3”",
+        "a-member-with-a-name-of-40-letters-or-0 waits for ",
+        ", and 1 behind it",
+        "2 waiting",
+        "stock / till held by a-member-with-a-name-of-40-letters-or-0 for ",
+        "; without a lease",
+        &format!("token {}", leased.token()),
+        "became grantor of stock in epoch ",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(text.find("<sku>") < text.find("/ till"), "the longest wait is the first: {text}");
+    for debug in ["{", "}", "Some(", "None", "\"", "undefined", "NaN", "[object"] {
+        assert!(!text.contains(debug), "{debug:?} is in {text}");
+    }
+    assert_eq!(said, [""; 0]);
+
+    let measured = |name: &str, query: &str| -> Value {
+        let (dom, said) = open(&browser, name, &format!("http://{framed}/frame{query}"));
+        assert_eq!(said, [""; 0]);
+        serde_json::from_str(&words(&dom)).unwrap_or_else(|error| panic!("{error}: {dom}"))
+    };
+    let seen = measured("framed", "");
+    assert_eq!((&seen["width"], &seen["needed"]), (&json!(400), &json!(400)), "{seen}");
+    assert_eq!((&seen["outside"], &seen["covered"]), (&json!([]), &json!([])), "{seen}");
+    let labels = seen["labels"].as_array().expect("a list");
+    for end in ["of-40-letters-or-0", "letters-or-1", "letters-or-2", "3 members"] {
+        assert!(labels.iter().any(|label| label.as_str().unwrap().ends_with(end)), "{seen}");
+    }
+    // Without this, the measurement may be blind.
+    let seen = measured("large", "?large");
+    assert!(seen["outside"] != json!([]) && seen["covered"] != json!([]), "{seen}");
+    drop((waits, unleased, leased));
 }
