@@ -305,9 +305,8 @@ impl Grantor {
                 self.tell_refusal((from, request), Refusal::Undecided, cx);
                 return self.request_tokens(entry.want.tokens(), cx);
             }
-            _ => match self.table.queue(key, entry) {
+            _ => match self.table.queue(key, entry, cx.now) {
                 Ok(ticket) => {
-                    self.table.note_wait(key, cx.now);
                     self.tell_queued(key, ticket, cx);
                     planted!(=> self.plant_queue(key, cx));
                     self.grant(cx); // a request that passes a suspension may go first at once

@@ -37,7 +37,7 @@
 //!
 //! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, `holders.rs` the
 //! holders of each name, `requests.rs` the requests of each member, and `objects.rs` the objects.
-//! `questions.rs` answers queries. `wait_times.rs` has the times at which requests began to wait.
+//! `questions.rs` answers queries.
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{
@@ -63,15 +63,13 @@ mod planted;
 mod questions;
 mod queues;
 mod requests;
-mod wait_times;
 
 pub(crate) use blockers::{Edge, TableBlocker};
 use holders::Occupancy;
 use line::{POSITION, QueueRank};
 use names::NameMap;
 use objects::TableObject;
-use requests::{MemberRequests, TableRequest, TableRequestState, nth};
-use wait_times::WaitTimes;
+use requests::{MemberRequests, TableRequest, TableRequestState, WaitStart, nth};
 
 /// A request, wherever it comes from.
 pub(crate) type RequestKey = (ProcessId, RequestId);
@@ -110,7 +108,6 @@ pub(crate) struct Table {
     ready: BTreeSet<QueueRank>,
     /// The requests that wait to have an object open, for nothing but a token.
     opening: BTreeSet<QueueRank>,
-    wait_times: WaitTimes,
     /// Always empty: it keeps the memory of a removed part for the next part. Otherwise a member
     /// that takes one lock after the other would allocate memory each time.
     spare: PagedMap<TableRequest>,
@@ -157,7 +154,6 @@ impl Table {
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
-            wait_times: WaitTimes::default(),
             spare: PagedMap::default(),
             bounds: TableLimits::of(&Limits::default()),
             #[cfg(elderlock_mutants)]
@@ -358,7 +354,6 @@ impl Table {
                 want => names.iter().for_each(|name| self.vacate(name, key, want)),
             },
             TableRequestState::Waits { ticket, .. } => {
-                self.wait_times.end(key);
                 self.suspensions.remove(&(ticket, key));
                 self.ready.remove(&(ticket, key));
                 self.opening.remove(&(ticket, key));
@@ -394,7 +389,6 @@ impl Table {
         let request = self.get_mut(key)?;
         request.state = TableRequestState::Holds { token, since };
         let entry = request.entry.clone();
-        self.wait_times.end(key);
         self.suspensions.remove(&rank);
         self.ready.remove(&rank);
         self.opening.remove(&rank);

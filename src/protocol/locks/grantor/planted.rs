@@ -149,7 +149,7 @@ impl Grantor {
                 self.table.entry(key).filter(|entry| entry.want != Want::Suspension).cloned()
         {
             self.table.release(key);
-            self.table.wait(key, entry, Ticket::in_front(self.epoch.0, 1));
+            self.table.wait(key, entry, Ticket::in_front(self.epoch.0, 1), cx.now);
         }
     }
 

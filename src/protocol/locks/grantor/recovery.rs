@@ -181,12 +181,11 @@ impl Grantor {
         let ticket = wait.ticket;
         let entry = wait.lock;
         match ticket {
-            Some(ticket) => self.table.wait(key, entry, ticket),
-            None => match self.table.queue(key, entry) {
+            Some(ticket) => self.table.wait(key, entry, ticket, cx.now),
+            None => match self.table.queue(key, entry, cx.now) {
                 Ok(ticket) => self.tell_queued(key, ticket, cx),
                 Err(refusal) => self.tell_refusal(key, refusal, cx),
             },
         }
-        self.table.note_wait(key, cx.now);
     }
 }

@@ -72,8 +72,7 @@ impl Grantor {
                 && view.contains(process)
                 && self.table.entry_status(key).is_none()
             {
-                self.table.wait(key, wait.lock, ticket);
-                self.table.note_wait(key, cx.now);
+                self.table.wait(key, wait.lock, ticket, cx.now);
             }
         }
         let last = last || planted!(cx.mutant, ActOnFirstPart);

@@ -11,7 +11,12 @@ pub(super) type QueueRank = (Ticket, RequestKey);
 
 impl Table {
     /// Gives a request a new position in the line.
-    pub(crate) fn queue(&mut self, key: RequestKey, entry: LockRequest) -> Result<Ticket, Refusal> {
+    pub(crate) fn queue(
+        &mut self,
+        key: RequestKey,
+        entry: LockRequest,
+        now: Time,
+    ) -> Result<Ticket, Refusal> {
         debug_assert!(self.get(key).is_none(), "a request has one position");
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(key.0, entry.owner) {
@@ -20,22 +25,15 @@ impl Table {
         let passed = self.pass(key.0, entry.owner, suspends);
         let ticket = passed.unwrap_or_else(|| self.arrive(suspends));
         self.passes += u64::from(passed.is_some());
-        self.stand(key, entry, ticket);
+        self.stand(key, entry, ticket, now);
         Ok(ticket)
     }
 
     /// Puts a request at the position that it had in another table. Known requests keep theirs.
-    pub(crate) fn wait(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
+    pub(crate) fn wait(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket, now: Time) {
         if self.get(key).is_none() {
             self.keep_clear_of(ticket);
-            self.stand(key, entry, ticket);
-        }
-    }
-
-    /// Notes that a request came to this grantor now, if it waits.
-    pub(crate) fn note_wait(&mut self, key: RequestKey, now: Time) {
-        if let Some(EntryStatus::Waits(_)) = self.entry_status(key) {
-            self.wait_times.begin(key, now);
+            self.stand(key, entry, ticket, now);
         }
     }
 
@@ -184,13 +182,11 @@ impl Table {
         awaited > 0 && (self.holds_of(key.0, other) > 0 || planted!(self.mutant, SuspectDeadlock))
     }
 
-    pub(super) fn stand(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
+    pub(super) fn stand(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket, now: Time) {
         let (rank, want) = ((ticket, key), entry.want.clone());
-        let missing = want.names().len() as u32;
-        self.insert(
-            key,
-            TableRequest { entry, state: TableRequestState::Waits { ticket, missing } },
-        );
+        let missing = want.names().len() as u16;
+        let state = TableRequestState::Waits { ticket, missing, since: WaitStart::new(now) };
+        self.insert(key, TableRequest { entry, state });
         match &want {
             Want::Suspension => drop(self.suspensions.insert(rank)),
             Want::Open(_) => drop(self.opening.insert(rank)),

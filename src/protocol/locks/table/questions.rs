@@ -109,8 +109,10 @@ impl Table {
         after: Option<Option<&LockName>>,
         most: usize,
     ) -> (Vec<LockStatus>, bool) {
-        let waited =
-            |rank: Option<&QueueRank>| rank.and_then(|(_, key)| self.wait_times.waited(*key, now));
+        let waited = |rank: Option<&QueueRank>| match self.get(rank?.1)?.state {
+            TableRequestState::Waits { since, .. } => Some(since.waited(now)),
+            TableRequestState::Holds { .. } => None,
+        };
         let is_wanted =
             after.is_none() && (self.suspended.is_some() || !self.suspensions.is_empty());
         let suspension = is_wanted.then(|| LockStatus {

@@ -86,8 +86,7 @@ impl TableScript {
                 self.table.hold(key, entry, token(self.tokens), NOW);
             }
             Err(_) => {
-                self.table.queue(key, entry)?;
-                self.table.note_wait(key, NOW);
+                self.table.queue(key, entry, NOW)?;
             }
         }
         self.table.check();
@@ -176,6 +175,7 @@ impl TableScript {
                 (process, request),
                 LockRequest { want, owner, revocable, metadata },
                 ticket,
+                NOW,
             );
             table.check();
         }
@@ -221,7 +221,7 @@ impl Table {
         }
         let mut waits: Vec<(QueueRank, &LockRequest)> = Vec::new();
         for (key, TableRequest { entry, state }) in self.all() {
-            if let TableRequestState::Waits { ticket, missing } = state {
+            if let TableRequestState::Waits { ticket, missing, .. } = state {
                 waits.push(((*ticket, key), entry));
                 let misses = |name: &&LockName| {
                     let is_first = self.head(name) == Some((*ticket, key));
@@ -242,13 +242,9 @@ impl Table {
         }
         waits.sort_by_key(|(rank, _)| *rank);
         for ((ticket, key), entry) in waits {
-            bare.stand(key, entry.clone(), ticket);
+            bare.stand(key, entry.clone(), ticket, NOW);
         }
         assert_eq!(*self, bare);
-        for key in self.wait_times.keys() {
-            let status = self.entry_status(*key);
-            assert!(matches!(status, Some(EntryStatus::Waits(_))), "{key:?} does not wait");
-        }
     }
 
     /// The table without its counters, which only rise.
@@ -588,7 +584,7 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     };
     for (n, want) in [(10, lock("x")), (11, Want::Suspension), (12, lock("y"))] {
         let ticket = Ticket { epoch: Epoch(token(0)), number: n.into() };
-        table.wait(key(n), entry(want), ticket);
+        table.wait(key(n), entry(want), ticket, NOW);
     }
     assert_eq!(claim(&mut table, lock("x"), 20), []);
     assert_eq!(claim(&mut table, Want::Suspension, 21), []);

@@ -81,7 +81,7 @@ fn an_open_request_that_waits_is_granted_before_all_others() {
         revocable: false,
         metadata: Metadata::default(),
     };
-    story.table.queue(key, entry).expect("it waits for no request");
+    story.table.queue(key, entry, NOW).expect("it waits for no request");
     story.table.check();
     assert_eq!(story.grants(), [key]);
     assert!(story.waits(waiter));
