@@ -65,6 +65,11 @@ fn environment(command: &Command) -> String {
         "lock" => {
             add(lock::TOKEN, "Set for the command: the fencing token of the lock.");
             add(lock::LINEAGE, "Set for the command: the lineage of the token, in hexadecimal.");
+            add(
+                lock::OWNER,
+                "Set for the command: the owner of the lock, in hexadecimal. A lock \
+                 that the command takes has the same owner.",
+            );
         }
         _ => {}
     }

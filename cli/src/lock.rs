@@ -7,6 +7,8 @@ use clap::Args;
 use elderlock::{
     InvalidName, LockName, Metadata, ServiceName, SessionEnd, SessionGuard, SessionRequest,
 };
+use rand::TryRng as _;
+use rand::rngs::SysRng;
 use std::ffi::OsString;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
@@ -19,6 +21,7 @@ const LOST: u8 = 76;
 /// The variables of the command.
 pub(crate) const TOKEN: &str = "ELDERLOCK_TOKEN";
 pub(crate) const LINEAGE: &str = "ELDERLOCK_LINEAGE";
+pub(crate) const OWNER: &str = "ELDERLOCK_OWNER";
 /// The longest text that is made here, in bytes.
 const LONGEST_TEXT: usize = 512;
 /// A request is sent in 4,096 bytes, of which the names of service and cluster take a part.
@@ -70,14 +73,15 @@ pub(crate) struct ExecArgs {
 /// Runs the command while the lock is held. Its exit code is the command's; 75 if the lock was not
 /// granted, 76 if it was lost.
 pub(crate) async fn lock(args: LockArgs) -> Done {
-    let guard = match args.target.hold(request(&args)?).await? {
+    let owner = owner(std::env::var_os(OWNER))?;
+    let guard = match args.target.hold(request(&args)?.owner(owner)).await? {
         Ok(guard) => guard,
         Err(reason) => {
             eprintln!("elderlock: {}", reason.escape_debug());
             return Ok(ExitCode::from(NOT_GRANTED));
         }
     };
-    let mut child = match start(&args.command, &guard) {
+    let mut child = match start(&args.command, &guard, owner) {
         Ok(child) => child,
         Err(error) => {
             let _ = guard.release().await;
@@ -125,6 +129,22 @@ fn request(args: &LockArgs) -> Result<SessionRequest, InvalidName> {
     Ok(request)
 }
 
+/// The owner of the lock: that of the command around this one, which waits with all its locks while
+/// this one waits. Else a new one.
+fn owner(around: Option<OsString>) -> Result<u64, String> {
+    let Some(text) = around else {
+        let random = SysRng.try_next_u64();
+        return random.map_err(|error| format!("no random number for an owner: {error}"));
+    };
+    let number = text.to_str().and_then(|text| u64::from_str_radix(text, 16).ok());
+    number.ok_or_else(|| {
+        format!(
+            "{OWNER} is {text:?}, and has to be what `elderlock lock` gives to its command: up to \
+             16 hexadecimal digits. Unset it"
+        )
+    })
+}
+
 /// The text of a holder that gives none: user, host, process and program. The arguments of the
 /// program may be secrets, and all members can read the text. On the host, the number of the
 /// process leads to them.
@@ -141,7 +161,7 @@ fn own_metadata(args: &LockArgs) -> String {
 
 /// Starts the command, with the token in its environment, and without the key. On Linux it is
 /// killed if this process is.
-fn start(command: &[OsString], guard: &SessionGuard) -> std::io::Result<Child> {
+fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Result<Child> {
     let mut child = if cfg!(target_os = "linux") {
         let mut child = Command::new(std::env::current_exe()?);
         child.args(["exec", &std::process::id().to_string(), "--"]).args(command);
@@ -154,6 +174,7 @@ fn start(command: &[OsString], guard: &SessionGuard) -> std::io::Result<Child> {
     child
         .env(TOKEN, guard.token().as_i64().to_string())
         .env(LINEAGE, guard.lineage().to_string())
+        .env(OWNER, format!("{owner:016x}"))
         // The cluster's key is for this process alone.
         .env_remove(crate::keys::VARIABLE)
         .kill_on_drop(true)

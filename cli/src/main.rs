@@ -50,6 +50,7 @@ enum Command {
     /// Run a command while a lock is held for it, through a running member.
     ///
     /// The command finds the fencing token in ELDERLOCK_TOKEN and its lineage in ELDERLOCK_LINEAGE.
+    /// ELDERLOCK_OWNER makes a lock that the command takes one of the same owner.
     /// Exit codes: that of the command, 75 if the lock was not granted, 76 if it was lost or the
     /// command was stopped for it.
     Lock(lock::LockArgs),

@@ -91,6 +91,40 @@ fn a_command_runs_with_its_token_and_its_exit_code_is_passed_on() {
     assert_eq!(pair.output(1, &["job", "--wait", "10s", "--", "true"]).0, Some(0));
 }
 
+/// Two programs hold a lock each and take that of the other by a command of their own.
+#[test]
+fn nested_commands_that_wait_for_each_other_are_named_a_deadlock() {
+    const DEADLOCK: i32 = 5;
+    let pair = Pair::start();
+    let both_hold = std::env::temp_dir().join(format!("elderlock-both-{}", std::process::id()));
+    let (path, at) = (both_hold.to_str().expect("text"), pair.addrs[0].as_str());
+    let nested = |outer: &str, inner: &str| {
+        let script = format!(
+            "echo in; until [ -e {path} ]; do sleep 0.02; done; \
+             exec \"$0\" lock {inner} --at {at} -- true"
+        );
+        let program = env!("CARGO_BIN_EXE_elderlock");
+        let mut held =
+            Running::start(&mut pair.lock(0, &[outer, "--", "sh", "-c", &script, program]));
+        held.line_with("in");
+        held
+    };
+    let programs = [nested("a", "b"), nested("b", "a")];
+    std::fs::write(&both_hold, "").expect("it can be written");
+    let why = || elderlock(&["why", "a", "--at", at]).output().expect("it starts");
+    let began = Instant::now();
+    while why().status.code() != Some(DEADLOCK) {
+        assert!(began.elapsed() < HANG, "{:?}", why());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::remove_file(&both_hold).expect("it is there");
+    programs.iter().for_each(|program| program.signal("-TERM"));
+    let mut odd = pair.lock(0, &["c", "--", "true"]);
+    let refused = odd.env("ELDERLOCK_OWNER", "me").output().expect("it starts");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && text.contains("\"me\""), "{text}");
+}
+
 #[test]
 fn a_lock_that_is_not_granted_in_time_is_75_and_shares_stand_beside_each_other() {
     let pair = Pair::start();

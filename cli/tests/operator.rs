@@ -280,7 +280,7 @@ fn completions_and_man_pages_name_commands_and_variables() {
     };
     let common = ["ELDERLOCK_AT", "ELDERLOCK_CLUSTER", "ELDERLOCK_KEY_FILE", "ELDERLOCK_KEY"];
     let of_node = ["ELDERLOCK_BIND", "ELDERLOCK_SEEDS", "ELDERLOCK_LOG", "ELDERLOCK_HTTP_TOKEN"];
-    let of_lock = ["ELDERLOCK_TOKEN", "ELDERLOCK_LINEAGE"];
+    let of_lock = ["ELDERLOCK_TOKEN", "ELDERLOCK_LINEAGE", "ELDERLOCK_OWNER"];
     for (page, names) in [
         (status, &common[..]),
         (node, &common[1..]),
