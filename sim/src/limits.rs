@@ -23,7 +23,7 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 23] = [
     ("link-early", |limits| &mut limits.link.early, (1, 6)),
     ("link-burst", |limits| &mut limits.link.burst, (1, 8)),
     ("ack-every", |limits| &mut limits.link.ack_every, (1, 4)),
-    ("joins", |limits| &mut limits.join.at_once, (1, 2)),
+    ("joins", |limits| &mut limits.joins, (1, 2)),
     ("contacts", |limits| &mut limits.contacts, (2, 6)),
     ("dead", |limits| &mut limits.dead, (1, 3)),
     ("ticket-room", |limits| &mut limits.ticket_room, (4, 16)),
@@ -48,26 +48,20 @@ pub(crate) fn draw(rng: &mut Rng) -> Limits {
             }
         }
     }
-    // As by default, without a draw of its own.
-    limits.join.learners = 4 * limits.join.at_once;
     limits
-}
-
-/// All bounds by name.
-fn names() -> impl Iterator<Item = (&'static str, Bound)> {
-    let drawn = BOUNDS.iter().map(|(name, bound, _)| (*name, *bound));
-    drawn.chain([("learners", (|limits| &mut limits.join.learners) as Bound)])
 }
 
 /// All of them, each after a space.
 pub(crate) fn write(mut limits: Limits) -> String {
-    names().map(|(name, bound)| format!(" {name}={}", bound(&mut limits))).collect()
+    BOUNDS.iter().map(|(name, bound, _)| format!(" {name}={}", bound(&mut limits))).collect()
 }
 
 /// Sets the limit with this name.
 pub(crate) fn read(limits: &mut Limits, name: &str, value: &str) -> Result<(), String> {
-    let (_, bound) =
-        names().find(|(known, _)| *known == name).ok_or(format!("no limit is called {name}"))?;
+    let (_, bound, _) = BOUNDS
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or(format!("no limit is called {name}"))?;
     *bound(limits) = value.parse().map_err(|error| format!("{name}={value}: {error}"))?;
     Ok(())
 }

@@ -37,8 +37,9 @@ pub struct Limits {
     pub slice: u32,
     /// The limits of the link to each other process.
     pub link: LinkLimits,
-    /// The limits of processes that join.
-    pub join: JoinLimits,
+    /// Processes that join with one view. Further ones wait for the next view, so that a crowd that
+    /// arrives together and dies together cannot outvote the earlier members.
+    pub joins: u32,
     /// Addresses, beside those of the seeds, that a process which seeks its cluster remembers.
     pub contacts: u32,
     /// Remembered deaths of processes that are in no view yet.
@@ -57,17 +58,6 @@ pub struct Limits {
     /// The block from which on tickets have no room in blocks, so that numbers never run out: no
     /// request passes a suspension that waits there. At most 2^31.
     pub ticket_blocks: u32,
-}
-
-/// The limits of processes that join.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct JoinLimits {
-    /// Processes that join with one view. Further ones wait for the next view, so that a crowd that
-    /// arrives together and dies together cannot outvote the earlier members.
-    pub at_once: u32,
-    /// Learners of one view. Further processes wait until some get their vote or are removed, so
-    /// that processes which show nothing do not fill the view.
-    pub learners: u32,
 }
 
 /// The limits of a link.
@@ -109,7 +99,7 @@ impl Limits {
             ack_every: 64,
             detour_notices: 8,
         },
-        join: JoinLimits { at_once: 64, learners: 256 },
+        joins: 64,
         contacts: 64,
         dead: 256,
         first_range: 1 << 12,

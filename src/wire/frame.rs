@@ -212,7 +212,7 @@ pub struct Decoder {
     /// The other side is outside the view. Its frames are short, and of linked packets only the
     /// head is decoded.
     is_strange: bool,
-    /// No view shows the other side as a voter. Its frames are not long.
+    /// No view shows the other side as a member. Its frames are not long.
     is_unknown: bool,
     /// The frames that were dropped because of their version.
     unspoken: usize,
@@ -335,7 +335,7 @@ impl Decoder {
         self.is_strange = is_strange;
     }
 
-    /// Sets whether no view shows the other side as a voter: its frames are at most
+    /// Sets whether no view shows the other side as a member: its frames are at most
     /// [`MAX_UNKNOWN_FRAME`] long, also while this member is in no view itself.
     pub fn set_unknown(&mut self, is_unknown: bool) {
         self.is_unknown = is_unknown;

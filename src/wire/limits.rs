@@ -10,6 +10,6 @@ pub const MAX_HELLO: usize = 4096;
 /// way.
 pub const MAX_STRANGE_FRAME: usize = 16 * 1024;
 
-/// The longest frame that a listener accepts of a learner, or while it is in no view, counted in
-/// the same way: the view of some two thousand members.
+/// The longest frame that a listener accepts while it is in no view, counted in the same way: the
+/// view of some two thousand members.
 pub const MAX_UNKNOWN_FRAME: usize = 256 * 1024;

@@ -14,7 +14,6 @@ use super::lease::{MemberRecord, Pulses};
 use super::view::{Change, View, ViewMember};
 use super::vote_successor::VoteSuccessors;
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
-use crate::protocol::limits::JoinLimits;
 use crate::protocol::message::Notice;
 use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
@@ -40,7 +39,8 @@ pub(crate) struct Elder {
     /// This elder promised its vote to another candidate: it renews no member any more.
     pub(crate) deposed: bool,
     joins: WaitingJoins,
-    join_limits: JoinLimits,
+    /// Processes taken in with one view.
+    most_joins: usize,
     /// The members that said goodbye, and when each goodbye was first heard.
     leaves: BTreeMap<ProcessId, Time>,
     revives: BTreeSet<ProcessId>,
@@ -68,7 +68,7 @@ impl Elder {
         now: Time,
         me: ProcessId,
         view: &View,
-        (last_pulse, join_limits): (u64, JoinLimits),
+        (last_pulse, joins): (u64, u32),
     ) -> Elder {
         let mut elder = Elder {
             members: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl Elder {
             floor: None,
             deposed: false,
             joins: WaitingJoins::new(),
-            join_limits,
+            most_joins: joins as usize,
             leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
             condemned: BTreeSet::new(),
@@ -274,7 +274,7 @@ impl Elder {
     }
 
     pub(crate) fn on_join(&mut self, now: Time, info: MemberInfo) {
-        joins::note(&mut self.joins, 4 * self.join_limits.at_once as usize, now, info);
+        joins::note(&mut self.joins, 4 * self.most_joins, now, info);
     }
 
     /// Returns whether the members that wait for an answer are to be looked at again. Most changes
@@ -372,7 +372,7 @@ impl Elder {
         change.revive.extend(
             self.revives.iter().copied().filter(|process| !change.remove.contains(process)),
         );
-        change.join = self.wanted_joins(view);
+        change.join = self.wanted_joins();
         let former = |info: &MemberInfo| self.former(now, me, view, info, successors);
         // An elder that decides a view without itself needs the word of a quorum of that view, and
         // only the present council is asked. So the elder goes with a view whose council is known
@@ -437,11 +437,8 @@ impl Elder {
         change
     }
 
-    /// The processes to take in, within the limits of newcomers and of learners.
-    fn wanted_joins(&self, view: &View) -> Vec<MemberInfo> {
-        let learners = view.members.iter().filter(|member| member.learner).count();
-        let JoinLimits { at_once, learners: most } = self.join_limits;
-        let room = (most as usize).saturating_sub(learners).min(at_once as usize);
+    /// The processes to take in, at most so many in one view.
+    fn wanted_joins(&self) -> Vec<MemberInfo> {
         // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {
@@ -450,7 +447,7 @@ impl Elder {
         }
         let joins = joins::in_turn(&self.joins).into_iter();
         let joins = joins.filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
-        joins.map(|(info, _)| info.clone()).take(room).collect()
+        joins.map(|(info, _)| info.clone()).take(self.most_joins).collect()
     }
 
     /// The members in whose place a process joins. It gives no vote in their place any more, also

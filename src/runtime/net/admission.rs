@@ -1,9 +1,9 @@
 //! The bounds of connections, so that strangers take none from members.
 //!
-//! A *stranger* is a connection whose process is outside this member's view, is a learner there, or
-//! is not known yet. It may have been a voter's before. Few strangers are admitted. When no more
-//! may be, a new connection closes the stranger that was silent longest: a process that joins sends
-//! packets, and an attacker that only keeps connections open does not.
+//! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
+//! It may have been a member's before. Few strangers are admitted. When no more may be, a new
+//! connection closes the stranger that was silent longest: a process that joins sends packets, and
+//! an attacker that only keeps connections open does not.
 
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ pub(super) struct Admissions {
 struct AdmissionTable {
     next: u64,
     entries: BTreeMap<u64, AdmissionEntry>,
-    voters: BTreeSet<ProcessId>,
+    members: BTreeSet<ProcessId>,
 }
 
 struct AdmissionEntry {
@@ -115,7 +115,7 @@ struct AdmissionEntry {
     is_known: bool,
     /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
-    is_voter: bool,
+    is_member: bool,
     /// A program's session, or a connection to a seed: it counts as a member's whatever the view
     /// is.
     is_kept: bool,
@@ -151,7 +151,7 @@ impl AdmissionEntry {
             origin,
             is_known: false,
             process: None,
-            is_voter: false,
+            is_member: false,
             is_kept: false,
             is_dialled: false,
             heard: Arc::new(AtomicU64::new(now)),
@@ -263,13 +263,13 @@ impl Admissions {
         is_seed: bool,
     ) -> Option<Admission> {
         let mut table = self.table();
-        let is_voter = is_seed || table.voters.contains(&process);
-        if !is_voter && !self.make_room(&mut table) {
+        let is_member = is_seed || table.members.contains(&process);
+        if !is_member && !self.make_room(&mut table) {
             return None;
         }
         let entry = AdmissionEntry {
             process: Some(process),
-            is_voter,
+            is_member,
             is_kept: is_seed,
             is_dialled: true,
             ..AdmissionEntry::new(origin(ip), self.now())
@@ -283,14 +283,14 @@ impl Admissions {
     /// Makes room for one more stranger. `false`: members have all connections.
     fn make_room(&self, table: &mut AdmissionTable) -> bool {
         self.limit_strangers(table, self.limits.strangers - 1);
-        let counts = |entry: &AdmissionEntry| !(entry.is_dialled && entry.is_voter);
+        let counts = |entry: &AdmissionEntry| !(entry.is_dialled && entry.is_member);
         let is_full = table.count(counts) >= self.limits.accepted;
-        !is_full || self.evict(table, |entry| !entry.is_voter)
+        !is_full || self.evict(table, |entry| !entry.is_member)
     }
 
     fn limit_strangers(&self, table: &mut AdmissionTable, most: usize) {
-        while table.count(|entry| !entry.is_voter) > most {
-            self.evict(table, |entry| !entry.is_voter);
+        while table.count(|entry| !entry.is_member) > most {
+            self.evict(table, |entry| !entry.is_member);
         }
     }
 
@@ -343,19 +343,19 @@ impl Admissions {
         true
     }
 
-    /// Replaces the set of voters. A process that leaves it is a stranger from now on, and was
-    /// heard just now: while it was a voter its packets were not noted.
-    pub(super) fn set_voters(&self, voters: BTreeSet<ProcessId>) {
+    /// Replaces the set of members. A process that leaves it is a stranger from now on, and was
+    /// heard just now: while it was a member its packets were not noted.
+    pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
         let (mut table, now) = (self.table(), self.now());
         for entry in table.entries.values_mut() {
-            let was_voter = entry.is_voter;
-            entry.is_voter =
-                entry.is_kept || entry.process.is_some_and(|process| voters.contains(&process));
-            if was_voter && !entry.is_voter {
+            let was_member = entry.is_member;
+            entry.is_member =
+                entry.is_kept || entry.process.is_some_and(|process| members.contains(&process));
+            if was_member && !entry.is_member {
                 entry.heard.store(now, Relaxed);
             }
         }
-        table.voters = voters;
+        table.members = members;
         self.limit_strangers(&mut table, self.limits.strangers);
     }
 
@@ -363,7 +363,8 @@ impl Admissions {
     pub(super) fn sweep(&self) {
         let since = self.now().saturating_sub(IDLE.as_millis() as u64);
         let mut table = self.table();
-        let is_idle = |entry: &AdmissionEntry| !entry.is_voter && entry.heard.load(Relaxed) < since;
+        let is_idle =
+            |entry: &AdmissionEntry| !entry.is_member && entry.heard.load(Relaxed) < since;
         while self.evict(&mut table, is_idle) {}
     }
 }
@@ -388,10 +389,10 @@ impl Admission {
     pub(super) fn finish(&self, process: ProcessId) {
         self.note_packet();
         let mut table = self.admissions.table();
-        let is_voter = table.voters.contains(&process);
+        let is_member = table.members.contains(&process);
         if let Some(entry) = table.entries.get_mut(&self.id) {
             entry.process = Some(process);
-            entry.is_voter = is_voter || entry.is_kept;
+            entry.is_member = is_member || entry.is_kept;
         }
         self.admissions.limit_process(&mut table, process);
         drop(table);
@@ -401,7 +402,7 @@ impl Admission {
     /// The connection counts as a member's from now on: no stranger takes its place.
     pub(super) fn keep(&self) {
         if let Some(entry) = self.admissions.table().entries.get_mut(&self.id) {
-            (entry.is_voter, entry.is_kept) = (true, true);
+            (entry.is_member, entry.is_kept) = (true, true);
         }
     }
 
@@ -573,7 +574,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_connections_of_a_process_that_leaves_the_view_are_those_of_a_stranger() {
         let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
-        admissions.set_voters((1..=300).map(ProcessId).collect());
+        admissions.set_members((1..=300).map(ProcessId).collect());
         let mut all: Vec<Admission> = (1..=300)
             .map(|number| admissions.take_dialled(FAR, ProcessId(number), false).expect("room"))
             .collect();
@@ -581,7 +582,7 @@ mod tests {
         tokio::time::advance(2 * IDLE).await;
         admissions.sweep();
         assert_eq!(open(&all), 301, "members may be silent");
-        admissions.set_voters([ProcessId(300)].into());
+        admissions.set_members([ProcessId(300)].into());
         assert_eq!(open(&all), MAX_STRANGERS + 2, "more are not taken of strangers");
         admissions.sweep();
         assert_eq!(open(&all), MAX_STRANGERS + 2, "they were heard just now");
@@ -595,7 +596,7 @@ mod tests {
         let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20), HANDSHAKE);
         let member = admissions.take(LOOPBACK, false).expect("room");
         member.finish(ProcessId(1));
-        admissions.set_voters([ProcessId(1), ProcessId(2)].into());
+        admissions.set_members([ProcessId(1), ProcessId(2)].into());
         let other = admissions.take(LOOPBACK, false).expect("room");
         other.finish(ProcessId(2));
         let stranger = admissions.take(LOOPBACK, false).expect("room");

@@ -138,8 +138,8 @@ async fn write_rest(
     write_half: &mut WriteHalf,
 ) {
     let reception = &shared.reception;
-    let is_voter = |process| reception.is_voter(process);
-    if let Some(slow) = write_half.set_aside(&reception.counters, shared.budget(), is_voter) {
+    let is_member = |process| reception.is_member(process);
+    if let Some(slow) = write_half.set_aside(&reception.counters, shared.budget(), is_member) {
         let (reception, peer, number) = (reception.clone(), peer.clone(), peer.note_aside(&slow));
         shared.spawn(incarnation, async move {
             let limit = reception.timeouts.frame;
