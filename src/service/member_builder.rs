@@ -307,11 +307,11 @@ impl MemberBuilder {
         self
     }
 
-    /// The most bytes that are kept for processes outside the view and learners, over all of them:
-    /// 64 MiB by default. They wait to be written, or are of frames that have begun and not ended.
-    /// Beyond it the frames of the largest user are dropped, questions for the status are refused,
-    /// and a connection whose begun frame grows is closed. A joining process repeats its lost
-    /// messages.
+    /// The most bytes that are kept for processes outside the view, over all of them: 64 MiB by
+    /// default. Half of it is for frames that wait to be written: beyond it those of the largest
+    /// user are dropped, and questions for the status are refused. The other half is for frames
+    /// that have begun and not ended: beyond it a connection whose frame grows is closed. A joining
+    /// process repeats its lost messages.
     pub fn stranger_memory(mut self, bytes: usize) -> Self {
         self.stranger_memory = bytes;
         self

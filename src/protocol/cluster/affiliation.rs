@@ -713,8 +713,8 @@ impl Cluster {
                 }
             }
             None => {
-                let limits = self.config.limits.join;
-                let elder = Elder::new(now, me, view, (self.last_pulse, limits));
+                let joins = self.config.limits.joins;
+                let elder = Elder::new(now, me, view, (self.last_pulse, joins));
                 planted!(=> let elder = elder.with_mutant(self.config.mutant));
                 self.elder = Some(elder);
                 step.out.push(Output::Event(Event::BecameElder(view.number)));

@@ -92,7 +92,7 @@ struct ReadHalf {
     decoder: Decoder,
     /// The time by which the frame must end whose beginning waits in the decoder.
     due: Option<Instant>,
-    /// The bytes of that frame, unless the other side is a voter.
+    /// The bytes of that frame, if the other side is a stranger whose frames are short.
     share: BudgetShare,
     /// Reused from one read to the next.
     packets: Vec<Input>,
@@ -106,9 +106,12 @@ struct ReadHalf {
 
 /// The place of the other side in this member's view.
 struct PeerStanding {
-    is_voter: bool,
+    is_member: bool,
     /// It is outside the view. Without a view no process is.
     is_strange: bool,
+    /// It may be the process of a member or of a seed, and bring the long view of a later
+    /// membership.
+    may_be_long: bool,
     /// The count of view changes at that answer.
     changed: u64,
 }
@@ -122,9 +125,9 @@ struct ReadSummary {
 }
 
 impl ConnectionReader {
-    /// Returns whether the other side is in this member's view and is no learner.
-    pub(super) fn is_of_voter(&self) -> bool {
-        self.reception.is_voter(self.info.process)
+    /// Returns whether the other side is in this member's view.
+    pub(super) fn is_of_member(&self) -> bool {
+        self.reception.is_member(self.info.process)
     }
 
     pub(super) fn new(
@@ -140,11 +143,16 @@ impl ConnectionReader {
             half,
             decoder,
             due: None,
-            share: BudgetShare::new(&reception.budget, 0),
+            share: BudgetShare::new(&reception.begun, 0),
             packets: Vec::new(),
             ending: None,
             admission,
-            standing: PeerStanding { is_voter: false, is_strange: false, changed: u64::MAX },
+            standing: PeerStanding {
+                is_member: false,
+                is_strange: false,
+                may_be_long: false,
+                changed: u64::MAX,
+            },
             part: None,
         };
         let slot = ReadHalfSlot {
@@ -408,7 +416,8 @@ impl ConnectionReader {
         if !decoder.is_empty() && due.is_none() {
             *due = Some(Instant::now() + reception.timeouts.frame);
         }
-        if !share.resize(if standing.is_voter { 0 } else { decoder.len() }) {
+        let is_counted = !standing.is_member && !standing.may_be_long;
+        if !share.resize(if is_counted { decoder.len() } else { 0 }) {
             add(&reception.counters.busy, 1);
             reception.log_refused(Some(info.addr), &"the memory for strangers is used up");
             return Err(ConnectionEnd::Ours);
@@ -416,16 +425,15 @@ impl ConnectionReader {
         Ok(read)
     }
 
-    /// Looks the other side up after each change of the view, and notes that a stranger or a
-    /// learner has sent bytes.
+    /// Looks the other side up after each change of the view, and notes that a stranger has
+    /// sent bytes.
     fn learn_standing(&self, read_half: &mut ReadHalf) {
         let ReadHalf { half, decoder, admission, standing, part, .. } = read_half;
         let (reception, process) = (&self.reception, self.info.process);
         let changed = reception.members_changed();
         if standing.changed != changed {
-            let (is_voter, is_strange) =
-                (reception.is_voter(process), reception.is_stranger(process));
-            *standing = PeerStanding { is_voter, is_strange, changed };
+            let (is_member, is_strange) =
+                (reception.is_member(process), reception.is_stranger(process));
             // The process at a member's or a seed's address may bring the long view of a later
             // membership.
             let may_be_long = match admission.opening {
@@ -435,13 +443,14 @@ impl ConnectionReader {
                 }
             };
             decoder.set_strange(is_strange && !may_be_long);
-            decoder.set_unknown(!is_voter && !may_be_long);
+            decoder.set_unknown(!is_member && !may_be_long);
+            *standing = PeerStanding { is_member, is_strange, may_be_long, changed };
             if is_strange && part.is_none() {
                 let ip = half.peer_addr().unwrap_or(self.addr).ip();
                 *part = Some(reception.strange_part(ip));
             }
         }
-        if !standing.is_voter {
+        if !standing.is_member {
             admission.note_packet();
         }
     }

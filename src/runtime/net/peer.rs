@@ -41,7 +41,8 @@ use tokio_util::sync::CancellationToken;
 const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: a busy member's messages of about a second; more is late anyway.
 const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
-/// Notices and bulk together for a process that is no voter of the view: several views.
+/// Notices and bulk together for a process outside the view: several views. Messages about locks do
+/// not go there.
 const STRANGER_BYTES: usize = 1024 * 1024;
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
@@ -197,7 +198,7 @@ impl SlowWrite {
 struct OutboundQueues {
     notices: ByteQueue,
     bulk: ByteQueue,
-    /// The process was no voter of the view when the latest frame was queued.
+    /// The process was outside the view when the latest frame was queued.
     is_strange: bool,
     /// The bytes of it that the budget counts.
     counted: usize,
@@ -417,12 +418,12 @@ impl PeerQueue {
 
 impl ConnectionWriter {
     /// Returns whether it leads to the wanted process, or to any process at the address. An
-    /// accepted connection of a stranger or a learner does not: its process claims that
-    /// address, and shows nothing.
+    /// accepted connection of a stranger does not: its process claims that address, and shows
+    /// nothing.
     pub(super) fn leads_to(&self, want: Option<ProcessId>) -> bool {
         match want {
             Some(process) => process == self.process,
-            None => self.dialled || self.reader.is_of_voter(),
+            None => self.dialled || self.reader.is_of_member(),
         }
     }
 }
@@ -444,7 +445,7 @@ impl Peer {
     }
 
     /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or
-    /// [`wake`](Self::wake). `is_strange`: the process is no voter of the view. `view`:
+    /// [`wake`](Self::wake). `is_strange`: the process is outside the view. `view`:
     /// the version of the view.
     pub(super) fn push(
         &self,
@@ -746,11 +747,11 @@ impl WriteHalf {
         &mut self,
         counters: &AtomicCounters,
         budget: &Arc<StrangerBudget>,
-        is_voter: impl Fn(ProcessId) -> bool,
+        is_member: impl Fn(ProcessId) -> bool,
     ) -> Option<SlowWrite> {
         let PartialWrite { link: index, written, frames } = self.begun.as_mut()?;
         let link = &self.links[*index];
-        if is_voter(link.process) {
+        if is_member(link.process) {
             return None;
         }
         *written += link.writer.try_write(&self.batch[*written..]).unwrap_or(0);

@@ -42,8 +42,11 @@ pub(super) struct Reception {
     /// [`ConnectionReader`](super::connection_reader::ConnectionReader); zero: never.
     pub(super) busy_poll: Duration,
     pub(super) counters: AtomicCounters,
-    /// The bytes that are kept for strangers.
+    /// The bytes that wait to be written to strangers: half of the memory for them.
     pub(super) budget: Arc<StrangerBudget>,
+    /// The bytes of strangers' frames that have begun and not ended: the other half, so that they
+    /// do not take the room of what is to be written.
+    pub(super) begun: Arc<StrangerBudget>,
     /// The way to the gossip task.
     gossip: mpsc::Sender<GossipInput>,
     /// The view's processes.
@@ -78,7 +81,8 @@ impl Reception {
             timeouts,
             busy_poll,
             counters: AtomicCounters::default(),
-            budget: Arc::new(StrangerBudget::new(stranger_memory)),
+            budget: Arc::new(StrangerBudget::new(stranger_memory / 2)),
+            begun: Arc::new(StrangerBudget::new(stranger_memory / 2)),
             gossip,
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),
@@ -115,17 +119,6 @@ impl Reception {
         self.members().as_ref().is_some_and(|members| members.contains_key(&process))
     }
 
-    /// Returns whether a process is in this member's view and is no learner. A learner has shown
-    /// nothing yet, and may be one of hundreds that a single attacker has made up. So it has the
-    /// places and the memory of a stranger.
-    pub(super) fn is_voter(&self, process: ProcessId) -> bool {
-        let members = self.members();
-        members
-            .as_ref()
-            .and_then(|members| members.get(&process))
-            .is_some_and(|own| !own.is_learner)
-    }
-
     /// Returns whether a process of the view has another address there.
     pub(super) fn is_elsewhere(&self, process: ProcessId, addr: SocketAddr) -> bool {
         let members = self.members();
@@ -148,11 +141,9 @@ impl Reception {
         at.min_by_key(|own| own.is_learner).copied()
     }
 
-    /// The addresses of the processes of the view that are no learners.
-    pub(super) fn voter_addrs(&self) -> BTreeSet<SocketAddr> {
-        let members = self.members();
-        let voters = members.iter().flat_map(BTreeMap::values).filter(|own| !own.is_learner);
-        voters.map(|own| own.addr).collect()
+    /// The addresses of the processes of the view.
+    pub(super) fn member_addrs(&self) -> BTreeSet<SocketAddr> {
+        self.members().iter().flat_map(BTreeMap::values).map(|own| own.addr).collect()
     }
 
     /// Returns whether a process of the view has an address of this host.

@@ -1,7 +1,4 @@
-//! `StrangerBudget`: the bytes that a member keeps for strangers and learners.
-//!
-//! One limit holds for all of them together: for frames that wait to be written, answers to
-//! questions for the status, and frames that have begun and not ended.
+//! `StrangerBudget`: bytes that a member keeps for strangers, with one limit for all of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -226,8 +226,8 @@ impl TransportState {
     }
 
     fn set_members(&self, members: Option<BTreeMap<ProcessId, KnownMember>>) {
-        let voters = members.iter().flatten().filter(|(_, known)| !known.is_learner);
-        self.admissions.set_voters(voters.map(|(process, _)| *process).collect());
+        self.admissions
+            .set_members(members.iter().flatten().map(|(process, _)| *process).collect());
         self.reception.set_members(members);
     }
 
@@ -237,7 +237,7 @@ impl TransportState {
         (spoken != 0).then_some(spoken as u16)
     }
 
-    /// The bytes that are kept for strangers.
+    /// The bytes that wait to be written to strangers.
     pub(super) fn budget(&self) -> &Arc<StrangerBudget> {
         &self.reception.budget
     }
@@ -417,7 +417,7 @@ impl TransportState {
         process: Option<ProcessId>,
         frame: &Frame,
     ) -> Option<Arc<Peer>> {
-        let is_strange = process.is_some_and(|process| !self.reception.is_voter(process));
+        let is_strange = process.is_some_and(|process| !self.reception.is_member(process));
         if is_strange && self.budget().is_spent() {
             // The largest user first, so that a flood drops its own frames.
             let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());
@@ -444,7 +444,7 @@ impl TransportState {
             return Some(peer.clone());
         }
         let is_reserved = || {
-            process.is_some_and(|process| self.reception.is_voter(process))
+            process.is_some_and(|process| self.reception.is_member(process))
                 || self.seeds.borrow().contains(&addr)
         };
         let is_full = |peers: usize| match peers {
@@ -465,11 +465,11 @@ impl TransportState {
         Some(peer)
     }
 
-    /// Ends the oldest peers at addresses that neither voters nor seeds have, to which no
+    /// Ends the oldest peers at addresses that neither the view nor the seeds name, to which no
     /// connection leads: a stranger can name thousands of addresses. Several at a time, as a crowd
     /// names more.
     fn forget_strangers(&self, current: &mut IncarnationState) {
-        let (members, seeds) = (self.reception.voter_addrs(), self.seeds.borrow());
+        let (members, seeds) = (self.reception.member_addrs(), self.seeds.borrow());
         let is_strange = |addr: &SocketAddr| !members.contains(addr) && !seeds.contains(addr);
         let strangers = current.peers.values().filter(|peer| is_strange(&peer.addr));
         let mut strangers: Vec<Arc<Peer>> = strangers.cloned().collect();
