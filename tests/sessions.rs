@@ -8,9 +8,11 @@ use elderlock::{
     SessionError, SessionGuard, SessionRequest, Timing, TryLockError, hold_through,
     hold_through_with,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Far above what anything takes here.
 const HANG: Duration = Duration::from_secs(30);
@@ -169,4 +171,47 @@ async fn a_circle_of_programs_with_owners_is_a_deadlock() {
     let owners: Vec<u64> = blockers.holds.iter().map(|hold| hold.holder.owner).collect();
     assert_eq!(owners, [7, 8, 7]);
     drop(firsts);
+}
+
+/// A member of an older release says nothing while a request waits, and answers questions for its
+/// status. Here something between the two swallows what the program says meanwhile.
+#[tokio::test]
+async fn a_program_waits_through_a_member_that_answers_no_question_of_its_session() {
+    let served = Served::with(None).await;
+    let holder = served.service.lock("sku-42").await.expect("it is free");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let between = listener.local_addr().expect("an address").to_string();
+    let (connections, is_open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, passes, to) = (connections.clone(), is_open.clone(), served.addr.clone());
+    tokio::spawn(async move {
+        loop {
+            let (program, _) = listener.accept().await.expect("it listens");
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            let member = TcpStream::connect(&to).await.expect("it listens");
+            let ((mut from_program, mut to_program), (mut from_member, mut to_member)) =
+                (program.into_split(), member.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_member, &mut to_program).await });
+            let passes = passes.clone();
+            tokio::spawn(async move {
+                let (mut bytes, mut is_first) = ([0; 4096], true);
+                while let Ok(count @ 1..) = from_program.read(&mut bytes).await {
+                    if number > 0 || is_first || passes.load(Ordering::SeqCst) {
+                        to_member.write_all(&bytes[..count]).await.expect("it reads");
+                    }
+                    is_first = false;
+                }
+            });
+        }
+    });
+    let waits = hold_through(&between, "shop", request());
+    let release = async {
+        // The order, and questions for the status in two spans of silence.
+        while connections.load(Ordering::SeqCst) < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        is_open.store(true, Ordering::SeqCst);
+        holder.release().await.expect("it is held");
+    };
+    let (held, ()) = tokio::join!(waits, release);
+    held.expect("it is granted").release().await.expect("the member hears it");
 }

@@ -107,9 +107,9 @@ impl SessionRequest {
         self
     }
 
-    /// The owner of the request: a random number, which the program uses for all its sessions with
-    /// this member. [`blockers`](crate::LockService::blockers) then finds circles of owners that
-    /// wait for each other. 0, unless set: no owner is known.
+    /// The owner of the request: a random number, one for each task that waits with all its locks,
+    /// among those of the member. [`blockers`](crate::LockService::blockers) then finds circles of
+    /// owners that wait for each other. 0, unless set: no owner is known.
     pub fn owner(mut self, owner: u64) -> SessionRequest {
         self.owner = owner;
         self

@@ -5,12 +5,15 @@
 //! connection or the program ends: docs/protocol/sessions.md.
 
 use super::operator::{self, OrderConnection};
-use super::query::{LIMIT, QueryError};
-use crate::protocol::{LineageId, Time, Token};
+#[cfg(feature = "secure")]
+use super::query::query_status_with;
+use super::query::{LIMIT, QueryError, query_status};
+use crate::protocol::{LineageId, Status, Time, Token};
 use crate::runtime::clock;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use crate::wire::{Order, OrderReport, SessionMessage, SessionRequest};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -65,7 +68,8 @@ pub async fn hold_through(
     request: SessionRequest,
 ) -> Result<SessionGuard, SessionError> {
     let wait = request.wait;
-    SessionGuard::begin(operator::open(addr, cluster, Order::Lock(request)).await?, wait).await
+    let connection = operator::open(addr, cluster, Order::Lock(request)).await?;
+    SessionGuard::begin(connection, wait, || query_status(addr, cluster)).await
 }
 
 /// Like [`hold_through`], for a cluster with a key. The first key of the ring is a cluster key, or
@@ -85,8 +89,8 @@ pub async fn hold_through_with(
     request: SessionRequest,
 ) -> Result<SessionGuard, SessionError> {
     let wait = request.wait;
-    let order = Order::Lock(request);
-    SessionGuard::begin(operator::open_with(addr, cluster, ring, order).await?, wait).await
+    let connection = operator::open_with(addr, cluster, ring, Order::Lock(request)).await?;
+    SessionGuard::begin(connection, wait, || query_status_with(addr, cluster, ring)).await
 }
 
 /// Why a lock is not held through a member.
@@ -147,20 +151,42 @@ pub struct SessionGuard {
 
 /// The answer to the request, which may wait for long. A member that hangs ends no connection. So
 /// it is asked now and then whether it is still there, and has to say something within [`LIMIT`].
-async fn answer_while_waiting(
+///
+/// A member of an older release does not answer that question. So `probe` asks for its status as
+/// well, until it has answered.
+async fn answer_while_waiting<F>(
     connection: &mut OrderConnection,
     questions: &mut u64,
-) -> Result<OrderReport, QueryError> {
+    probe: impl Fn() -> F,
+) -> Result<OrderReport, QueryError>
+where
+    F: Future<Output = Result<Status, QueryError>>,
+{
+    let mut answers = false;
+    let is_there = async || {
+        let status = tokio::time::timeout(LIMIT - PAUSE, probe()).await;
+        matches!(status, Ok(Ok(_) | Err(QueryError::Refused { .. })))
+    };
     loop {
         let mut heard = connection.report_within(PAUSE).await;
+        let mut is_older = false;
         if let Err(QueryError::TimedOut { .. }) = heard {
             // If the connection has ended, the next report says so.
             let _ = connection.send(SessionMessage::KeepAlive(*questions)).await;
             *questions += 1;
-            heard = connection.report_within(LIMIT - PAUSE).await;
+            let mut answer = pin!(connection.report_within(LIMIT - PAUSE));
+            heard = tokio::select! {
+                biased;
+                heard = &mut answer => heard,
+                there = is_there(), if !answers => {
+                    is_older = there;
+                    answer.await
+                }
+            };
         }
         match heard {
-            Ok(OrderReport::Alive { .. }) => {}
+            Ok(OrderReport::Alive { .. }) => answers = true,
+            Err(QueryError::TimedOut { .. }) if is_older => {}
             Err(QueryError::TimedOut { .. }) => return Err(connection.timed_out(LIMIT)),
             heard => return heard,
         }
@@ -169,13 +195,17 @@ async fn answer_while_waiting(
 
 impl SessionGuard {
     /// `wait`: the limit of the request. The member has as long as a query more to answer.
-    async fn begin(
+    async fn begin<F>(
         mut connection: OrderConnection,
         wait: Option<Duration>,
-    ) -> Result<SessionGuard, SessionError> {
+        probe: impl Fn() -> F,
+    ) -> Result<SessionGuard, SessionError>
+    where
+        F: Future<Output = Result<Status, QueryError>>,
+    {
         let mut questions = 0;
         let limit = wait.map_or(Duration::MAX, |wait| wait.saturating_add(LIMIT));
-        let answer = answer_while_waiting(&mut connection, &mut questions);
+        let answer = answer_while_waiting(&mut connection, &mut questions, probe);
         let answered = tokio::time::timeout(limit, answer).await;
         let answered = answered.unwrap_or_else(|_| Err(connection.timed_out(limit)));
         let (token, lineage) = match answered? {
