@@ -10,11 +10,16 @@ use crate::status::MemberAddress;
 use elderlock::{MemberInfo, ServiceStatus, Status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// The members that are asked at a time, each on a connection of its own.
-const AT_A_TIME: usize = 64;
+const AT_A_TIME: usize = 256;
+
+/// All answers together take no longer. A member that is cut off takes half of it.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The state of a cluster.
 pub(crate) struct ClusterStatus {
@@ -38,18 +43,21 @@ async fn complete(status: Status, address: &MemberAddress) -> ClusterStatus {
     let members = status.view.iter().flat_map(|view| &view.members);
     let others = members.map(|member| &member.info).filter(|info| info.process != me);
     let mut asked = JoinSet::new();
-    let room = Arc::new(Semaphore::new(AT_A_TIME));
+    let (room, until) = (Arc::new(Semaphore::new(AT_A_TIME)), Instant::now() + LIMIT);
     for info in others.cloned() {
         let (address, room) = (address.at(info.addr), room.clone());
         asked.spawn(async move {
-            // It is never closed.
-            let _place = room.acquire().await;
-            let answer = match address.ask().await {
-                Ok(answer) if answer.me.process == info.process => Ok(answer),
-                Ok(_) => Err("another process answers at its address".to_owned()),
-                Err(error) => Err(error.to_string()),
+            let ask = async {
+                // It is never closed.
+                let _place = room.acquire().await;
+                match address.ask().await {
+                    Ok(answer) if answer.me.process == info.process => Ok(answer),
+                    Ok(_) => Err("another process answers at its address".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                }
             };
-            (info, answer)
+            let answer = tokio::time::timeout_at(until, ask).await;
+            (info, answer.unwrap_or_else(|_| Err(format!("no answer within {LIMIT:?}"))))
         });
     }
     let (mut answers, mut not_reached) = (Vec::new(), Vec::new());

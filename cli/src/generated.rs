@@ -67,8 +67,8 @@ fn environment(command: &Command) -> String {
             add(lock::LINEAGE, "Set for the command: the lineage of the token, in hexadecimal.");
             add(
                 lock::OWNER,
-                "Set for the command: the owner of the lock, in hexadecimal. A lock \
-                 that the command takes has the same owner.",
+                "Set for the command: the owner of the lock, as `why` prints it. A \
+                 lock that the command takes has the same owner.",
             );
         }
         _ => {}

@@ -136,11 +136,11 @@ fn owner(around: Option<OsString>) -> Result<u64, String> {
         let random = SysRng.try_next_u64();
         return random.map_err(|error| format!("no random number for an owner: {error}"));
     };
-    let number = text.to_str().and_then(|text| u64::from_str_radix(text, 16).ok());
+    let number = text.to_str().and_then(|text| text.parse().ok());
     number.ok_or_else(|| {
         format!(
-            "{OWNER} is {text:?}, and has to be what `elderlock lock` gives to its command: up to \
-             16 hexadecimal digits. Unset it"
+            "{OWNER} is {text:?}, and has to be the number that `elderlock lock` gives to its \
+             command. Unset it"
         )
     })
 }
@@ -174,7 +174,7 @@ fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Res
     child
         .env(TOKEN, guard.token().as_i64().to_string())
         .env(LINEAGE, guard.lineage().to_string())
-        .env(OWNER, format!("{owner:016x}"))
+        .env(OWNER, owner.to_string())
         // The cluster's key is for this process alone.
         .env_remove(crate::keys::VARIABLE)
         .kill_on_drop(true)

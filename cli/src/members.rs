@@ -2,7 +2,7 @@
 
 use crate::Done;
 use crate::control_escaper::to_json;
-use crate::status::MemberAddress;
+use crate::status::{MemberAddress, joins};
 use clap::Args;
 use elderlock::{Status, StatusReport};
 use serde_json::json;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: MembersArgs) -> Done {
         print!("{}", lines(&status));
     }
     if status.view.is_none() {
-        eprintln!("elderlock: {}", args.address.joins());
+        eprintln!("elderlock: {}", joins(&status.me.addr.to_string()));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use crate::cli_words::flags;
 use crate::control_escaper::to_json;
 use crate::duration::duration;
-use crate::status::joins;
+use crate::status::{is_unreached, joins};
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
@@ -85,9 +85,7 @@ impl OrderTarget {
         for at in &self.at {
             match ask(at).await {
                 Ok(answer) => return Ok((at, answer)),
-                Err(error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. })) => {
-                    last = error.into();
-                }
+                Err(error) if is_unreached(&error) => last = error.into(),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -5,7 +5,8 @@ use crate::control_escaper::to_json;
 use crate::holders::own_text;
 use crate::{Done, keys, members};
 use clap::Args;
-use elderlock::{HolderInfo, LockStatus, Mode, ProcessId, Status, StatusReport, WaiterInfo};
+use elderlock::{HolderInfo, LockStatus, Mode, ProcessId, QueryError};
+use elderlock::{Status, StatusReport, WaiterInfo};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use std::io::Write as _;
@@ -23,9 +24,10 @@ const NOT_READY: u8 = 1;
 /// A running member, and the key to ask it with.
 #[derive(Args, Clone)]
 pub(crate) struct MemberAddress {
-    /// Address of a running member (host:port).
-    #[arg(long, env = "ELDERLOCK_AT")]
-    at: String,
+    /// Address of a running member (host:port). Given several times, or with commas: the first of
+    /// them that can be reached.
+    #[arg(long, env = "ELDERLOCK_AT", value_delimiter = ',', required = true)]
+    at: Vec<String>,
     /// Name of its cluster.
     #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
     cluster: String,
@@ -54,26 +56,34 @@ pub(crate) struct StatusArgs {
 impl MemberAddress {
     /// The same for another member of the cluster.
     pub(crate) fn at(&self, addr: SocketAddr) -> MemberAddress {
-        MemberAddress { at: addr.to_string(), ..self.clone() }
+        MemberAddress { at: vec![addr.to_string()], ..self.clone() }
     }
 
     #[cfg(test)]
     pub(crate) fn of(addr: SocketAddr, cluster: &str) -> MemberAddress {
-        MemberAddress { at: addr.to_string(), cluster: cluster.to_owned(), key_file: None }
-    }
-
-    /// Says that this process is in no view.
-    pub(crate) fn joins(&self) -> String {
-        joins(&self.at)
+        MemberAddress { at: vec![addr.to_string()], cluster: cluster.to_owned(), key_file: None }
     }
 
     pub(crate) async fn ask(&self) -> Result<Status, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_deref())?;
-        Ok(match ring {
-            Some(ring) => elderlock::query_status_with(&self.at, &self.cluster, &ring).await?,
-            None => elderlock::query_status(&self.at, &self.cluster).await?,
-        })
+        let mut last = None;
+        for at in &self.at {
+            let asked = match &ring {
+                Some(ring) => elderlock::query_status_with(at, &self.cluster, ring).await,
+                None => elderlock::query_status(at, &self.cluster).await,
+            };
+            match asked {
+                Err(error) if is_unreached(&error) => last = Some(error),
+                asked => return Ok(asked?),
+            }
+        }
+        Err(last.map_or_else(|| "no address is given".into(), Into::into))
     }
+}
+
+/// Returns whether no member answers at an address, so that the next one is asked.
+pub(crate) fn is_unreached(error: &QueryError) -> bool {
+    matches!(error, QueryError::Unreachable { .. } | QueryError::TimedOut { .. })
 }
 
 /// Says that the process at this address is in no view.

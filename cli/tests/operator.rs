@@ -175,7 +175,11 @@ fn a_member_that_hangs_is_listed_as_not_reached() {
     let (_, seen) = described("status.json", &["status", "--at", &second, "--json"]);
     signal(&stopped, "-STOP");
     let (code, status) = described("status.json", &["status", "--at", &first, "--json"]);
-    assert_eq!((code, &status["not_reached"]), (Some(0), &json!([seen["process"]])));
+    // On a busy machine its lease may be over by now, and the view is without it.
+    let members = status["view"]["members"].as_array().expect("a list");
+    let is_there = members.iter().any(|member| member["process"] == seen["process"]);
+    let missing = if is_there { json!([seen["process"]]) } else { json!([]) };
+    assert_eq!((code, &status["not_reached"]), (Some(0), &missing));
     let (code, text) = output(&["status", "--at", &first]);
     signal(&stopped, "-CONT");
     // Its lease may be over by now.

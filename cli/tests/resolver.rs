@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(120);
 /// A process that founds alone does so after a quarter of a member lease, 0.6 s.
 const ALONE: Duration = Duration::from_secs(3);
+/// A process that joins resolves its seeds again within this time.
+const RESOLVED_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs a command as the host of that namespace, which asks its own DNS server. The shell has the
 /// resolver's configuration as its first argument, then the command.
@@ -28,6 +30,9 @@ fn on_host(namespace: &str, resolver: &Path) -> Command {
     command.arg(resolver);
     command
 }
+
+/// A name that each server knows. Once it resolves, the server handles signals.
+const UP: &str = "127.0.0.9 up\n";
 
 /// The DNS server of one host, with the addresses of the name `pods`.
 struct NameServer {
@@ -48,7 +53,7 @@ impl NameServer {
         let folder = std::env::temp_dir().join(format!("{namespace}-dns"));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\n").expect("it is new");
-        std::fs::write(folder.join("hosts"), "").expect("it is new");
+        std::fs::write(folder.join("hosts"), UP).expect("it is new");
         let mut hosts = std::ffi::OsString::from("--addn-hosts=");
         hosts.push(folder.join("hosts"));
         let child = Command::new("ip")
@@ -69,18 +74,18 @@ impl NameServer {
     /// Gives the name these addresses.
     fn tell(&self, addrs: &[&str]) {
         let lines: String = addrs.iter().map(|addr| format!("{addr} pods\n")).collect();
-        std::fs::write(self.folder.join("hosts"), lines).expect("it can be written");
+        std::fs::write(self.folder.join("hosts"), UP.to_owned() + &lines).expect("it is a file");
         // It reads the file again, and forgets what it has kept.
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
     }
 
     /// Waits until the host resolves the name to these addresses.
-    fn knows(&self, namespace: &str, addrs: &[&str]) {
+    fn knows(&self, namespace: &str, name: &str, addrs: &[&str]) {
         let began = Instant::now();
         loop {
             let output = on_host(namespace, &self.resolver())
-                .args(["getent", "ahostsv4", "pods"])
+                .args(["getent", "ahostsv4", name])
                 .output()
                 .expect("it starts");
             let text = String::from_utf8_lossy(&output.stdout);
@@ -154,34 +159,31 @@ fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
     let ips: Vec<&str> =
         network.addrs.iter().map(|addr| addr.split(':').next().unwrap_or(addr)).collect();
     let servers: Vec<NameServer> = namespaces.iter().map(|at| NameServer::start(at)).collect();
-    // The servers read their signals once they run.
     let tell = |host: usize, addrs: &[&str]| {
-        servers[host].knows(&namespaces[host], &[]);
         servers[host].tell(addrs);
-        servers[host].knows(&namespaces[host], addrs);
+        servers[host].knows(&namespaces[host], "pods", addrs);
     };
     for (host, ip) in ips.iter().enumerate() {
+        servers[host].knows(&namespaces[host], "up", &["127.0.0.9"]);
         tell(host, &[ip]);
     }
     let nodes: Vec<Node> = (0..3)
         .map(|host| Node::start(&namespaces[host], &network.addrs[host], &servers[host].resolver()))
         .collect();
     // None founds in that time.
-    let says_nothing = |nodes: &[Node]| {
-        for (node, limit) in nodes.iter().zip([ALONE, Duration::ZERO, Duration::ZERO]) {
+    let says_nothing = |nodes: &[Node], span| {
+        for (node, limit) in nodes.iter().zip([span, Duration::ZERO, Duration::ZERO]) {
             assert_eq!(node.next_line(limit), Err(RecvTimeoutError::Timeout));
         }
     };
-    says_nothing(&nodes);
+    says_nothing(&nodes, ALONE);
     // Two of three are not enough either.
-    for (host, known) in [(0, [ips[0], ips[1]]), (1, [ips[0], ips[1]])] {
-        servers[host].tell(&known);
-        servers[host].knows(&namespaces[host], &known);
+    for host in [0, 1] {
+        tell(host, &ips[..2]);
     }
-    says_nothing(&nodes);
-    for (server, namespace) in servers.iter().zip(namespaces) {
-        server.tell(&ips);
-        server.knows(namespace, &ips);
+    says_nothing(&nodes, RESOLVED_AGAIN + ALONE);
+    for host in 0..3 {
+        tell(host, &ips);
     }
     for node in &nodes {
         let line = node.next_line(HANG).expect("it joins");
