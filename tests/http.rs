@@ -94,6 +94,15 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
     assert!(code == 200 && text.contains("content-security-policy: default-src 'none'"), "{text}");
     // Nothing is loaded from elsewhere: the only address in it names a kind of elements.
     assert_eq!(body(&text).matches("://").count(), body(&text).matches("://www.w3.org").count());
+
+    // The status of a large table stays short.
+    let many: Vec<_> =
+        (0..300).map(|number| stock.lock(format!("many-{number}")).block().unwrap()).collect();
+    let (_, text) = ask(addr, "/status.json", HERE);
+    let status: Value = serde_json::from_str(body(&text)).expect("it is JSON");
+    let service = &status["services"][0];
+    let listed = service["locks"].as_array().map(Vec::len);
+    assert_eq!((listed, &service["more_locks"]), (Some(256), &json!(many.len() + 1 - 256)));
     drop(waits);
 }
 

@@ -131,6 +131,9 @@ pub enum MemberEvent {
     },
 }
 
+/// Members of a view that its line names.
+const MOST_NAMES: usize = 16;
+
 /// One line in words. Text of other processes is escaped.
 impl fmt::Display for MemberEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,9 +146,13 @@ impl fmt::Display for MemberEvent {
                     (_, true) => format!("{} (learner)", member.info.name),
                     _ => member.info.name.to_string(),
                 };
-                let members: Vec<String> = view.members.iter().map(name).collect();
+                let members: Vec<String> = view.members.iter().take(MOST_NAMES).map(name).collect();
                 let (number, elder) = (view.number, &view.elder().name);
-                write!(f, "view {number}: elder {elder}; members {}", members.join(", "))
+                write!(f, "view {number}: elder {elder}; members {}", members.join(", "))?;
+                match view.members.len() - members.len() {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
             }
             MemberEvent::BecameElder => f.write_str("became the elder"),
             MemberEvent::BecameGrantor { service, epoch } => {

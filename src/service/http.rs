@@ -63,6 +63,7 @@ mod shown_locks;
 use super::events::Events;
 use super::member::Member;
 use super::status_report::StatusReport;
+use crate::protocol::Status;
 use crate::runtime::engine::ConnectionStatus;
 use access::Access;
 use axum::Router;
@@ -91,6 +92,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 
 /// Events that the page shows.
 const LAST_EVENTS: usize = 32;
+/// Locks in the status. All of a large table would be megabytes, and the page asks every second.
+const MOST_LOCKS: usize = 256;
 
 /// The HTTP view of a member, and its access rules. See the [module](self).
 #[must_use = "it does nothing until its router is mounted or it serves"]
@@ -228,10 +231,21 @@ struct PageStatus {
     events: Vec<String>,
 }
 
+/// Leaves out the locks beyond [`MOST_LOCKS`], and counts them.
+fn cut(status: &mut Status) {
+    let mut left = MOST_LOCKS;
+    for service in &mut status.services {
+        service.more_locks += service.locks.len().saturating_sub(left);
+        service.locks.truncate(left);
+        left -= service.locks.len();
+    }
+}
+
 async fn status(State(shown): State<Arc<Shown>>) -> Response {
     let events = shown.events.lock().unwrap_or_else(PoisonError::into_inner).catch_up();
-    let status = shown.member.status();
+    let mut status = shown.member.status();
     let locks = shown_locks::list(shown.member.engine(), &status).await;
+    cut(&mut status);
     let status = PageStatus {
         report: StatusReport::new(&status),
         lease_left: shown.member.lease_left().map(|left| left.as_secs_f64()),
