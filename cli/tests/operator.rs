@@ -151,6 +151,18 @@ fn a_forced_lineage_is_described_in_json() {
 }
 
 #[test]
+fn the_first_member_of_a_list_that_can_be_reached_is_asked() {
+    let (nobody, addr) = (free_addr(), free_addr());
+    let _node = joined(&["--bind", &addr, "--found"]);
+    let list = format!("{nobody},{addr}");
+    for command in ["status", "members"] {
+        let (code, text) = output(&[command, "--at", &list]);
+        assert!(code == Some(0) && text.contains(&addr), "{command}: {text}");
+    }
+    assert_eq!(output(&["status", "--at", &nobody]).0, Some(2));
+}
+
+#[test]
 fn an_epoch_has_one_form_in_text_and_in_json() {
     let addr = free_addr();
     let mut node = joined(&["--bind", &addr, "--found", "--serve-sessions"]);
