@@ -3,7 +3,7 @@
 use crate::cli_words::flags;
 use crate::control_escaper::to_json;
 use crate::duration::duration;
-use crate::status::{is_unreached, joins};
+use crate::status::{first_reached, first_status, joins};
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
@@ -64,32 +64,10 @@ impl OrderTarget {
     /// The same for the one member of the view that this text names.
     async fn at_member(self, member: &str) -> Result<OrderTarget, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_deref())?;
-        let (at, status) = self
-            .first_reached(async |at| match &ring {
-                Some(ring) => elderlock::query_status_with(at, &self.cluster, ring).await,
-                None => elderlock::query_status(at, &self.cluster).await,
-            })
-            .await?;
+        let (at, status) = first_status(&self.at, &self.cluster, ring.as_ref()).await?;
         let view = status.view.ok_or_else(|| joins(at))?;
         let addr = named(member, view.members.iter().map(|member| &member.info))?;
         Ok(OrderTarget { at: vec![addr.to_string()], ..self })
-    }
-
-    /// Asks the members one after the other, up to the first that can be reached. Returns its
-    /// address and its answer.
-    async fn first_reached<T>(
-        &self,
-        ask: impl AsyncFn(&str) -> Result<T, QueryError>,
-    ) -> Result<(&str, T), Box<dyn std::error::Error>> {
-        let mut last: Box<dyn std::error::Error> = "no address is given".into();
-        for at in &self.at {
-            match ask(at).await {
-                Ok(answer) => return Ok((at, answer)),
-                Err(error) if is_unreached(&error) => last = error.into(),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(last)
     }
 
     /// Holds a lock through the first of the members that can be reached. When that member dies or
@@ -169,14 +147,17 @@ pub(crate) async fn give(
     mut tell: impl FnMut(&str, &OrderReport),
 ) -> Done {
     let ring = keys::find(target.key_file.as_deref())?;
-    let (at, mut reports) = target
-        .first_reached(async |at| match &ring {
-            Some(ring) => {
-                elderlock::give_order_with(at, &target.cluster, ring, order.clone()).await
+    let (ring, cluster) = (ring.as_ref(), target.cluster.as_str());
+    let ask = |at| {
+        let order = order.clone();
+        async move {
+            match ring {
+                Some(ring) => elderlock::give_order_with(at, cluster, ring, order).await,
+                None => elderlock::give_order(at, cluster, order).await,
             }
-            None => elderlock::give_order(at, &target.cluster, order.clone()).await,
-        })
-        .await?;
+        }
+    };
+    let (at, mut reports) = first_reached(&target.at, ask).await?;
     while let Some(report) = reports.next().await? {
         tell(at, &report);
         match report {

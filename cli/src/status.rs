@@ -5,7 +5,7 @@ use crate::control_escaper::to_json;
 use crate::holders::own_text;
 use crate::{Done, keys, members};
 use clap::Args;
-use elderlock::{HolderInfo, LockStatus, Mode, ProcessId, QueryError};
+use elderlock::{HolderInfo, Keyring, LockStatus, Mode, ProcessId, QueryError};
 use elderlock::{Status, StatusReport, WaiterInfo};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
@@ -66,24 +66,46 @@ impl MemberAddress {
 
     pub(crate) async fn ask(&self) -> Result<Status, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_deref())?;
-        let mut last = None;
-        for at in &self.at {
-            let asked = match &ring {
-                Some(ring) => elderlock::query_status_with(at, &self.cluster, ring).await,
-                None => elderlock::query_status(at, &self.cluster).await,
-            };
-            match asked {
-                Err(error) if is_unreached(&error) => last = Some(error),
-                asked => return Ok(asked?),
-            }
-        }
-        Err(last.map_or_else(|| "no address is given".into(), Into::into))
+        let (_, status) = first_status(&self.at, &self.cluster, ring.as_ref()).await?;
+        Ok(status)
     }
 }
 
-/// Returns whether no member answers at an address, so that the next one is asked.
-pub(crate) fn is_unreached(error: &QueryError) -> bool {
-    matches!(error, QueryError::Unreachable { .. } | QueryError::TimedOut { .. })
+/// The status of the first member that can be reached, with its address.
+pub(crate) async fn first_status<'a>(
+    addrs: &'a [String],
+    cluster: &str,
+    ring: Option<&Keyring>,
+) -> Result<(&'a str, Status), Box<dyn std::error::Error>> {
+    let ask = |at| async move {
+        match ring {
+            Some(ring) => elderlock::query_status_with(at, cluster, ring).await,
+            None => elderlock::query_status(at, cluster).await,
+        }
+    };
+    first_reached(addrs, ask).await
+}
+
+/// Asks the members one after the other, up to the first that can be reached. Returns its address
+/// and its answer.
+pub(crate) async fn first_reached<'a, T, F>(
+    addrs: &'a [String],
+    ask: impl Fn(&'a str) -> F,
+) -> Result<(&'a str, T), Box<dyn std::error::Error>>
+where
+    F: Future<Output = Result<T, QueryError>>,
+{
+    let mut last = None;
+    for at in addrs {
+        match ask(at).await {
+            Ok(answer) => return Ok((at, answer)),
+            Err(error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. })) => {
+                last = Some(error);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(last.map_or_else(|| "no address is given".into(), Into::into))
 }
 
 /// Says that the process at this address is in no view.

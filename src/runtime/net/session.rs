@@ -169,7 +169,7 @@ where
     };
     loop {
         let mut heard = connection.report_within(PAUSE).await;
-        let mut is_older = false;
+        let mut is_up = false;
         if let Err(QueryError::TimedOut { .. }) = heard {
             // If the connection has ended, the next report says so.
             let _ = connection.send(SessionMessage::KeepAlive(*questions)).await;
@@ -179,14 +179,14 @@ where
                 biased;
                 heard = &mut answer => heard,
                 there = is_there(), if !answers => {
-                    is_older = there;
+                    is_up = there;
                     answer.await
                 }
             };
         }
         match heard {
             Ok(OrderReport::Alive { .. }) => answers = true,
-            Err(QueryError::TimedOut { .. }) if is_older => {}
+            Err(QueryError::TimedOut { .. }) if is_up => {}
             Err(QueryError::TimedOut { .. }) => return Err(connection.timed_out(LIMIT)),
             heard => return heard,
         }
