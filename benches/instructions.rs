@@ -164,13 +164,13 @@ fn release_to_the_next(line: Line) -> Line {
 }
 
 #[library_benchmark]
-#[bench::there_and_back(args = (), setup = wire, config = took(5_722, 2))]
+#[bench::there_and_back(args = (), setup = wire, config = took(7_176, 2))]
 fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }
 
 #[library_benchmark]
-#[bench::free(args = (), setup = pair_of, config = took(25_467, 6))]
+#[bench::free(args = (), setup = pair_of, config = took(28_829, 6))]
 fn from_another_member(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
     cycle_all(at)
 }

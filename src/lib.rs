@@ -90,6 +90,7 @@
 //! - [Errors](https://docs.rs/crate/elderlock/latest/source/docs/guide/errors.md)
 //! - [Operations](https://docs.rs/crate/elderlock/latest/source/docs/guide/operations.md)
 //! - [Kubernetes](https://docs.rs/crate/elderlock/latest/source/docs/guide/kubernetes.md)
+//! - [Upgrade](https://docs.rs/crate/elderlock/latest/source/docs/guide/upgrade.md)
 //! - [From Curator](https://docs.rs/crate/elderlock/latest/source/docs/guide/from-curator.md)
 //! - [From Geode](https://docs.rs/crate/elderlock/latest/source/docs/guide/from-geode.md)
 //!
@@ -131,7 +132,7 @@ pub use protocol::{
 };
 #[cfg(all(feature = "secure", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
-pub use runtime::{give_order_with, hold_through_with, query_status_with};
+pub use runtime::{give_order_with, hold_through_with, query_status_of_with, query_status_with};
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
@@ -141,7 +142,7 @@ pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role, Session
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {
     recipes::*,
-    runtime::{OrderReports, QueryError, give_order, query_status, telemetry},
+    runtime::{OrderReports, QueryError, give_order, query_status, query_status_of, telemetry},
     runtime::{SessionEnd, SessionError, SessionGuard, hold_through},
     service::*,
 };

@@ -1,4 +1,5 @@
-//! Requirements that hold with a thousand of something, over real members in one process.
+//! Requirements that hold with a thousand locks, waiters or names, over real members in one
+//! process.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;

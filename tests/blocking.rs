@@ -1,12 +1,14 @@
 //! Members for plain threads: three of them on the loopback, and no async code in the test.
 #![cfg(all(unix, feature = "tokio"))]
 
+#[path = "support/ports.rs"]
+mod ports;
+
 use elderlock::blocking::{self, Block};
 use elderlock::{
     CountDownLatch, LeaderLatch, LockError, LockService, LostReason, Member, Semaphore, StartError,
     Timing, TryLockError,
 };
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -17,8 +19,7 @@ const MS: Duration = Duration::from_millis(1);
 const HANG: Duration = Duration::from_secs(60);
 
 fn free_addr() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it is bound").to_string()
+    ports::free(1)[0].to_string()
 }
 
 /// Three seeds, each joined by a thread.

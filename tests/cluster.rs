@@ -111,9 +111,9 @@ fn hit_again_and_again(test: &str, seed: u64, role: Role, exit: Exit, moments: u
     );
 }
 
-/// The exchange that is under way when it happens.
+/// The exchange that is under way when members are killed or leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Underway {
+enum PendingExchange {
     /// The holder holds, a first waiter asks.
     Waiting,
     /// The holder releases, two queue.
@@ -131,7 +131,8 @@ struct Contender {
 
 fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut Rng) -> Duration {
     let service = format!("service-{moment}");
-    let underway = [Underway::Waiting, Underway::Release, Underway::Grant][moment % 3];
+    let exchanges = [PendingExchange::Waiting, PendingExchange::Release, PendingExchange::Grant];
+    let exchange = exchanges[moment % 3];
     let elder = cluster.agree();
     let mut others: Vec<usize> =
         (0..cluster.peers.len()).filter(|number| *number != elder).collect();
@@ -161,13 +162,13 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     let mut contenders = Vec::new();
     let mut tokens = Vec::new();
     let mut release = None;
-    match underway {
-        Underway::Waiting => {
+    match exchange {
+        PendingExchange::Waiting => {
             let grant = peers[holder].lock(&service, "x");
             contenders.push(Contender { number: holder, pending: None, grant: Some(grant) });
             contenders.push(ask(first));
         }
-        Underway::Release => {
+        PendingExchange::Release => {
             let grant = peers[holder].lock(&service, "x");
             tokens.push(grant.token);
             for (waiters, number) in [first, second].into_iter().enumerate() {
@@ -178,7 +179,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
             }
             release = Some(peers[holder].begin(&format!("release {}", grant.guard)));
         }
-        Underway::Grant => contenders.push(ask(holder)),
+        PendingExchange::Grant => contenders.push(ask(holder)),
     }
     std::thread::sleep(rng.moment());
 
@@ -219,9 +220,9 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     let (order, next_grant) = take_turns(peers, &mut contenders, &mut tokens, start);
     assert!(
         tokens.is_sorted_by(|a, b| a < b),
-        "{role:?} at {underway:?}: tokens of one lock rise: {tokens:?}"
+        "{role:?} at {exchange:?}: tokens of one lock rise: {tokens:?}"
     );
-    if underway == Underway::Release && role != Role::Waiter {
+    if exchange == PendingExchange::Release && role != Role::Waiter {
         assert_eq!(order, [first, second], "{role:?}: positions in the queue are kept");
     }
     for (number, grant) in own.iter().filter(|(number, _)| !victims.contains(number)) {

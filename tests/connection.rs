@@ -1,5 +1,5 @@
-//! How members stand with their cluster, over real members, each in a runtime of its own, with
-//! sockets on the loopback interface: every state, and its effect on guards and recipes. More of
+//! How members stand with their cluster: every state, and its effect on guards and recipes. The
+//! members are real, each in a runtime of its own, with sockets on the loopback interface. More of
 //! it, with members that are cut off and healed, is in `src/service/tests/connection_status.rs`.
 
 #[path = "support/local.rs"]

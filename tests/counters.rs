@@ -56,7 +56,7 @@ async fn additions_of_several_members_add_up() {
     until(|| counters.iter().all(|counter| get(counter).number == sum)).await;
 }
 
-/// The grantor adds in 32 bits. Sums that leave them are whole all the same, in both directions.
+/// Sums beyond 32 bits are exact, upwards and downwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn additions_leave_32_bits_and_come_back() {
     let local = Local::start(2).await;

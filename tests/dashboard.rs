@@ -77,6 +77,14 @@ fn metrics_of_a_busy_member() -> String {
     drop(stock(&second).lock("a").block().expect("it is free"));
     let locks = stock(&member);
     let held = locks.lock("a").block().expect("it is free");
+    // An increase from nothing to 1 is none to a collector.
+    for rare in [
+        "elderlock_losses_total{service=\"stock\",reason=\"suspended\"} 0",
+        "elderlock_recoveries_total{service=\"stock\"} 0",
+        "elderlock_transfers_total{service=\"stock\"} 0",
+    ] {
+        says(addr, rare);
+    }
     locks.lock("a").wait(20 * MS).block().expect_err("it is held");
     let leased = locks.lock("b").lease(20 * MS).block().expect("it is free");
     leased.lost().block();
@@ -85,7 +93,7 @@ fn metrics_of_a_busy_member() -> String {
     says(addr, "elderlock_transfers_total{service=\"stock\"} 1");
     stock(&third).become_grantor().block().expect("no other wants to");
     let [_alive, ended] = runtimes;
-    // Its runtime first: dropped before that, the member could still hand its table over.
+    // The runtime is dropped first; otherwise the member could still transfer its table.
     drop(ended);
     drop(third);
     drop(locks.lock("c").block().expect("it is free"));

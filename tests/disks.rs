@@ -38,12 +38,12 @@ impl Drop for Scratch {
 }
 
 /// A member on a runtime of its own, so that it can end without a goodbye.
-struct One {
+struct IsolatedMember {
     runtime: Runtime,
     member: Member,
 }
 
-impl One {
+impl IsolatedMember {
     fn lock(&self, name: &str) -> Guard {
         let service = self.runtime.block_on(self.member.lock_service("stock")).expect("a service");
         self.runtime.block_on(async { service.lock(name).await }).expect("a lock")
@@ -71,7 +71,7 @@ fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<One> {
+fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<IsolatedMember> {
     let joins: Vec<_> = addrs
         .iter()
         .zip(dirs)
@@ -85,7 +85,7 @@ fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<One> {
     let mut members = Vec::new();
     for (runtime, join) in joins {
         let member = waiting.block_on(join).expect("the task ends").expect("it joins");
-        members.push(One { runtime, member });
+        members.push(IsolatedMember { runtime, member });
     }
     waiting.shutdown_background();
     members
@@ -151,7 +151,7 @@ fn with_a_slow_disk() {
     let guards = [members[1].lock("a"), members[2].lock("b"), members[0].lock("c")];
     let pause = tick(&members[0].runtime);
     std::fs::write(dir.join("on"), "").expect("the disk can be made slow");
-    let One { runtime, member } = members.pop().expect("a fourth");
+    let IsolatedMember { runtime, member } = members.pop().expect("a fourth");
     runtime.shutdown_timeout(Duration::from_secs(10));
     drop(member);
 
@@ -305,7 +305,7 @@ fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
         }
     });
     assert!(guards.iter().all(|guard| guard.fence().is_ok()), "no member loses a lock");
-    for One { runtime, member } in members {
+    for IsolatedMember { runtime, member } in members {
         runtime.shutdown_timeout(Duration::from_secs(10));
         drop(member);
     }

@@ -242,15 +242,15 @@ async fn of_several_young_turks_each_hears_the_truth() {
         .map(|service| tokio::spawn(service.become_grantor().into_future()))
         .collect();
     let mut winners = Vec::new();
-    for (asker, bid) in (1..).zip(bids) {
+    for (turk, bid) in (1..).zip(bids) {
         match soon(bid).await.expect("no panic") {
-            Ok(()) => winners.push(asker),
-            // The winner is another of the askers, not itself and not the one that did not ask.
+            Ok(()) => winners.push(turk),
+            // The winner is another of the young turks, not itself and not the first grantor.
             Err(BecomeError::Superseded { by }) => {
-                let askers = (1..local.members.len()).filter(|other| *other != asker);
+                let turks = (1..local.members.len()).filter(|other| *other != turk);
                 assert!(
-                    askers.map(|other| local.members[other].process()).any(|process| process == by),
-                    "{asker}: {by}"
+                    turks.map(|other| local.members[other].process()).any(|process| process == by),
+                    "{turk}: {by}"
                 );
             }
             Err(error) => panic!("{error}"),
@@ -543,13 +543,13 @@ async fn a_grant_that_no_caller_takes_is_released() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     lock(&services[0], "first").await.release().await.expect("it was held");
-    for (asker, destroys) in [(0, false), (1, false), (1, true)] {
-        let service = local.members[asker].lock_service("s").await.expect("a good name");
+    for (member, destroys) in [(0, false), (1, false), (1, true)] {
+        let service = local.members[member].lock_service("s").await.expect("a good name");
         let held = lock(&services[2], "x").await;
         let waiting = service.lock("x").start();
         soon(waiting.position()).await.expect("it waits");
         held.release().await.expect("it was held");
-        let has_it = || local.members[asker].status().services.iter().any(|of| of.held_here == 1);
+        let has_it = || local.members[member].status().services.iter().any(|of| of.held_here == 1);
         until(has_it).await;
         if destroys {
             soon(service.destroy()).await.expect("it is there");
@@ -709,7 +709,7 @@ async fn the_holder_can_be_seen_from_everywhere() {
     }
 }
 
-/// The giving-back is under way while one looks.
+/// The release may still be under way.
 async fn until_free(service: &LockService, name: &str) {
     let wait = async {
         while soon(service.inspect(name)).await.expect("the grantor answers").holder.is_some() {

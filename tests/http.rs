@@ -6,6 +6,8 @@ mod browser;
 #[path = "support/ports.rs"]
 mod ports;
 
+use axum::Router;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::middleware::map_response;
 use axum::response::{Html, Response};
@@ -13,12 +15,14 @@ use axum::routing::get;
 use browser::browser;
 use elderlock::blocking::{self, Block};
 use elderlock::http::HttpView;
-use elderlock::{ConnectionStatus, Member, Timing};
+use elderlock::{ConnectionStatus, Member, MemberEvent, Timing};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longer than any step takes on a busy machine.
@@ -57,10 +61,17 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
     let member = blocking::local().unwrap();
     let addr = serve(HttpView::new(&member));
     let stock = member.lock_service("sto\"ck\n").block().unwrap();
+    let began = Instant::now();
+    let mut events = member.events();
     let guard = stock.lock("a").block().unwrap();
+    while !matches!(events.next().block(), Some(MemberEvent::BecameGrantor { .. })) {}
+    let granted = Instant::now();
     let waits = stock.lock("a").start();
 
+    // The view reads its events now for the first time: an age counts from the event.
+    let least = granted.elapsed();
     let (code, text) = ask(addr, "/status.json", HERE);
+    let most = began.elapsed();
     let status: Value = serde_json::from_str(body(&text)).expect("it is JSON");
     assert_eq!((code, &status["version"], &status["state"]), (200, &json!(1), &json!("healthy")));
     let lock = &status["services"][0]["locks"][0];
@@ -69,9 +80,11 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
     let events = status["events"].as_array().expect("a list");
     let begins = |event: &Value| {
         let begin = "became grantor of sto\\\"ck\\n in epoch ";
-        event.as_str().is_some_and(|event| event.starts_with(begin))
+        event["text"].as_str().is_some_and(|event| event.starts_with(begin))
     };
-    assert!(events.iter().any(begins), "{events:?}");
+    let event = events.iter().find(|event| begins(event)).expect("it became the grantor");
+    let age = event["age"].as_f64().expect("a number");
+    assert!((least.as_secs_f64()..=most.as_secs_f64()).contains(&age), "{event} {least:?}");
 
     let (code, text) = ask(addr, "/metrics", HERE);
     assert_eq!(code, 200);
@@ -103,6 +116,8 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
     let service = &status["services"][0];
     let listed = service["locks"].as_array().map(Vec::len);
     assert_eq!((listed, &service["more_locks"]), (Some(256), &json!(many.len() + 1 - 256)));
+    let totals = json!({ "service": "sto\"ck\n", "holders": many.len() + 1, "waiters": 1 });
+    assert_eq!(status["totals"][0], totals, "these are whole");
     drop(waits);
 }
 
@@ -140,6 +155,85 @@ fn a_member_without_a_quorum_is_not_ready_and_is_live_until_it_leaves() {
 }
 
 #[test]
+fn the_view_of_a_builder_serves_before_the_join_and_lets_go_of_a_dropped_one() {
+    let [addr, missing] = <[SocketAddr; 2]>::try_from(ports::free(2)).expect("two");
+    let seeds = [addr, missing].map(|addr| addr.to_string());
+    let mut builder = Member::builder("shop").bind(&seeds[0]).seeds(&seeds).join_limit(10 * HANG);
+    let http = serve(builder.http_view());
+    assert_eq!(ask(http, "/live", HERE).0, 200);
+    for path in ["/ready", "/status.json", "/metrics"] {
+        let (code, text) = ask(http, path, HERE);
+        assert!(code == 503 && body(&text).starts_with("joining: waiting for its own"), "{text}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let join = runtime.spawn(builder.join());
+    let until = |path: &str, code: u16, part: &str| {
+        let start = Instant::now();
+        loop {
+            let (found, text) = ask(http, path, HERE);
+            if found == code && text.contains(part) {
+                return;
+            }
+            assert!(start.elapsed() < HANG, "{path} is not {code} with {part:?}: {text}");
+        }
+    };
+    until("/ready", 503, &format!("joining: waiting for 1 of 2 seeds: {missing} ("));
+    until("/status.json", 200, "\"state\":\"joining\"");
+    join.abort();
+    until("/live", 503, "over");
+    // The member has gone, although its view is there.
+    let start = Instant::now();
+    while std::net::TcpListener::bind(addr).is_err() {
+        assert!(start.elapsed() < HANG, "the port of a dropped join is not free");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_view_of_a_join_that_fails_before_it_has_a_member_is_over() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let bad = [Member::builder("shop").bind(addr).found(), Member::builder("shop")];
+    for mut builder in bad {
+        let http = serve(builder.http_view());
+        assert_eq!(ask(http, "/live", HERE).0, 200);
+        let error = blocking::join(builder).unwrap_err();
+        for path in ["/live", "/ready", "/status.json", "/metrics"] {
+            let (code, text) = ask(http, path, HERE);
+            assert_eq!((code, body(&text)), (503, "over\n"), "{path} after {error}");
+        }
+    }
+}
+
+#[test]
+fn a_router_below_a_path_serves_the_page_and_the_status_there() {
+    let member = blocking::local().unwrap();
+    let app = Router::new().nest("/elderlock", HttpView::new(&member).router());
+    let addr = serve_app(app.route("/", get(async || "the program's own")));
+    let (code, text) = ask(addr, "/elderlock", HERE);
+    assert!(code == 200 && body(&text).contains("<title>elderlock"), "{text}");
+    assert!(text.contains("content-security-policy: default-src 'none'"), "{text}");
+    let (code, text) = ask(addr, "/elderlock/status.json", HERE);
+    let status: Value = serde_json::from_str(body(&text)).expect("it is JSON");
+    assert_eq!((code, &status["state"]), (200, &json!("healthy")));
+    assert_eq!(ask(addr, "/elderlock/ready", HERE).0, 200);
+    assert_eq!(ask(addr, "/elderlock/status.json", "Host: evil.example\r\n").0, 403);
+    assert_eq!(body(&ask(addr, "/", HERE).1), "the program's own");
+}
+
+#[test]
+fn silent_connections_keep_no_probe_waiting() {
+    let member = blocking::local().unwrap();
+    let addr = serve(HttpView::new(&member));
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let start = Instant::now();
+    assert_eq!(ask(addr, "/live", HERE).0, 200);
+    // A silent connection is closed by itself after 30 seconds.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    drop(silent);
+}
+
+#[test]
 fn a_request_with_another_host_or_without_the_token_is_refused() {
     let member = blocking::local().unwrap();
     let view = HttpView::new(&member).token("se:cret").host("Monitor.example");
@@ -162,7 +256,8 @@ fn a_request_with_another_host_or_without_the_token_is_refused() {
 
 /// A page with the member's page in a frame of 400 px, because no window of Chromium is narrower
 /// than 500. It leaves its findings as text. `?large` makes the letters of the picture too large.
-const FRAME: &str = r#"<!doctype html><body style="margin: 0">
+const FRAME: &str = r#"<!doctype html><meta name="color-scheme" content="light dark">
+<body style="margin: 0">
 <iframe src="/" style="border: 0; width: 400px; height: 1800px"></iframe><pre></pre><script>
 const frame = document.querySelector("iframe");
 frame.onload = () => {
@@ -186,24 +281,73 @@ setTimeout(() => {
     return one.left < two.right && two.left < one.right
       && one.top < two.bottom && two.top < one.bottom;
   }));
+  // Of a colour, its lightness to the eye from 0 to 1, and of two, their contrast: WCAG 2.
+  const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
+  const lightness = (colour) => {
+    const [r, g, b] = parts(colour).map((part) => part / 255)
+      .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const style = (node) => frame.contentWindow.getComputedStyle(node);
+  const behind = (node) => {
+    const back = style(node).backgroundColor;
+    return parts(back)[3] === 0 && node.parentElement ? behind(node.parentElement) : back;
+  };
+  const contrast = (node) => {
+    const pair = [style(node).color, behind(node)].map(lightness);
+    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+  };
+  const written = [...page.querySelectorAll("main *")].filter((node) => !node.closest("svg")
+    && [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()));
+  const faint = written.filter((node) => contrast(node) < 4.5);
+  const width = (bar) => box(bar).width / box(bar.parentElement).width;
+  const bars = [...page.querySelectorAll(".bar.thin i")].map((bar) => ({
+    width: width(bar), animation: style(bar).animationName,
+    seconds: parseFloat(style(bar).animationDuration),
+    runs: bar.getAnimations().some((animation) => animation.playState === "running"),
+  }));
   document.querySelector("pre").textContent = JSON.stringify({
+    back: lightness(style(page.body).backgroundColor), text: lightness(style(page.body).color),
+    card: lightness(style(page.querySelector("section")).backgroundColor),
+    written: written.length, faint: texts(faint),
     width: page.documentElement.clientWidth, needed: page.documentElement.scrollWidth,
     labels: texts(labels), outside: texts(outside), covered: texts(covered),
+    bars, lease: width(page.querySelector(".bar:not(.thin) i")),
+    members: page.querySelectorAll("circle.member").length,
+    elders: page.querySelectorAll("circle.elder").length,
   });
 }, 2500);
 </script>"#;
 
 /// Serves the frame, and the page without the header that forbids frames.
 fn serve_framed(view: HttpView) -> SocketAddr {
+    let bare = async |mut response: Response| {
+        response.headers_mut().remove(CONTENT_SECURITY_POLICY);
+        response
+    };
+    let page = view.router::<()>().layer(map_response(bare));
+    serve_app(page.route("/frame", get(async || Html(FRAME))))
+}
+
+/// Serves this page with this status, and after that with that of a member that is over. Counts the
+/// statuses.
+fn serve_ending(page: String, status: String) -> (SocketAddr, Arc<AtomicUsize>) {
+    let told = Arc::new(AtomicUsize::new(0));
+    let counted = told.clone();
+    let status = move || async move {
+        match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => (StatusCode::OK, status),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "over\n".to_owned()),
+        }
+    };
+    let app = Router::new().route("/", get(move || async move { Html(page) }));
+    (serve_app(app.route("/status.json", get(status))), told)
+}
+
+fn serve_app(app: Router) -> SocketAddr {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let bare = async |mut response: Response| {
-            response.headers_mut().remove(CONTENT_SECURITY_POLICY);
-            response
-        };
-        let page = view.router::<()>().layer(map_response(bare));
-        let app = page.route("/frame", get(async || Html(FRAME)));
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             tell.send(listener.local_addr().unwrap()).unwrap();
@@ -213,9 +357,16 @@ fn serve_framed(view: HttpView) -> SocketAddr {
     told.recv_timeout(HANG).expect("it listens")
 }
 
+/// The colours that the user prefers, by Chromium's number.
+#[derive(Clone, Copy)]
+enum Scheme {
+    Dark = 0,
+    Light = 1,
+}
+
 /// Opens an address in the browser for some seconds. Returns the document after its scripts ran,
 /// and what the browser says of errors. `name` is that of its folder.
-fn open(browser: &Path, name: &str, url: &str) -> (String, Vec<String>) {
+fn open(browser: &Path, name: &str, url: &str, scheme: Scheme) -> (String, Vec<String>) {
     let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}"));
     std::fs::create_dir_all(&room).expect("a folder for the browser");
     let (dom, log) = (room.join("dom.html"), room.join("log.txt"));
@@ -224,6 +375,7 @@ fn open(browser: &Path, name: &str, url: &str) -> (String, Vec<String>) {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
         .args(["--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom"])
         .arg("--window-size=1200,2000")
+        .arg(format!("--blink-settings=preferredColorScheme={}", scheme as u8))
         .arg(format!("--user-data-dir={}", room.join("profile").display()))
         .arg(url)
         .stdin(Stdio::null())
@@ -277,17 +429,29 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     while stock.inspect("<sku>").block().unwrap().waiters.len() < waits.len() {
         assert!(start.elapsed() < HANG, "the requests do not wait");
     }
+    // More locks than the page gets, of a service that comes first.
+    let many = members[0].lock_service("many").block().unwrap();
+    let _many: Vec<_> =
+        (0..300).map(|number| many.lock(number.to_string()).block().unwrap()).collect();
 
-    let (dom, said) = open(&browser, "plain", &format!("http://{plain}/"));
-    let text = words(&dom);
+    let start = Instant::now();
+    let (text, said) = loop {
+        let (dom, said) = open(&browser, "plain", &format!("http://{plain}/"), Scheme::Light);
+        let text = words(&dom);
+        // The lease is unknown if the holder's member, on a busy machine, answered late.
+        if !text.contains("lease unknown") || start.elapsed() > 2 * HANG {
+            break (text, said);
+        }
+    };
     for part in [
         "healthy",
         "Members in view",
         "3 members",
         "this member, elder, council",
+        "many grantor here; 300 held, 0 waiting",
         "stock grantor here; 2 held, 2 waiting",
         "stock / <sku> 2 waiting held by a-member-with-a-name-of-40-letters-or-1 for ",
-        "; lease ends in 9 min",
+        "; lease ends in ",
         ", “shelf 3”",
         "a-member-with-a-name-of-40-letters-or-0 waits for ",
         ", and 1 behind it",
@@ -299,26 +463,96 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
+    let age = |word: &str| word == "s" || word == "min";
+    let (_, event) = text.split_once("became grantor of stock in epoch ").expect("it is there");
+    let event: Vec<&str> = event.split(' ').take(4).collect();
+    let is_number = |word: &str| word.parse::<u64>().is_ok();
+    assert!(is_number(event[1]) && age(event[2]) && event[3] == "ago", "{event:?}");
     assert!(text.find("<sku>") < text.find("/ till"), "the longest wait is the first: {text}");
     for debug in ["{", "}", "Some(", "None", "\"", "undefined", "NaN", "[object"] {
         assert!(!text.contains(debug), "{debug:?} is in {text}");
     }
     assert_eq!(said, [""; 0]);
 
-    let measured = |name: &str, query: &str| -> Value {
-        let (dom, said) = open(&browser, name, &format!("http://{framed}/frame{query}"));
+    // Below a path of a program's own server it asks there.
+    let nested = serve_app(Router::new().nest("/elderlock", view().router()));
+    let (dom, said) =
+        open(&browser, "nested", &format!("http://{nested}/elderlock"), Scheme::Light);
+    let text = words(&dom);
+    assert!(text.contains("healthy") && text.contains("stock grantor here"), "{text}");
+    assert_eq!(said, [""; 0]);
+
+    // A member that is over after that, without any of it.
+    let [page, status] = ["/", "/status.json"].map(|path| ask(plain, path, HERE).1);
+    let (ending, told) = serve_ending(body(&page).to_owned(), body(&status).to_owned());
+    let (dom, _) = open(&browser, "ending", &format!("http://{ending}/"), Scheme::Light);
+    let text = words(&dom);
+    assert!(told.load(Ordering::Relaxed) > 1, "the page does not ask again: {text}");
+    assert!(
+        text.contains("elderlock over") && text.contains("this member is in no view"),
+        "{text}"
+    );
+    for gone in ["healthy", "a-member-with-a-name", "3 members", "stock", "<sku>"] {
+        assert!(!text.contains(gone), "{gone:?} is in {text}");
+    }
+
+    // A member that has not joined yet, in words too.
+    let seeds = [addrs[0].clone(), ports::free(1)[0].to_string()];
+    let mut builder = Member::builder("depot").bind(&seeds[1]).seeds(&seeds).join_limit(10 * HANG);
+    let joining = serve(builder.http_view());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let join = runtime.spawn(builder.join());
+    let (dom, said) = open(&browser, "joining", &format!("http://{joining}/"), Scheme::Light);
+    let text = words(&dom);
+    for part in ["joining", "waiting for 1 of 2 seeds: ", &addrs[0], "this member is in no view"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert_eq!(said, [""; 0]);
+    join.abort();
+
+    let measured = |name: &str, query: &str, scheme: Scheme| -> Value {
+        let (dom, said) = open(&browser, name, &format!("http://{framed}/frame{query}"), scheme);
         assert_eq!(said, [""; 0]);
         serde_json::from_str(&words(&dom)).unwrap_or_else(|error| panic!("{error}: {dom}"))
     };
-    let seen = measured("framed", "");
-    assert_eq!((&seen["width"], &seen["needed"]), (&json!(400), &json!(400)), "{seen}");
+    let start = Instant::now();
+    let seen = loop {
+        let seen = measured("framed", "", Scheme::Light);
+        // The lease is unknown if the holder's member answered late.
+        if seen["bars"] != json!([]) || start.elapsed() > 2 * HANG {
+            break seen;
+        }
+    };
+    assert_eq!((&seen["members"], &seen["elders"]), (&json!(3), &json!(1)), "{seen}");
+    let is_part = |part: &Value| part.as_f64().is_some_and(|part| part > 0.0 && part <= 1.0);
+    assert!(is_part(&seen["lease"]), "{seen}");
+    // Of the two holds one has a lease.
+    let [bar] = &seen["bars"].as_array().expect("a list")[..] else { panic!("one bar: {seen}") };
+    assert!(is_part(&bar["width"]) && bar["runs"] == json!(true), "{seen}");
+    assert_eq!(bar["animation"], json!("drain"), "{seen}");
+    let lease = (HANG * 10).as_secs_f64();
+    let seconds = bar["seconds"].as_f64().expect("a number");
+    assert!(seconds > lease / 2.0 && seconds < lease, "{seen}");
+    // A bar to scroll takes some of the 400 pixels.
+    let width = seen["width"].as_u64().expect("a number");
+    assert!((380..=400).contains(&width) && seen["needed"] == width, "{seen}");
     assert_eq!((&seen["outside"], &seen["covered"]), (&json!([]), &json!([])), "{seen}");
     let labels = seen["labels"].as_array().expect("a list");
     for end in ["of-40-letters-or-0", "letters-or-1", "letters-or-2", "3 members"] {
         assert!(labels.iter().any(|label| label.as_str().unwrap().ends_with(end)), "{seen}");
     }
+    let is_readable = |seen: &Value| {
+        assert_eq!(seen["faint"], json!([]), "{seen}");
+        assert!(seen["written"].as_u64() > Some(20), "{seen}");
+        ["back", "card", "text"].map(|part| seen[part].as_f64().expect("a number"))
+    };
+    let [back, card, text] = is_readable(&seen);
+    assert!(back > 0.8 && card > 0.8 && text < 0.1, "{seen}");
+    let seen = measured("dark", "", Scheme::Dark);
+    let [back, card, text] = is_readable(&seen);
+    assert!(back < 0.1 && card < 0.1 && text > 0.7, "{seen}");
     // Without this, the measurement may be blind.
-    let seen = measured("large", "?large");
+    let seen = measured("large", "?large", Scheme::Light);
     assert!(seen["outside"] != json!([]) && seen["covered"] != json!([]), "{seen}");
     drop((waits, unleased, leased));
 }

@@ -213,7 +213,7 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     term(&waits).await;
 }
 
-/// Curator: `LeaderLatch.reset`, where the callback drops the node if the latch is CLOSED by then;
+/// Curator: `LeaderLatch.reset`, where the callback drops the node if the latch is CLOSED by then.
 /// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no position in the
 /// queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -438,7 +438,7 @@ async fn readers_and_suspensions_are_no_participants() {
     term(&other).await;
 }
 
-/// Curator `Revocable`, which its leaders are not: the leader is told that the lead is requested
+/// Curator `Revocable`, which its leaders are not. The leader is told that the lead is requested
 /// back, and closes; or it is taken away, and the former leader waits behind all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_latch_is_told_and_the_next_one_leads() {
@@ -781,7 +781,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
 }
 
 /// Curator: `LeaderLatchListener` as Quartz uses it (`setAutoStartup(false)`; `isLeader` starts the
-/// scheduler, `notLeader` stops it; `destroy` closes the latch quietly): the job runs in one
+/// scheduler, `notLeader` stops it; `destroy` closes the latch quietly). The job runs in one
 /// process, when that one goes it goes on in the other at once, and a latch that comes back waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
@@ -895,15 +895,15 @@ async fn a_leader_and_its_line_survive_the_grantor() {
 }
 
 /// A latch in a process of its own.
-struct Far {
+struct RemoteLatch {
     peer: Peer,
     number: String,
 }
 
-impl Far {
-    fn start(peer: &Peer, id: &str) -> Far {
+impl RemoteLatch {
+    fn start(peer: &Peer, id: &str) -> RemoteLatch {
         let number = peer.ask(&format!("latch latches leader {id}")).expect("it starts");
-        Far { peer: peer.clone(), number }
+        RemoteLatch { peer: peer.clone(), number }
     }
 
     /// The token and the instant of each event of a kind.
@@ -936,9 +936,9 @@ impl Far {
 fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
     let mut rng = Rng::new("killed_leader", 51);
     let mut cluster = Cluster::start(3, &mut rng);
-    let mut line: Vec<(usize, Far)> = Vec::new();
+    let mut line: Vec<(usize, RemoteLatch)> = Vec::new();
     for number in 0..3 {
-        line.push((number, Far::start(&cluster.peers[number], &format!("client{number}"))));
+        line.push((number, RemoteLatch::start(&cluster.peers[number], &format!("client{number}"))));
         if number == 0 {
             line[0].1.hears("leads", 1);
         }
@@ -955,11 +955,12 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
         highest = token;
         cluster.peers[number].process.kill();
         let next = wait::until("the next one leads", || {
-            line.iter().position(|(_, far)| !far.events("leads").is_empty()).ok_or_else(String::new)
+            let leads = |(_, latch): &(usize, RemoteLatch)| !latch.events("leads").is_empty();
+            line.iter().position(leads).ok_or_else(String::new)
         });
         line.swap(0, next);
         cluster.restart(number, &mut rng).wait().expect("it comes back");
-        line.push((number, Far::start(&cluster.peers[number], "again")));
+        line.push((number, RemoteLatch::start(&cluster.peers[number], "again")));
     }
 }
 
@@ -970,9 +971,9 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
 fn a_leader_that_wakes_too_late_knows_that_it_leads_no_more() {
     let mut rng = Rng::new("stopped_leader", 52);
     let cluster = Cluster::start(3, &mut rng);
-    let first = Far::start(&cluster.peers[2], "first");
+    let first = RemoteLatch::start(&cluster.peers[2], "first");
     let (before, _) = first.hears("leads", 1);
-    let second = Far::start(&cluster.peers[0], "second");
+    let second = RemoteLatch::start(&cluster.peers[0], "second");
     first.peer.process.stop();
     let (after, began) = second.hears("leads", 1);
     assert!(after > before);

@@ -346,7 +346,7 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     };
     let (first, second) = (ask(), ask());
     until(|| left_over(&local.members[1]).1 == 2).await;
-    // One that gives up takes no place from its siblings.
+    // A waiter that gives up takes no position from its siblings.
     let third = ask();
     until(|| left_over(&local.members[1]).1 == 3).await;
     third.abort();
@@ -759,7 +759,7 @@ async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
     let order = Arc::new(StdMutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
     for number in 0..WAITERS {
-        // Blocks of the two members in turn. Links keep order, so the place of a block's last is
+        // Blocks of the two members in turn. Links keep order, so the position of a block's last is
         // known after the others'.
         let member = 1 + number / 25 % 2;
         let (service, other, order) =
@@ -793,8 +793,8 @@ async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
         until(|| left_over(&local.members[member]).1 == before + 1).await;
         if number % 25 == 24 {
             let last = services[member].lock("a").owner(Owner::new().number()).start();
-            let place = soon(last.position()).await.expect("it answers").expect("it waits");
-            assert!(place.before > 0);
+            let position = soon(last.position()).await.expect("it answers").expect("it waits");
+            assert!(position.before > 0);
         }
     }
     local.kill(0);

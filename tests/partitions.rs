@@ -251,6 +251,8 @@ async fn a_claimant_whose_id_is_taken_waits() {
     again.start().expect("a runtime is here");
     until(|| left_over(&local.members[1]).1 == 1).await;
     assert!(kept.iter().all(|partition| !partition.is_release_requested()));
+    let limited = again.next().wait(10 * MS);
+    assert_eq!(soon(limited).await.expect_err("none is free"), PartitionsError::TimedOut);
     drop(one);
     assert!(kept.iter().all(|partition| partition.fence() == Err(TermEnd::GivenUp)));
     let next = [soon(again.next()).await.expect("free"), soon(again.next()).await.expect("free")];

@@ -117,7 +117,7 @@ fn replays(pieces: &[Vec<u8>], rng: &mut Rng) -> Vec<Vec<u8>> {
 
 /// How long an attacker waits for more than the answer to its first packet. A member that takes a
 /// connection for one of another member uses it sooner: to renew a lease, for one.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 /// Sends each of these to a member, some at a time. None may be answered by more than `most` bytes.
 fn are_refused(addr: &str, replays: &[Vec<u8>], most: usize) {
@@ -140,7 +140,7 @@ fn answered(addr: &str, bytes: &[u8]) -> usize {
     let mut back = Vec::new();
     // A member that has refused the first packet may close before the last one is written.
     if stream.write_all(bytes).is_ok() {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(ANSWER_LIMIT);
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut back);
     }

@@ -69,7 +69,7 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_and_gives_the_lock_back_to_the_waiter() {
     let cluster = RevocationCluster::of(3).await;
-    // The grantor is the holder, the asker, and neither.
+    // The grantor is the holder, the requester, and neither.
     for (holds, waits) in [(0, 1), (1, 0), (1, 2)] {
         let guard = revocable(&cluster.services[holds], "x").await;
         let token = guard.token();
@@ -216,9 +216,9 @@ async fn a_holder_that_was_told_counts_as_told_at_the_next_grantor() {
         guard.token()
     );
     let mut revocation = guard.revocation();
-    for asker in [0, 2, 2] {
+    for requester in [0, 2, 2] {
         let request = soon(revocation.requested()).await.expect("it is held");
-        assert_eq!(request.process, cluster.local.members[asker].process());
+        assert_eq!(request.process, cluster.local.members[requester].process());
     }
     force(&cluster.services[2], &told[0]).await.expect("it was told");
     assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
@@ -337,16 +337,16 @@ async fn permits_are_revoked_as_they_were_taken() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutexes_are_revoked_as_they_were_acquired() {
     let cluster = RevocationCluster::of(2).await;
-    let (asker, service) = (&cluster.services[0], &cluster.services[1]);
+    let (requester, service) = (&cluster.services[0], &cluster.services[1]);
     let (mutex, reentrant, owner) =
         (Mutex::new(service, "x"), ReentrantMutex::new(service, "y"), Owner::new());
 
     let firm = soon(mutex.acquire()).await.expect("it is free");
-    assert!(matches!(revoke(asker, "x").await, Err(RevokeError::NotRevocable(_))));
+    assert!(matches!(revoke(requester, "x").await, Err(RevokeError::NotRevocable(_))));
     firm.release().await.expect("no member took it");
 
     let guard = soon(mutex.acquire().revocable()).await.expect("it is free");
-    revoke(asker, "x").await.expect("it is revocable");
+    revoke(requester, "x").await.expect("it is revocable");
     assert!(
         soon(guard.revocation().requested()).await.is_some() && mutex.is_acquired(),
         "it decides"
@@ -355,9 +355,9 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
 
     let outer = soon(reentrant.acquire(owner).revocable()).await.expect("it is free");
     let inner = soon(reentrant.acquire(owner)).await.expect("it is the owner's");
-    let told = revoke(asker, "y").await.expect("it is revocable");
+    let told = revoke(requester, "y").await.expect("it is revocable");
     assert!(soon(inner.revocation().requested()).await.is_some(), "it is one hold");
-    force(asker, &told[0]).await.expect("it was told");
+    force(requester, &told[0]).await.expect("it was told");
     assert_eq!((soon(outer.lost()).await, reentrant.depth(owner)), (LostReason::Revoked, 0));
     let again = soon(reentrant.acquire(owner)).await;
     assert!(
@@ -373,23 +373,23 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     let cluster = RevocationCluster::of(2).await;
-    let (asker, service) = (&cluster.services[0], &cluster.services[1]);
+    let (requester, service) = (&cluster.services[0], &cluster.services[1]);
     let prices = ReadWriteLock::new(service, "x");
     let reader = soon(prices.read().revocable()).await.expect("it is free");
-    let told = revoke(asker, "x").await.expect("it is revocable");
+    let told = revoke(requester, "x").await.expect("it is revocable");
     assert!(soon(reader.revocation().requested()).await.is_some());
-    force(asker, &told[0]).await.expect("it was told");
+    force(requester, &told[0]).await.expect("it was told");
     assert_eq!(soon(reader.lost()).await, LostReason::Revoked);
     let writer = soon(prices.write().revocable()).await.expect("the reader is out");
-    revoke(asker, "x").await.expect("it is revocable");
+    revoke(requester, "x").await.expect("it is revocable");
     assert!(soon(writer.revocation().requested()).await.is_some());
     writer.release().await.expect("no member took it");
 
     let pool = soon(Semaphore::open(service, "pool", 2)).await.expect("it opens");
     let leases = soon(pool.acquire(2).revocable()).await.expect("there are two").into_permits();
-    let told = revoke(asker, "pool").await.expect("they are revocable");
+    let told = revoke(requester, "pool").await.expect("they are revocable");
     assert!(soon(leases[1].revocation().requested()).await.is_some());
-    force(asker, &told[0]).await.expect("it was told");
+    force(requester, &told[0]).await.expect("it was told");
     for lease in &leases {
         assert_eq!(soon(lease.lost()).await, LostReason::Revoked);
     }

@@ -189,7 +189,7 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     );
 }
 
-/// Curator `Revocable`, which its leaders are not: the work is told that the lead is requested
+/// Curator `Revocable`, which its leaders are not. The work is told that the lead is requested
 /// back, and ends; or it is dropped where it stands, when the lead is taken away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_requested_back() {

@@ -814,7 +814,7 @@ async fn a_semaphore_lives_while_a_member_has_it_open() {
     assert_eq!(second.limit().get().expect("it is open").count, 1);
     drop(second);
     let gone = async {
-        // Closing is under way while one looks.
+        // The close may still be under way.
         loop {
             let third = soon(Semaphore::open(&services[0], "x", 9)).await.expect("it opens");
             if third.limit().get().expect("it is open").count == 9 {

@@ -1,5 +1,5 @@
-//! A program that is not a member holds a lock through one: with the key of the cluster, with one
-//! that does not allow it, with another one, and without any.
+//! A program that is not a member holds a lock through one. It has the key of the cluster, one that
+//! does not allow it, another one, or none.
 #![cfg(feature = "secure")]
 
 use elderlock::wire::{Frame, OrderRequest, SessionMessage, VERSIONS, encode};

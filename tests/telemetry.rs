@@ -4,6 +4,9 @@
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]
 
+#[cfg(feature = "secure")]
+#[path = "telemetry/keyed.rs"]
+mod keyed;
 #[path = "telemetry/log.rs"]
 mod log;
 #[cfg(feature = "metrics")]
@@ -221,6 +224,38 @@ async fn a_member_without_a_quorum_logs_its_suspension_and_some_of_its_lost_lock
     says(&log, "WARN", "orphaned: no quorum").await;
     let lines = log.named("lock lost").len();
     assert!((1..=20).contains(&lines), "{lines} lines about 101 locks");
+    let member = last.1.clone();
+    last.0.run(async move { member.force() }).await.expect("it has no quorum");
+    let line = says(&log, "WARN", "joined another lineage: all that was held").await;
+    assert_eq!(line.get("lost"), "101");
+    assert_ne!(line.get("before"), line.get("lineage"));
+}
+
+/// The others go on without waiting for its lease, and keep its locks until that is over.
+#[tokio::test]
+async fn an_elder_that_stands_still_is_logged_as_unreachable_and_logs_that_it_is_expelled() {
+    let members = cluster(3).await;
+    let addr = members[0].1.addr().to_string();
+    let stands = members[0].0.freeze().await;
+    for (other, _) in &members[1..] {
+        let line = says(&other.log, "INFO", "member is unreachable: it keeps its locks").await;
+        assert_eq!(line.get("addr"), addr);
+        let line = says(&other.log, "INFO", "member died").await;
+        assert_eq!((line.get("addr"), line.get("cause")), (&*addr, "lease over"));
+    }
+    drop(stands);
+    says(&members[0].0.log, "WARN", "expelled: the cluster went on").await;
+}
+
+#[tokio::test]
+async fn a_member_that_has_its_quorum_again_logs_that_it_resumes() {
+    let members = cluster(2).await;
+    let stands = members[0].0.freeze().await;
+    let log = &members[1].0.log;
+    says(log, "WARN", "suspended: no elder").await;
+    assert!(begin_with(log, "resumed").is_empty());
+    drop(stands);
+    says(log, "INFO", "resumed: the member lease runs again").await;
 }
 
 #[tokio::test]
@@ -244,15 +279,31 @@ async fn a_process_that_joins_logs_the_members_that_it_expects() {
     };
     let alone = join(&addrs[..1], 3);
     says(&process.log, "INFO", "joining: waiting for 2 of 3 members: no more seeds").await;
-    assert!(begin_with(&process.log, "expects at most half").is_empty());
     alone.abort();
+}
 
-    let process = MeteredProcess::start();
-    let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Timing::fast());
-    let few = process.handle.spawn(builder.seeds(&addrs).expect(2).join());
-    let line = says(&process.log, "WARN", "expects at most half of its seeds").await;
-    assert_eq!((line.get("expect"), line.get("seeds")), ("2", "4"));
-    few.abort();
+#[tokio::test]
+async fn a_join_that_expects_at_most_half_of_its_seeds_says_so_once() {
+    let addrs: Vec<String> = ports::free(4).iter().map(ToString::to_string).collect();
+    let joins = [2, 3].map(|expect| {
+        let process = MeteredProcess::start();
+        let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Timing::fast());
+        let join = process.handle.spawn(builder.seeds(&addrs).expect(expect).join());
+        (process, join, expect)
+    });
+    for (process, join, expect) in joins {
+        // It has looked at its seeds a second time by then.
+        says(&process.log, "INFO", "joining: waiting for ").await;
+        let warnings = begin_with(&process.log, "expects at most half of its seeds");
+        join.abort();
+        if expect > 2 {
+            assert!(warnings.is_empty(), "{warnings:?}");
+            continue;
+        }
+        let [warning] = &warnings[..] else { panic!("it is told once: {warnings:?}") };
+        let counts = (warning.get("expect"), warning.get("seeds"));
+        assert_eq!((warning.level.as_str(), counts), ("WARN", ("2", "4")));
+    }
 }
 
 #[tokio::test]
@@ -436,6 +487,12 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     let became = |log: &Log| log.named("grantor").pop().expect("it is one");
     let began = became(&members[1].0.log);
     assert_eq!(began.parent, None, "the first one has nothing to wait for");
+    let is_named = |line: &LogLine, member: &Member| {
+        let own = [member.name().to_string(), member.addr().to_string()];
+        [line.get("name"), line.get("addr")] == own
+            && line.get("process") == member.process().to_string()
+    };
+    assert!(is_named(&began, &members[1].1), "{began:?}");
     members[2]
         .0
         .run(async move {
@@ -451,6 +508,7 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     assert_eq!((transfer.get("holds"), transfer.get("waits")), ("1", "1"));
     assert!(transfer.number("took_ms") > 0.0);
     assert_eq!(became(&log).parent.as_deref(), Some("transfer"));
+    assert!(is_named(&became(&log), &members[2].1), "{:?}", became(&log));
     assert_eq!(became(&log).get("epoch"), transfer.get("epoch"));
     let ended = members[1].0.log.reaches("grantor ended", 1).await;
     assert_eq!(ended.get("epoch"), began.get("epoch"));

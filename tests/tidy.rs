@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 mod links;
 #[path = "tidy/ratchets.rs"]
 mod ratchets;
+#[path = "tidy/sentences.rs"]
+mod sentences;
 
 /// The layers, and the layers that each may not name: all that are not below it.
 const LAYERS: [(&str, &[&str]); 6] = [
@@ -124,6 +126,7 @@ fn an_upward_import_is_found_in_each_form() {
         upward("gossip", "#[cfg(test)]\nmod tests {\n    use crate::wire::GossipCodec;\n}"),
         Vec::<String>::new()
     );
+    assert_eq!(upward("gossip", "#[cfg(test)]\nmod tests;\nuse crate::wire::Frame;"), ["wire"]);
 }
 
 #[test]
@@ -176,8 +179,7 @@ fn a_function_of_a_planted_break_is_found() {
 
 /// The lines of code that only builds with breaks have, beside fields, modules and the macro.
 fn sabotage(text: &str) -> Vec<&str> {
-    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let lines: Vec<&str> = shipped.lines().map(str::trim).collect();
+    let lines: Vec<&str> = shipped(text).lines().map(str::trim).collect();
     let is_cfg = |line: &str| {
         line == "#[cfg(elderlock_mutants)]" || line.starts_with("#[cfg(all(elderlock_mutants")
     };
@@ -203,7 +205,6 @@ fn sabotage(text: &str) -> Vec<&str> {
 /// The planted breaks of more than one line: those whose macro does not end on its line, and blocks
 /// that only a planted break runs.
 fn long_breaks(text: &str) -> Vec<&str> {
-    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let is_open = |line: &str| {
         let rest = line.split_once("planted!(").map_or("", |(_, rest)| rest);
         rest.matches('(').count() + 1 > rest.matches(')').count() && !rest.is_empty()
@@ -212,15 +213,14 @@ fn long_breaks(text: &str) -> Vec<&str> {
         line.starts_with("if planted!(") && line.ends_with(") {") && !line.contains("||")
     };
     let is_code = |line: &&str| !line.starts_with("//") && !line.contains('$');
-    let lines = shipped.lines().map(str::trim).filter(is_code);
+    let lines = shipped(text).lines().map(str::trim).filter(is_code);
     lines.filter(|line| is_open(line) || is_block(line)).collect()
 }
 
 /// The blocks of more than one statement that a planted break of the threads runs or skips. A break
 /// may also be a word of a condition.
 fn long_thread_breaks(text: &str) -> Vec<&str> {
-    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let lines: Vec<&str> = shipped.lines().map(str::trim).collect();
+    let lines: Vec<&str> = shipped(text).lines().map(str::trim).collect();
     let begins = |line: &str| {
         let condition = line.strip_prefix("if ").map(|rest| rest.trim_start_matches('!'));
         condition.is_some_and(|rest| rest.starts_with("is_planted(ThreadMutant::"))
@@ -321,6 +321,23 @@ fn every_test_that_the_tables_name_is_there() {
     assert!(named.len() > 80, "only {} tests are named", named.len());
     let missing: Vec<&String> = named.iter().filter(|name| !there.contains(*name)).collect();
     assert_eq!(missing, Vec::<&String>::new());
+}
+
+#[test]
+fn every_test_program_has_a_row_in_the_table_of_files() {
+    let text = read(&root().join("tests/README.md"));
+    let mut missing = Vec::new();
+    for folder in ["tests", "cli/tests", "bench/tests", "testing/tests"] {
+        let entries = std::fs::read_dir(root().join(folder)).expect("it is there");
+        let names = entries.map(|entry| entry.expect("it is readable").file_name());
+        let names = names.map(|name| name.into_string().expect("it is text"));
+        missing.extend(names.filter(|name| {
+            let is_named =
+                text.contains(&format!("`{name}`")) || text.contains(&format!("/{name}`"));
+            name.ends_with(".rs") && !is_named
+        }));
+    }
+    assert_eq!(missing, Vec::<String>::new());
 }
 
 #[test]
@@ -638,12 +655,14 @@ fn named<'a>(names: &[&'a str], code: &str) -> Vec<&'a str> {
 
 /// Returns the text without comment lines and without the tests at the end of the file.
 fn code(text: &str) -> String {
-    let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
-    text[..end]
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join("\n")
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    shipped(text).lines().filter(is_code).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the text without the tests at the end of the file. A module of tests in a file of its
+/// own may stand before code.
+fn shipped(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
 fn undone(text: &str) -> Vec<String> {

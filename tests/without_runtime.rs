@@ -162,7 +162,7 @@ fn locks_are_asked_for_and_released() {
         assert!(run(other.lock("a").wait(5 * MS)).expect_err("it is held").is_timeout());
         assert!(run(other.try_lock("a")).is_err());
         let waiting = other.lock("a").start();
-        while run(waiting.position()).is_ok_and(|place| place.is_none_or(|place| place.holds == 0))
+        while run(waiting.position()).is_ok_and(|found| found.is_none_or(|found| found.holds == 0))
         {
         }
         assert_eq!(run(service.inspect("a")).expect("a member grants").waiters.len(), 1);

@@ -51,7 +51,7 @@ fn took(size: usize, gave: usize) {
 }
 
 /// Starts or stops the count.
-pub(crate) fn turn(on: bool) {
+pub(crate) fn set(on: bool) {
     IS_ON.store(on, Relaxed);
 }
 
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn allocations_that_are_kept_are_counted_in_bytes_and_calls() {
-        turn(true);
+        set(true);
         let (bytes, calls) = counted();
         let kept = vec![0_u8; 10_000_000];
         let (more, asked) = counted();
@@ -75,6 +75,6 @@ mod tests {
         assert!(asked > calls);
         drop(kept);
         assert!(counted().0 - bytes < 9_000_000);
-        turn(false);
+        set(false);
     }
 }

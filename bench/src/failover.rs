@@ -24,12 +24,15 @@ pub(crate) struct Victim {
     index: usize,
     grantor: usize,
     figure: &'static str,
-    target: f64,
+    pub(crate) target: f64,
 }
 
+/// The grantor, which is not the elder.
+pub(crate) const GRANTOR: Victim =
+    Victim { index: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 };
 pub(crate) const VICTIMS: [Victim; 3] = [
     Victim { index: 4, grantor: 1, figure: "holder killed, until the next has it", target: 0.010 },
-    Victim { index: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 },
+    GRANTOR,
     Victim {
         index: 0,
         grantor: 0,
@@ -37,7 +40,7 @@ pub(crate) const VICTIMS: [Victim; 3] = [
         target: 0.075,
     },
 ];
-const MEMBERS: usize = 5;
+pub(crate) const MEMBERS: usize = 5;
 const WAITER: usize = 2;
 const BYSTANDER: usize = 3;
 /// The number of other held locks.
@@ -56,7 +59,8 @@ pub(crate) fn fail_over(
         for victim in &VICTIMS {
             progress.show(&format!("round {round} of {}: {}", args.rounds, victim.figure));
             let figure = Figure::time(victim.figure).at_most(victim.target);
-            sheet.note_time(HOLDS, figure, victim.kill(logs)?);
+            let cluster = BenchCluster::set(MEMBERS, logs.to_owned())?;
+            sheet.note_time(HOLDS, figure, victim.kill(cluster)?);
             progress.step();
         }
     }
@@ -64,8 +68,8 @@ pub(crate) fn fail_over(
 }
 
 impl Victim {
-    fn kill(&self, logs: &Path) -> BenchResult<Duration> {
-        let mut cluster = BenchCluster::set(MEMBERS, logs.to_owned())?;
+    /// The time from its kill until the next waiter has the lock, in a new cluster of [`MEMBERS`].
+    pub(crate) fn kill(&self, mut cluster: BenchCluster) -> BenchResult<Duration> {
         cluster.ask(self.grantor, &BenchOrder::Become, BenchReport::did)?;
         let before = cluster.ask(
             BYSTANDER,

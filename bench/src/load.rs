@@ -5,12 +5,12 @@
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
 //!   out;
 //! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each in a
-//!   write of its own; and the same with all frames of one read in one write, which moves the most
+//!   write of its own. Then the same with all frames of one read in one write, which moves the most
 //!   bytes and no longer answers each frame on its own;
 //! - H: processes that pass 64 bytes on through a hub.
 
 use crate::clock;
-use crate::message::{LoadResult, Names, Window};
+use crate::message::{Affinity, LoadResult, Names, Window};
 use crate::spans::Spans;
 use dashmap::DashMap;
 use elderlock::LockService;
@@ -30,7 +30,7 @@ const FRAME: usize = 64;
 const BUFFER: usize = 64 * 1024;
 /// The number of names of a task whose names are scattered among held ones.
 const SCATTERED: u32 = 4096;
-/// The number of turns without a wait after which a task yields and reads the clock.
+/// The number of locks without a wait after which a task yields and reads the clock.
 pub(crate) const STRETCH: u64 = 128;
 /// The time after the end within which the last process notices the end.
 const GRACE: Duration = Duration::from_millis(100);
@@ -38,12 +38,22 @@ const GRACE: Duration = Duration::from_millis(100);
 /// A client that can take a lock, and release it.
 pub(crate) trait Locker: Send + 'static {
     /// Takes a lock and releases it.
-    fn turn(&mut self, name: &str) -> impl Future<Output = Outcome<()>> + Send;
+    fn take(&mut self, name: &str) -> impl Future<Output = Outcome<()>> + Send;
 }
 
 impl Locker for LockService {
-    async fn turn(&mut self, name: &str) -> Outcome<()> {
+    async fn take(&mut self, name: &str) -> Outcome<()> {
         Ok(self.lock(name).await?.release().await?)
+    }
+}
+
+/// Takes shares.
+#[derive(Clone)]
+pub(crate) struct Reader(pub(crate) LockService);
+
+impl Locker for Reader {
+    async fn take(&mut self, name: &str) -> Outcome<()> {
+        Ok(self.0.share(name).await?.release().await?)
     }
 }
 
@@ -63,7 +73,7 @@ impl LocalTable {
 }
 
 impl Locker for LocalTable {
-    async fn turn(&mut self, name: &str) -> Outcome<()> {
+    async fn take(&mut self, name: &str) -> Outcome<()> {
         let lock = self.0.entry(name.to_owned()).or_default().clone();
         drop(lock.lock().await);
         self.0.remove(name);
@@ -80,7 +90,7 @@ pub(crate) async fn run<L: Locker>(
 ) -> Outcome<LoadResult> {
     let mut tasks = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
-        tasks.spawn(take_turns(locker, task_names(names, number), window, timed));
+        tasks.spawn(take_all(locker, task_names(names, number), window, timed));
     }
     join(tasks).await
 }
@@ -95,14 +105,58 @@ pub(crate) async fn on_threads<L: Locker>(
     for (number, locker) in (0..).zip(lockers) {
         threads.spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(take_turns(locker, thread_names(number, names, round), window, false))
+            runtime.block_on(take_all(locker, thread_names(number, names, round), window, false))
         });
     }
     join(threads).await
 }
 
-/// `timed`: each turn is timed by itself, else each stretch of turns.
-async fn take_turns<L: Locker>(
+/// Takes locks on a thread of its own. Those of names that another member keeps are timed.
+pub(crate) async fn recalls(
+    mut service: LockService,
+    affinity: Affinity,
+    window: Window,
+) -> Outcome<LoadResult> {
+    let Affinity { names, keeper, keepers, percent } = affinity;
+    // As of its warm-up: one thread, with the keeper as the round.
+    let [own, others] = [keeper, keeper % keepers + 1].map(|round| thread_names(0, names, round));
+    let work = async move {
+        let mut own = own.iter().cycle();
+        let mut ran = LoadResult::default();
+        let mut random = u64::from(keeper);
+        until(window.from).await;
+        let mut now = clock::now();
+        let from = now;
+        while now < window.to {
+            for _ in 0..STRETCH {
+                // Knuth's generator: the same each time.
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let draw = random >> 33;
+                if draw % 100 < u64::from(percent) {
+                    let begun = clock::now();
+                    service.take(&others[(draw / 100) as usize % others.len()]).await?;
+                    ran.spans.add(clock::now() - begun);
+                } else {
+                    service.take(own.next().expect("it has names")).await?;
+                }
+                ran.taken += 1;
+            }
+            tokio::task::yield_now().await;
+            now = clock::now();
+        }
+        ran.nanos = now - from;
+        Outcome::Ok(ran)
+    };
+    let thread = tokio::task::spawn_blocking(move || {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    });
+    thread.await?
+}
+
+/// `timed`: each lock is timed by itself, else each stretch of locks.
+async fn take_all<L: Locker>(
     mut locker: L,
     names: Vec<String>,
     window: Window,
@@ -115,8 +169,8 @@ async fn take_turns<L: Locker>(
     let from = now;
     while now < window.to {
         for _ in 0..if timed { 1 } else { STRETCH } {
-            locker.turn(names.next().expect("each task has a name at least")).await?;
-            ran.turns += 1;
+            locker.take(names.next().expect("each task has a name at least")).await?;
+            ran.taken += 1;
         }
         let after = clock::now();
         if timed {
@@ -232,7 +286,7 @@ pub(crate) async fn ping_pong(
             stream.get_mut().write_all(&[7; FRAME]).await?;
         }
         while now < window.to {
-            ran.turns += pass_back(&mut stream, &mut frames, together).await?;
+            ran.taken += pass_back(&mut stream, &mut frames, together).await?;
             let after = clock::now();
             if in_flight == 1 {
                 ran.spans.add(after - now);
@@ -283,7 +337,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
         let mut frame = [7; FRAME];
-        let mut turns = 0;
+        let mut taken = 0;
         until(window.from).await;
         if brings {
             stream.get_mut().write_all(&frame).await?;
@@ -292,7 +346,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
             while clock::now() < window.to {
                 stream.read_exact(&mut frame).await?;
                 stream.get_mut().write_all(&frame).await?;
-                turns += 1;
+                taken += 1;
             }
             std::io::Result::Ok(())
         };
@@ -301,7 +355,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
         if let Ok(failed) = tokio::time::timeout(end, pass).await {
             failed?;
         }
-        Outcome::Ok(LoadResult { turns, nanos: window.to - window.from, spans: Spans::default() })
+        Outcome::Ok(LoadResult { taken, nanos: window.to - window.from, spans: Spans::default() })
     };
     tokio::spawn(work).await?
 }

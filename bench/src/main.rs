@@ -9,12 +9,13 @@ mod bulk;
 mod clock;
 mod cluster;
 mod count;
-mod crowd;
 mod failover;
 mod interrupt;
+mod kept;
 mod load;
 mod markdown;
 mod member;
+mod membership;
 mod message;
 mod plot;
 #[cfg(feature = "rivals")]
@@ -96,11 +97,15 @@ const fn case(
     Case { name, sizes, steps, run }
 }
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 20] = [
     case("local", "tasks", |_| 1, speed::local),
     case("remote", "tasks", |_| 1, speed::remote),
     case("remote-64", "tasks", |_| 1, speed::remote_many),
     case("contended", "members", |_| 1, speed::contended),
+    case("kept", "members", |_| 1, kept::kept),
+    case("kept-shares", "members", |_| 1, kept::kept_shares),
+    case("recalled", "percent", |_| 1, kept::recalled),
+    case("in-turn", "members", |_| 1, kept::in_turn),
     case("held", HELD, |args| bulk::tables(args.table).len(), bulk::held),
     case("names", "names", |_| 1, bulk::names),
     case("waiters", "waiting", |_| 1, bulk::waiters),
@@ -109,8 +114,9 @@ const CASES: [Case; 15] = [
     case("leave", HELD, |args| args.holds.len(), takeover::leave),
     case("recovery", HELD, |args| args.holds.len(), takeover::recovery),
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
-    case("members", "members", |args| crowd::sizes(args.members).len(), crowd::members),
-    case("idle", "members", |_| 2, crowd::idle),
+    case("keeper-dies", "members", |_| 2, kept::keeper_dies),
+    case("members", "members", |args| membership::sizes(args.members).len(), membership::members),
+    case("idle", "members", |_| 2, membership::idle),
     case("secure", "tasks or members", |_| secure::PARTS, secure::secure),
 ];
 

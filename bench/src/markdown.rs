@@ -32,6 +32,7 @@ const GRANTOR: MarkdownTable =
     MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
 const SECURE: MarkdownTable =
     MarkdownTable { mark: "secure", template: Some(include_str!("secure.md")) };
+const KEPT: MarkdownTable = MarkdownTable { mark: "kept", template: Some(include_str!("kept.md")) };
 const RIVALS: MarkdownTable = MarkdownTable { mark: "rivals", template: None };
 const END: &str = "<!-- /bench -->";
 /// The longest line of prose.
@@ -90,7 +91,7 @@ impl Markdown {
 /// The tables whose cases are all measured. An error if only some cases of one are.
 fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
     let mut tables = Vec::new();
-    for table in [HOW_FAST, GRANTOR, SECURE] {
+    for table in [HOW_FAST, GRANTOR, SECURE, KEPT] {
         let (there, lacking): (Vec<&str>, Vec<&str>) =
             cases(&table).into_iter().partition(|case| measured.contains(case));
         match (&there[..], &lacking[..]) {
@@ -310,41 +311,68 @@ mod tests {
         let marks = |measured: &[&str]| {
             whole(measured).map(|tables| tables.iter().map(|table| table.mark).collect::<Vec<_>>())
         };
-        assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor", "secure"]));
+        assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor", "secure", "kept"]));
         assert_eq!(marks(&["secure"]), Ok(vec!["secure"]));
         assert_eq!(marks(&["recovery", "transfer", "leave"]), Ok(vec!["grantor"]));
         let lacking = marks(&["recovery", "transfer"]).unwrap_err();
         assert!(lacking.contains("wants leave as well"), "{lacking}");
         assert!(marks(&["local", "recovery", "transfer", "leave"]).is_err());
-        let mut named = [cases(&HOW_FAST), cases(&GRANTOR), cases(&SECURE)].concat();
+        let mut named = [cases(&HOW_FAST), cases(&GRANTOR), cases(&SECURE), cases(&KEPT)].concat();
         named.sort_unstable();
         let mut all = all;
         all.sort_unstable();
         assert_eq!(named, all, "each case is of one table");
     }
 
-    /// A run of all cases would show it, after some minutes.
-    #[test]
-    fn each_figure_of_a_table_is_noted_by_a_case() {
-        let noted = [
+    /// The sources of all cases.
+    fn sources() -> String {
+        [
             include_str!("bulk.rs"),
-            include_str!("crowd.rs"),
+            include_str!("membership.rs"),
             include_str!("failover.rs"),
+            include_str!("kept.rs"),
             include_str!("secure.rs"),
             include_str!("speed.rs"),
             include_str!("takeover.rs"),
             include_str!("wake.rs"),
         ]
-        .concat();
-        for table in [HOW_FAST, GRANTOR, SECURE] {
-            for part in table.template.unwrap().split('{').skip(1) {
-                let field = part.split_once('}').unwrap().0;
-                let (verb, _, figure) = parse(field).unwrap();
-                let known =
-                    ["", "first", "range", "size", "first-size", "met", "each", "sizes", "rules"];
-                assert!(known.contains(&verb), "{field}");
-                assert!(noted.contains(&format!("\"{figure}\"")), "no case notes {figure}");
-            }
+        .concat()
+    }
+
+    fn templates() -> impl Iterator<Item = &'static str> {
+        [HOW_FAST, GRANTOR, SECURE, KEPT].into_iter().filter_map(|table| table.template)
+    }
+
+    /// A run of all cases would show it, after some minutes.
+    #[test]
+    fn each_figure_of_a_table_is_noted_by_a_case() {
+        let noted = sources();
+        for part in templates().flat_map(|template| template.split('{').skip(1)) {
+            let field = part.split_once('}').unwrap().0;
+            let (verb, _, figure) = parse(field).unwrap();
+            let known =
+                ["", "first", "range", "size", "first-size", "met", "each", "sizes", "rules"];
+            assert!(known.contains(&verb), "{field}");
+            assert!(noted.contains(&format!("\"{figure}\"")), "no case notes {figure}");
+        }
+    }
+
+    #[test]
+    fn each_figure_with_a_target_is_in_a_table() {
+        let sources = sources();
+        let figures = sources.split("Figure::").skip(1).filter_map(|rest| {
+            let statement = rest.split(';').next()?;
+            let is_judged = statement.contains(".at_most(") || statement.contains(".at_least(");
+            // A name that is a variable is not read here.
+            let name = statement.split_once('(')?.1.trim_start().strip_prefix('"')?;
+            is_judged.then_some(name.split('"').next()?)
+        });
+        let figures: Vec<&str> = figures.collect();
+        assert!(figures.len() > 20, "only {} figures are read", figures.len());
+        for figure in figures {
+            let field = format!(": {figure}}}");
+            let is_there = templates().any(|template| template.contains(&field));
+            assert!(is_there, "no table has the figure `{figure}`");
         }
     }
 
@@ -367,12 +395,12 @@ mod tests {
 
     #[test]
     fn readme_has_the_marks() {
-        for table in [HOW_FAST, GRANTOR, SECURE, RIVALS] {
+        for table in [HOW_FAST, GRANTOR, SECURE, KEPT, RIVALS] {
             replace(PAGE, table.mark, "").unwrap();
         }
         assert_eq!(
             PAGE.matches("<!-- bench: ").count(),
-            4,
+            5,
             "docs/benchmarks.md has an unknown mark"
         );
     }

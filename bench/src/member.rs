@@ -2,12 +2,12 @@
 
 use crate::Done;
 use crate::load::{
-    HELD, LocalTable, Outcome, STRETCH, echo, held_name, hub, on_threads, passing_name, ping_pong,
-    run, spoke,
+    HELD, LocalTable, Outcome, Reader, STRETCH, echo, held_name, hub, on_threads, passing_name,
+    ping_pong, recalls, run, spoke,
 };
 use crate::message::{
-    BenchOrder, BenchReport, Event, Holdings, Load, LoadResult, Names, QueuedWaiter, Served, Usage,
-    Window,
+    BenchOrder, BenchReport, Event, Holdings, Load, LoadResult, Names, QueuedWaiter, Served, Taken,
+    Usage, Window,
 };
 use crate::processes::{listen, send_report};
 use crate::{clock, count};
@@ -49,7 +49,7 @@ const AT_ONCE: u32 = 64;
 /// A free lock.
 const PROBE: &str = "probe";
 /// The number of locks and releases before the count.
-const WARM_UP: u32 = 1000;
+const WARM_UP: u64 = 1000;
 /// The number of waiters that is enough to measure the cost of each.
 const ENOUGH: u32 = 20_000;
 /// The approximate length of a datagram of gossip, with the headers of IP and UDP.
@@ -214,6 +214,10 @@ impl BenchMember {
                 }
                 BenchReport::Did { from, to }
             }
+            BenchOrder::Keep(keep) => {
+                self.service.keep_locks(keep);
+                BenchReport::Done
+            }
             BenchOrder::ServeHttp => {
                 load_page(&self.member).await?;
                 BenchReport::Done
@@ -222,10 +226,10 @@ impl BenchMember {
             BenchOrder::Echo(together) => BenchReport::Listens(echo(together).await?),
             BenchOrder::Hub(spokes) => BenchReport::Listens(hub(spokes).await?),
             BenchOrder::Count(on) => {
-                count::turn(on);
+                count::set(on);
                 BenchReport::Done
             }
-            BenchOrder::Turn(turns) => self.turn(turns).await?,
+            BenchOrder::Take { times, shared } => self.take(times, shared).await?,
             BenchOrder::Queue(waiters) => queue(self.service.clone(), waiters).await?,
             BenchOrder::Usage => BenchReport::Using(self.usage()?),
             BenchOrder::Leave => {
@@ -249,14 +253,21 @@ impl BenchMember {
                 let table = self.table.as_ref().map(|(_, table)| table.clone()).unwrap_or_default();
                 run(vec![table; tasks as usize], names, window, false).await
             }
-            Load::Threads { threads, names, round, floor: true } => {
-                on_threads(vec![LocalTable::default(); threads as usize], (names, round), window)
-                    .await
+            Load::Threads { threads, names, round, takes } => {
+                let (count, names) = (threads as usize, (names, round));
+                match takes {
+                    Taken::Floor => {
+                        on_threads(vec![LocalTable::default(); count], names, window).await
+                    }
+                    Taken::Lock => {
+                        on_threads(vec![self.service.clone(); count], names, window).await
+                    }
+                    Taken::Share => {
+                        on_threads(vec![Reader(self.service.clone()); count], names, window).await
+                    }
+                }
             }
-            Load::Threads { threads, names, round, .. } => {
-                on_threads(vec![self.service.clone(); threads as usize], (names, round), window)
-                    .await
-            }
+            Load::Recalls(affinity) => recalls(self.service.clone(), affinity, window).await,
             Load::PingPong { at, in_flight, together } => {
                 ping_pong(at, in_flight, together, window).await
             }
@@ -266,17 +277,23 @@ impl BenchMember {
 
     /// Once before it counts, so that memory that the first lock allocates and keeps is not
     /// counted.
-    async fn turn(&mut self, turns: u64) -> Outcome<BenchReport> {
-        for _ in 0..WARM_UP {
-            self.service.lock(PROBE).await?.release().await?;
-        }
-        count::turn(true);
+    async fn take(&mut self, times: u64, shared: bool) -> Outcome<BenchReport> {
+        let take = |times| {
+            let service = self.service.clone();
+            async move {
+                for _ in 0..times {
+                    let lock = if shared { service.share(PROBE) } else { service.lock(PROBE) };
+                    lock.await?.release().await?;
+                }
+                Outcome::Ok(())
+            }
+        };
+        take(WARM_UP).await?;
+        count::set(true);
         let (allocations, frames) = (count::counted().1, self.member.counters().frames_out);
-        for _ in 0..turns {
-            self.service.lock(PROBE).await?.release().await?;
-        }
-        count::turn(false);
-        Ok(BenchReport::Turned {
+        take(times).await?;
+        count::set(false);
+        Ok(BenchReport::Took {
             allocations: count::counted().1 - allocations,
             frames: self.member.counters().frames_out - frames,
         })
@@ -325,12 +342,12 @@ impl BenchMember {
         for task in 0..AT_ONCE {
             let service = self.service.clone();
             tasks.spawn(async move {
-                for (turn, number) in
+                for (place, number) in
                     (first..first + count).skip(task as usize).step_by(AT_ONCE as usize).enumerate()
                 {
                     service.lock(passing_name(number)).await?.release().await?;
                     // A lock that never waits would keep all other tasks off the thread.
-                    if turn.is_multiple_of(STRETCH as usize) {
+                    if place.is_multiple_of(STRETCH as usize) {
                         tokio::task::yield_now().await;
                     }
                 }

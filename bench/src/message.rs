@@ -40,6 +40,8 @@ pub(crate) enum BenchOrder {
     Rest,
     /// Become the grantor. Answered `Did`.
     Become,
+    /// Keep locks after their release from now on, or no longer. Answered `Done`.
+    Keep(bool),
     /// Serve the member's page over HTTP from now on, and load it once. Answered `Done`.
     ServeHttp,
     /// Repeat an operation. Answered `Ran`.
@@ -55,9 +57,14 @@ pub(crate) enum BenchOrder {
     Hub(u32),
     /// Start or stop counting allocations. Answered `Done`.
     Count(bool),
-    /// Take and release a free lock this many times, and count allocations and messages.
-    /// Answered `Turned`.
-    Turn(u64),
+    /// Take and release a free lock this many times, or a share of it, and count allocations and
+    /// messages. Answered `Took`.
+    Take {
+        /// How often.
+        times: u64,
+        /// Whether a share is taken.
+        shared: bool,
+    },
     /// Let this many requests wait for one lock, give up from the middle, and be granted. Answered
     /// `Queued`.
     Queue(u32),
@@ -104,9 +111,11 @@ pub(crate) enum Load {
         names: u32,
         /// The round. Each round takes other names, which share shards by chance.
         round: u32,
-        /// Whether it is floor L and not elderlock.
-        floor: bool,
+        /// The kind of things that they take and release.
+        takes: Taken,
     },
+    /// Take a name of its own and release it, and now and then one of the next keeper.
+    Recalls(Affinity),
     /// Floor R.
     PingPong {
         /// The process that answers.
@@ -123,6 +132,30 @@ pub(crate) enum Load {
         /// Whether this one brings the frame.
         brings: bool,
     },
+}
+
+/// A kind of things that a load on threads takes and releases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Taken {
+    /// Locks.
+    Lock,
+    /// Shares of locks.
+    Share,
+    /// Entries of floor L.
+    Floor,
+}
+
+/// The names of a member that keeps locks, and how often it wants those of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Affinity {
+    /// The number of names of each keeper.
+    pub(crate) names: u32,
+    /// The number of this keeper, from 1 on, and of all keepers.
+    pub(crate) keeper: u32,
+    pub(crate) keepers: u32,
+    /// The locks of 100 that are of the next keeper.
+    pub(crate) percent: u32,
 }
 
 /// The locks that the tasks of a load take.
@@ -150,25 +183,25 @@ pub(crate) struct Window {
 /// The result of a load.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LoadResult {
-    /// The number of turns.
-    pub(crate) turns: u64,
+    /// The number of locks that were taken and released, or of frames that came back.
+    pub(crate) taken: u64,
     /// The time that they took, for the task that took the longest.
     pub(crate) nanos: u64,
-    /// The time of each turn, if that was wanted.
+    /// The time of each, if that was wanted.
     pub(crate) spans: Spans,
 }
 
 impl LoadResult {
     /// Adds a load that ran beside it.
     pub(crate) fn join(&mut self, other: LoadResult) {
-        self.turns += other.turns;
+        self.taken += other.taken;
         self.nanos = self.nanos.max(other.nanos);
         self.spans.join(&other.spans);
     }
 
-    /// Turns in a second.
+    /// How many there were in a second.
     pub(crate) fn rate(&self) -> f64 {
-        self.turns as f64 * 1e9 / self.nanos.max(1) as f64
+        self.taken as f64 * 1e9 / self.nanos.max(1) as f64
     }
 }
 
@@ -235,7 +268,7 @@ pub(crate) enum BenchReport {
     /// It listens at this address.
     Listens(SocketAddr),
     /// The allocations and messages while locks were taken.
-    Turned {
+    Took {
         /// The number of allocations.
         allocations: u64,
         /// The number of messages sent.

@@ -1,15 +1,15 @@
 //! The cost of the cluster key: the same loads with it and without it, in the same rounds.
 
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::crowd::{IDLERS, largest_idle};
-use crate::message::{BenchOrder, BenchReport, Load};
+use crate::membership::{IDLERS, largest_idle};
+use crate::message::{BenchOrder, BenchReport, Load, Taken};
 use crate::sheet::{Figure, Sheet, Unit};
-use crate::speed::{CROWD, Pair, allocations_of_each, fight, turns};
-use crate::{BenchArgs, Progress};
+use crate::speed::{CONTENDERS, Pair, allocations_of_each, fight, rate_of_all};
+use crate::{BenchArgs, Progress, failover};
 use std::path::{Path, PathBuf};
 
 /// The parts of a round.
-pub(crate) const PARTS: usize = 5;
+pub(crate) const PARTS: usize = 6;
 /// The variable that gives all members a key.
 const VARIABLE: &str = "ELDERLOCK_BENCH_KEY_FILE";
 /// The limit of the time that the key adds to a lock and its release from another member.
@@ -51,13 +51,24 @@ impl ClusterPair {
         Ok(ClusterPair { logs: directories, key_file })
     }
 
+    /// The cluster without the key, or the one with it.
+    fn start(&self, has_key: bool, members: usize) -> BenchResult<BenchCluster> {
+        let [without, with] = self.logs.clone();
+        match has_key {
+            false => BenchCluster::set(members, without),
+            true => BenchCluster::set_with_key(members, with, self.key_file.clone()),
+        }
+    }
+
+    /// Two members of each, the first of which is the grantor.
+    fn pairs(&self) -> BenchResult<[Pair; 2]> {
+        let [without, with] = self.set(2)?;
+        Ok([Pair::of(without)?, Pair::of(with)?])
+    }
+
     /// The member in place 0 of each is the grantor.
     fn set(&self, members: usize) -> BenchResult<[BenchCluster; 2]> {
-        let [without, with] = self.logs.clone();
-        let mut clusters = [
-            BenchCluster::set(members, without)?,
-            BenchCluster::set_with_key(members, with, self.key_file.clone())?,
-        ];
+        let mut clusters = [self.start(false, members)?, self.start(true, members)?];
         for cluster in &mut clusters {
             cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
         }
@@ -91,7 +102,8 @@ fn in_turn<T>(
 
 /// The time of a lock and its release without the key, the same with it, and the difference.
 /// Medians of many short measurements in turn: other work of the machine changes the time by more
-/// than the key does, from one second to the next.
+/// than the key does, from one second to the next. So does each start of the processes, so that the
+/// pairs are new in each round.
 fn remote_times(pairs: &mut [Pair; 2], args: &BenchArgs) -> BenchResult<[f64; 3]> {
     let short = BenchArgs { millis: (args.millis / SLICES).max(10), ..args.clone() };
     let mut all = [const { Vec::new() }; 3];
@@ -118,10 +130,9 @@ pub(crate) fn secure(
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
     let both = ClusterPair::new(logs)?;
-    let [without, with] = both.set(2)?;
-    let mut pairs = [Pair::of(without)?, Pair::of(with)?];
     for round in 1..=args.rounds {
         progress.show(&format!("remote, round {round} of {}", args.rounds));
+        let mut pairs = both.pairs()?;
         let [without, with, more] = remote_times(&mut pairs, args)?;
         sheet.note(1, Figure::time("remote without the key, each"), without);
         sheet.note(1, Figure::time("remote with the key, each"), with);
@@ -129,6 +140,7 @@ pub(crate) fn secure(
         sheet.note(1, figure, more);
         progress.step();
     }
+    let mut pairs = both.pairs()?;
     let rate = |pair: &mut Pair, _| Ok(pair.locks(MANY, args)?.rate());
     in_turn(args, progress, "remote-64", &mut pairs, rate, |[without, with]| {
         sheet.note(MANY, Figure::rate("remote-64 without the key"), without);
@@ -137,19 +149,19 @@ pub(crate) fn secure(
     })?;
     drop(pairs);
 
-    let mut crowds = both.set(CROWD + 1)?;
-    let rate = |cluster: &mut BenchCluster, _| Ok(turns(&fight(cluster, args)?, args));
-    in_turn(args, progress, "contended", &mut crowds, rate, |[without, with]| {
-        let size = CROWD as u32;
+    let mut contended = both.set(CONTENDERS + 1)?;
+    let rate = |cluster: &mut BenchCluster, _| Ok(rate_of_all(&fight(cluster, args)?, args));
+    in_turn(args, progress, "contended", &mut contended, rate, |[without, with]| {
+        let size = CONTENDERS as u32;
         sheet.note(size, Figure::rate("contended without the key"), without);
         let share = Figure::new("contended, with / without", Unit::Share).at_least(RATE);
         sheet.note(size, share, with / without);
     })?;
-    drop(crowds);
+    drop(contended);
 
     let mut alone = both.set(1)?;
     let rate = |cluster: &mut BenchCluster, round| {
-        let load = Load::Threads { threads: 1, names: OWN, round, floor: false };
+        let load = Load::Threads { threads: 1, names: OWN, round, takes: Taken::Lock };
         Ok(cluster.run(&[(0, load)], args.span())?[0].rate())
     };
     in_turn(args, progress, "local", &mut alone, rate, |[without, with]| {
@@ -169,5 +181,18 @@ pub(crate) fn secure(
         sheet.note(size, Figure::new("idle without the key, the largest", Unit::Bytes), without);
         let more = Figure::new("idle, more with the key", Unit::Bytes).at_most(IDLE_MORE);
         sheet.note(size, more, with - without);
+    })?;
+    drop(idle);
+
+    // Each kill has a new cluster.
+    let time = |has_key: &mut bool, _| {
+        let cluster = both.start(*has_key, failover::MEMBERS)?;
+        Ok(failover::GRANTOR.kill(cluster)?.as_secs_f64())
+    };
+    in_turn(args, progress, "fail-over", &mut [false, true], time, |[without, with]| {
+        let size = failover::MEMBERS as u32;
+        sheet.note(size, Figure::time("fail-over without the key"), without);
+        let figure = Figure::time("fail-over with the key").at_most(failover::GRANTOR.target);
+        sheet.note(size, figure, with);
     })
 }

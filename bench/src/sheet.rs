@@ -293,6 +293,16 @@ impl Sheet {
         }
     }
 
+    /// A figure that misses its target is a problem, and not only shown.
+    pub(crate) fn demand(&mut self, figure: Figure) {
+        let missed = |row: &&Row| row.figure == figure && row.is_met() == Some(false);
+        let problems = self.rows.iter().filter(missed).map(|row| {
+            let target = row.show_target().unwrap_or_default();
+            format!("{}: {}, and the target is {target}", row.name(), row.show())
+        });
+        self.problems.extend(problems);
+    }
+
     /// All figures, in the order in which they were noted.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
@@ -455,6 +465,18 @@ mod tests {
         assert!(sheet.table().contains("≥ 50.0 %, MISSED"), "{}", sheet.table());
         sheet.note(64, figure, 0.51);
         assert!(sheet.table().contains("≥ 50.0 %, met"), "{}", sheet.table());
+    }
+
+    #[test]
+    fn a_demanded_figure_that_misses_its_target_is_a_problem() {
+        let memory = Figure::new("more memory", Unit::Bytes).at_most(1000.0);
+        let mut sheet = sheet(&[(100, 201)]);
+        sheet.note(5, memory, 1000.0);
+        sheet.demand(memory);
+        assert!(sheet.problems.is_empty(), "the time is shown only: {:?}", sheet.problems);
+        [1001.0, 1001.0].into_iter().for_each(|more| sheet.note(5, memory, more));
+        sheet.demand(memory);
+        assert_eq!(sheet.problems, ["more memory: 1,001 B, and the target is ≤ 1,000 B"]);
     }
 
     #[test]

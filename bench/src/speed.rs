@@ -1,8 +1,8 @@
-//! Locks a second, each beside its floor in the same processes and the same round: at the grantor's
-//! own member, from another one, and when all members want the same lock.
+//! Locks a second: at the grantor's own member, from another one, and when all members want the
+//! same lock. Each stands beside its floor in the same processes and the same round.
 
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Load, LoadResult, Names};
+use crate::message::{BenchOrder, BenchReport, Load, LoadResult, Names, Taken};
 use crate::sheet::{Figure, Sheet, Unit};
 use crate::{BenchArgs, Progress};
 use std::path::Path;
@@ -22,19 +22,19 @@ const CONTENDED: f64 = 0.6;
 /// The target for the slowest member that wants one name, as a share of the fastest one's rate.
 const EVEN: f64 = 0.95;
 /// The number of members that want one name.
-pub(crate) const CROWD: usize = 8;
+pub(crate) const CONTENDERS: usize = 8;
 /// The numbers of tasks; the rate of all tasks together is measured for each.
 const TASKS: [u32; 4] = [1, 4, 16, 64];
 /// The number of locks over which the cost of each is counted.
-const TURNS: u64 = 10_000;
-/// The share that the member's other work may add to the count of each turn.
+const TIMES: u64 = 10_000;
+/// The share that the member's other work may add to the count of each lock.
 const BESIDE: f64 = 0.01;
-/// This many allocations of each turn are a leak. The member's other work never needs as many,
+/// This many allocations of each lock are a leak. The member's other work never needs as many,
 /// however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// Measures at the grantor's own member, with L: one task and two, each on a thread with a runtime
-/// of its own, because a task that yields wakes no other runtime.
+/// Measures at the grantor's own member, with L: one task and two. Each is on a thread with a
+/// runtime of its own, because a task that yields wakes no other runtime.
 pub(crate) fn local(
     args: &BenchArgs,
     logs: &Path,
@@ -48,8 +48,8 @@ pub(crate) fn local(
     for round in 1..=args.rounds {
         progress.show(&format!("round {round} of {}", args.rounds));
         let mut both = |threads, names| -> BenchResult<[f64; 2]> {
-            let mut rate = |floor| rate(Load::Threads { threads, names, round, floor });
-            Ok([rate(false)?, rate(true)?])
+            let mut rate = |takes| rate(Load::Threads { threads, names, round, takes });
+            Ok([rate(Taken::Lock)?, rate(Taken::Floor)?])
         };
         let [one, floor] = both(1, OWN)?;
         let [two, floor_of_two] = both(2, OWN)?;
@@ -78,12 +78,15 @@ pub(crate) fn local(
         progress.step();
     }
 
-    let (allocations, frames) =
-        cluster.ask(0, &BenchOrder::Turn(TURNS), |report| match report {
-            BenchReport::Turned { allocations, frames } => Some((*allocations, *frames)),
+    let (allocations, frames) = cluster.ask(
+        0,
+        &BenchOrder::Take { times: TIMES, shared: false },
+        |report| match report {
+            BenchReport::Took { allocations, frames } => Some((*allocations, *frames)),
             _ => None,
-        })?;
-    let each = |count: u64| count as f64 / TURNS as f64;
+        },
+    )?;
+    let each = |count: u64| count as f64 / TIMES as f64;
     sheet.note(
         1,
         Figure::new("allocations of each", Unit::Count).at_most(BESIDE),
@@ -93,7 +96,7 @@ pub(crate) fn local(
     if each(frames) > BESIDE {
         sheet
             .problems
-            .push(format!("{TURNS} free locks at the grantor's own member cost {frames} messages"));
+            .push(format!("{TIMES} free locks at the grantor's own member cost {frames} messages"));
     }
     if each(allocations) > LEAKY {
         let each = each(allocations);
@@ -157,23 +160,27 @@ pub(crate) fn remote_many(
 
 /// The allocations of a free lock and its release at the grantor's own member.
 pub(crate) fn allocations_of_each(cluster: &mut BenchCluster) -> BenchResult<f64> {
-    let allocations = cluster.ask(0, &BenchOrder::Turn(TURNS), |report| match report {
-        BenchReport::Turned { allocations, .. } => Some(*allocations),
-        _ => None,
-    })?;
-    Ok(allocations as f64 / TURNS as f64)
+    let allocations = cluster.ask(
+        0,
+        &BenchOrder::Take { times: TIMES, shared: false },
+        |report| match report {
+            BenchReport::Took { allocations, .. } => Some(*allocations),
+            _ => None,
+        },
+    )?;
+    Ok(allocations as f64 / TIMES as f64)
 }
 
-/// The runs of the [`CROWD`] members that all want one name.
+/// The runs of the [`CONTENDERS`] members that all want one name.
 pub(crate) fn fight(cluster: &mut BenchCluster, args: &BenchArgs) -> BenchResult<Vec<LoadResult>> {
     let load = Load::Locks { tasks: 1, names: Names::One, timed: true };
-    let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, load)).collect();
+    let fighters: Vec<(usize, Load)> = (1..=CONTENDERS).map(|place| (place, load)).collect();
     cluster.run(&fighters, args.span())
 }
 
-/// Turns of all in a second.
-pub(crate) fn turns(ran: &[LoadResult], args: &BenchArgs) -> f64 {
-    ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64()
+/// The locks that all of them took in a second.
+pub(crate) fn rate_of_all(ran: &[LoadResult], args: &BenchArgs) -> f64 {
+    ran.iter().map(|ran| ran.taken as f64).sum::<f64>() / args.span().as_secs_f64()
 }
 
 /// Two members: the grantor, and one that wants its locks.
@@ -222,23 +229,23 @@ pub(crate) fn contended(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let mut cluster = BenchCluster::set(CROWD + 1, logs.to_owned())?;
+    let mut cluster = BenchCluster::set(CONTENDERS + 1, logs.to_owned())?;
     cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
-    let size = CROWD as u32;
+    let size = CONTENDERS as u32;
     for round in 1..=args.rounds {
         progress.show(&format!("round {round} of {}", args.rounds));
         let fought = fight(&mut cluster, args)?;
 
         let at = cluster.listener(0, &BenchOrder::Hub(size))?;
         let rim: Vec<(usize, Load)> =
-            (1..=CROWD).map(|index| (index, Load::Spoke { at, brings: index == 1 })).collect();
+            (1..=CONTENDERS).map(|index| (index, Load::Spoke { at, brings: index == 1 })).collect();
         let passed = cluster.run(&rim, args.span())?;
 
-        let (rate, floor) = (turns(&fought, args), turns(&passed, args));
+        let (rate, floor) = (rate_of_all(&fought, args), rate_of_all(&passed, args));
         sheet.note(size, Figure::rate("hand-offs"), rate);
         sheet.note(size, Figure::rate("floor H"), floor);
         sheet.note(size, Figure::new("rate / H", Unit::Share).at_least(CONTENDED), rate / floor);
-        let each = fought.iter().map(|ran| ran.turns);
+        let each = fought.iter().map(|ran| ran.taken);
         let (slowest, fastest) = (each.clone().min().unwrap_or(0), each.max().unwrap_or(0));
         let even = Figure::new("slowest member / fastest", Unit::Share).at_least(EVEN);
         sheet.note(size, even, slowest as f64 / fastest.max(1) as f64);

@@ -63,7 +63,7 @@ impl Grantor {
 
     /// Returns whether a lock may be taken without a step.
     pub(crate) fn offers(&self, name: &LockName) -> bool {
-        self.node.offer(NOW, &self.service, name).is_some()
+        self.node.offer(NOW, (&self.service, name), false).is_some()
     }
 
     /// Enters `spent` tokens that were used for locks, which are released again.
@@ -203,6 +203,8 @@ pub(crate) fn free_names(count: u32) -> Vec<LockName> {
 fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Command {
     Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request,
         service: service.clone(),
         wait: Wait::Forever,
@@ -223,6 +225,7 @@ pub(crate) fn request() -> Frame {
         epoch: epoch(),
         request: RequestId(7),
         only_if_free: false,
+        keep: 0,
         lock: LockRequest {
             want: Want::Lock(name(1)),
             owner: OwnerId::default(),
@@ -240,6 +243,7 @@ pub(crate) fn grant() -> Frame {
         epoch: epoch(),
         request: RequestId(7),
         token,
+        kept: 0,
     }))
 }
 

@@ -9,7 +9,10 @@ const FLAGS: [(&str, &str); 12] = [
     ("expect()", "--expect"),
     ("join_limit()", "--join-seconds"),
     ("give an address to advertise", "give --advertise"),
-    ("give a token, or say insecure()", "set ELDERLOCK_HTTP_TOKEN, or give --http-insecure"),
+    (
+        "give a token, or say insecure()",
+        "give --http-token-file, set ELDERLOCK_HTTP_TOKEN, or give --http-insecure",
+    ),
     (
         "give a keyring(), bind() the loopback, or say insecure()",
         "give --key-file, a loopback address as --bind, or --insecure",

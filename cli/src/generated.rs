@@ -58,10 +58,14 @@ fn environment(command: &Command) -> String {
     let mut entries: Vec<(String, String)> = of_flags.collect();
     let mut add = |name: &str, text: &str| entries.push((name.to_owned(), text.to_owned()));
     if command.get_arguments().any(|arg| arg.get_env().is_some() && arg.get_id() == "key_file") {
-        add(keys::VARIABLE, "The keys themselves, separated by commas, in place of --key-file.");
+        let text = "The keys themselves, separated by commas. --key-file wins over it.";
+        add(keys::VARIABLE, text);
     }
     match command.get_name() {
-        "node" => add(node::HTTP_TOKEN, "With --http: the token that requests need."),
+        "node" => add(
+            node::HTTP_TOKEN,
+            "With --http: the token that requests need. --http-token-file wins over it.",
+        ),
         "lock" => {
             add(lock::TOKEN, "Set for the command: the fencing token of the lock.");
             add(lock::LINEAGE, "Set for the command: the lineage of the token, in hexadecimal.");

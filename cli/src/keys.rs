@@ -2,9 +2,10 @@
 //! commands.
 
 use crate::Done;
+use crate::secret::{Secret, SecretFile, SecretVariables};
 use clap::{Args, ValueEnum};
 use elderlock::{ClusterKey, Keyring, Role};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The key itself, for systems that pass secrets in the environment. There is no flag, because
@@ -52,20 +53,29 @@ pub(crate) fn generate(args: KeygenArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys of `--key-file`, or of the variable. `None`: neither is given.
-pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn std::error::Error>> {
-    let variable = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    match (key_file, variable) {
-        (Some(_), Some(_)) => {
-            let problem = format!("both a key file and {VARIABLE} are given: give one of them");
-            Err(problem.into())
-        }
-        (Some(path), None) => Ok(Some(Keyring::read_file(path)?)),
-        (None, Some(text)) => {
+/// The variables of keys.
+const KEYS: SecretVariables = SecretVariables { file: "ELDERLOCK_KEY_FILE", text: VARIABLE };
+
+/// The keys of the strongest source. `None`: no source gives any.
+pub(crate) fn find(
+    key_file: Option<&SecretFile>,
+) -> Result<Option<Keyring>, Box<dyn std::error::Error>> {
+    source(key_file)?.as_ref().map(read).transpose()
+}
+
+/// The source of the keys, which is not read yet.
+pub(crate) fn source(key_file: Option<&SecretFile>) -> Result<Option<Secret>, String> {
+    KEYS.find(key_file)
+}
+
+/// Reads the keys.
+pub(crate) fn read(source: &Secret) -> Result<Keyring, Box<dyn std::error::Error>> {
+    match source {
+        Secret::File(path) => Ok(Keyring::read_file(path)?),
+        Secret::Text(text) => {
             let ring = Keyring::parse(&text.replace(',', "\n"));
-            Ok(Some(ring.map_err(|error| format!("{VARIABLE}: {error}"))?))
+            Ok(ring.map_err(|error| format!("{VARIABLE}: {error}"))?)
         }
-        (None, None) => Ok(None),
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     metadata: Option<String>,
     /// How long before the end of a lock that is not confirmed any more, or after its loss, the
-    /// command has to end by itself: it gets SIGTERM, and after this time SIGKILL.
+    /// command has to end by itself. It gets SIGTERM, and after this time SIGKILL.
     #[arg(long, default_value = "1s", value_parser = duration)]
     grace: Duration,
     #[command(flatten)]

@@ -20,8 +20,10 @@ mod revoke;
 #[cfg(test)]
 #[path = "../tests/support/schemas.rs"]
 mod schemas;
+mod secret;
 mod signals;
 mod status;
+mod switch;
 mod why;
 
 use clap::{CommandFactory, Parser, Subcommand};

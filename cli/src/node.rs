@@ -1,12 +1,14 @@
 //! `elderlock node`: one member, run by hand.
 
 use crate::control_escaper::to_json;
+use crate::secret::{Secret, SecretFile, SecretVariables};
+use crate::switch::Switch;
 use crate::{Done, cli_words, clock, keys, signals};
 use clap::builder::BoolishValueParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use elderlock::http::HttpView;
 use elderlock::telemetry::SECONDS_BUCKETS;
-use elderlock::{Keyring, LeaveError, Member, MemberEvent, ProcessId, Timing, View};
+use elderlock::{Keyring, LeaveError, Member, MemberBuilder, MemberEvent, ProcessId, Timing, View};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::Deserialize;
 use serde_json::ser::CompactFormatter;
@@ -15,10 +17,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use tokio::task::JoinHandle;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How to run it. Flags win over environment variables, and those over the file.
+/// How to run it. Flags win over environment variables, and those over the file. That holds for a
+/// key and a token too, whether a variable holds them or names their file. Both of these variables
+/// together are an error.
 ///
 /// Exit codes: 0 after a leave, 1 if no other member confirmed the leave, 2 if it could not start,
 /// 3 if a fault ended it. The reason is on standard error.
@@ -28,20 +31,9 @@ pub(crate) struct NodeArgs {
     settings: Settings,
     /// A TOML file with the same settings: bind, advertise, name, seeds = [..], cluster, timing,
     /// found, expect, insecure, key_file, trust_refused, serve_sessions, allow_forced_revokes,
-    /// data_dir, join_seconds.
+    /// data_dir, join_seconds, http, http_hosts = [..], http_insecure, http_token_file.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
-    /// Serve metrics, probes, the status and a page over HTTP at this address, such as
-    /// 127.0.0.1:7480. The variable ELDERLOCK_HTTP_TOKEN may have a token that requests need.
-    #[arg(long, env = "ELDERLOCK_HTTP", value_name = "ADDR")]
-    http: Option<SocketAddr>,
-    /// With --http: a name that the Host header of requests may have, beside addresses and
-    /// localhost; may be given several times, or with commas.
-    #[arg(long, env = "ELDERLOCK_HTTP_HOSTS", value_delimiter = ',', requires = "http")]
-    http_host: Vec<String>,
-    /// With --http: allow an address outside the loopback without a token.
-    #[arg(long, requires = "http")]
-    http_insecure: bool,
     /// Print one JSON object per event.
     #[arg(long, env = "ELDERLOCK_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
@@ -52,6 +44,7 @@ pub(crate) struct NodeArgs {
 
 /// The settings of a member, from any source.
 #[derive(Args, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[command(mut_args = Switch::alone)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
     /// Address to listen on, TCP and UDP (host:port).
@@ -73,33 +66,33 @@ struct Settings {
     #[arg(long, env = "ELDERLOCK_TIMING")]
     timing: Option<Preset>,
     /// Found a new cluster with this member alone.
-    #[arg(long, env = "ELDERLOCK_FOUND", value_parser = BoolishValueParser::new())]
-    found: bool,
+    #[arg(long, env = "ELDERLOCK_FOUND")]
+    found: Option<Switch>,
     /// The least number of members with which this one founds the cluster, itself included: more
     /// than half of all replicas, the same for each (1 unless given).
     #[arg(long, env = "ELDERLOCK_EXPECT", value_name = "MEMBERS")]
     expect: Option<usize>,
     /// Listen outside the loopback without a key.
-    #[arg(long, env = "ELDERLOCK_INSECURE", value_parser = BoolishValueParser::new())]
-    insecure: bool,
+    #[arg(long, env = "ELDERLOCK_INSECURE")]
+    insecure: Option<Switch>,
     /// File with the cluster keys, one per line: the member encrypts with the first key and accepts
     /// all of them. A file that others than its owner and group can read is refused. On SIGHUP the
-    /// member reads the file again. Without a file, the variable ELDERLOCK_KEY may hold the keys,
-    /// separated by commas.
-    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
-    key_file: Option<PathBuf>,
+    /// member reads the file again. Without this flag the variable ELDERLOCK_KEY may hold the keys
+    /// themselves, separated by commas. It wins over a file that the TOML file names.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE", value_hint = ValueHint::FilePath)]
+    key_file: Option<SecretFile>,
     /// Treat a member that refuses the connections of two others as dead. Use it only
     /// where no firewall refuses connections to a living member.
-    #[arg(long, env = "ELDERLOCK_TRUST_REFUSED", value_parser = BoolishValueParser::new())]
-    trust_refused: bool,
+    #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
+    trust_refused: Option<Switch>,
     /// Hold locks for programs that are not members, such as `elderlock lock` starts. When this
     /// process is killed, others wait for the end of its lease before they go on.
-    #[arg(long, env = "ELDERLOCK_SERVE_SESSIONS", value_parser = BoolishValueParser::new())]
-    serve_sessions: bool,
+    #[arg(long, env = "ELDERLOCK_SERVE_SESSIONS")]
+    serve_sessions: Option<Switch>,
     /// Let `elderlock revoke --force` take away locks of this member that were not asked for as
     /// revocable.
-    #[arg(long, env = "ELDERLOCK_ALLOW_FORCED_REVOKES", value_parser = BoolishValueParser::new())]
-    allow_forced_revokes: bool,
+    #[arg(long, env = "ELDERLOCK_ALLOW_FORCED_REVOKES")]
+    allow_forced_revokes: Option<Switch>,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
     /// restart.
     #[arg(long, env = "ELDERLOCK_DATA_DIR")]
@@ -111,6 +104,23 @@ struct Settings {
     /// Give up joining after this many seconds (30 unless given).
     #[arg(long, env = "ELDERLOCK_JOIN_SECONDS")]
     join_seconds: Option<u64>,
+    /// Serve metrics, probes, the status and a page over HTTP at this address, such as
+    /// 127.0.0.1:7480, from the start: before the member has joined.
+    #[arg(long, env = "ELDERLOCK_HTTP", value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// With --http: a name that the Host header of requests may have, beside addresses and
+    /// localhost; may be given several times, or with commas.
+    #[arg(long = "http-host", env = "ELDERLOCK_HTTP_HOSTS", value_delimiter = ',')]
+    http_hosts: Vec<String>,
+    /// With --http: allow an address outside the loopback without a token.
+    #[arg(long, env = "ELDERLOCK_HTTP_INSECURE")]
+    http_insecure: Option<Switch>,
+    /// With --http: file with the token that requests need. It has to be root's, or that of the
+    /// user of this process. A file that others than its owner and group can read is refused.
+    /// Without this flag the variable ELDERLOCK_HTTP_TOKEN may hold the token itself. It wins over
+    /// a file that the TOML file names.
+    #[arg(long, env = "ELDERLOCK_HTTP_TOKEN_FILE", value_hint = ValueHint::FilePath)]
+    http_token_file: Option<SecretFile>,
 }
 
 /// Names of the timing presets.
@@ -125,8 +135,12 @@ enum Preset {
     Fast,
 }
 
-/// The token of HTTP requests. There is no flag, because other users see flags.
+/// The token of HTTP requests. No flag has it, because other users see flags.
 pub(crate) const HTTP_TOKEN: &str = "ELDERLOCK_HTTP_TOKEN";
+
+/// The variables of the token.
+const HTTP_TOKENS: SecretVariables =
+    SecretVariables { file: "ELDERLOCK_HTTP_TOKEN_FILE", text: HTTP_TOKEN };
 
 /// The exit code when no other member confirmed the leave.
 const UNHEARD: u8 = 1;
@@ -149,17 +163,17 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
         .with_writer(std::io::stderr)
         .with_target(false)
         .init();
-    let key_file = settings.key_file.clone();
+    let keys = keys::source(settings.key_file.as_ref())?;
+    let key_file = match &keys {
+        Some(Secret::File(path)) => Some(path.as_path()),
+        Some(Secret::Text(_)) | None => None,
+    };
     // Without a key file SIGHUP ends the process, as by default.
     let mut hangup = key_file.is_some().then(signals::hangup).transpose()?;
     // The exporter comes before the member; otherwise the member's frequent measurements would be
     // lost.
-    let exporter = args.http.is_some().then(export_metrics).transpose()?;
-    let member = tokio::select! {
-        joined = settings.join() => joined?,
-        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
-        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
-    };
+    let http = HttpServer::of(&settings)?;
+    let exporter = http.is_some().then(export_metrics).transpose()?;
     let say = |name: &str, text: String, detail: Value| {
         if args.json {
             let line = event_json(name, detail);
@@ -169,44 +183,49 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             println!("{} {text}", clock::rfc3339(SystemTime::now()));
         }
     };
-    let mut events = member.events();
-    // Checked and bound before anything is said, so that a wrong address is an error of the start.
-    let http = match args.http {
-        Some(addr) => {
-            let mut view = HttpView::new(&member);
-            if let Some(exporter) = exporter {
-                view = view.exporter(move || exporter.render());
-            }
-            Some(serve(view, addr, &args.http_host, args.http_insecure).await?)
-        }
-        None => None,
+    let tell = |event: &MemberEvent| {
+        let (name, detail) = named(event);
+        say(name, event.to_string(), detail);
     };
+    let mut builder = settings.builder(keys.as_ref())?;
+    // Probes need answers while the member joins, and a wrong address is an error of the start.
+    if let Some(http) = http {
+        let mut view = builder.http_view();
+        if let Some(exporter) = exporter {
+            view = view.exporter(move || exporter.render());
+        }
+        let addr = http.serve(view).await?;
+        say("http", format!("serves http://{addr}/"), json!({ "addr": addr }));
+    }
+    let member = tokio::select! {
+        joined = builder.join() => joined.map_err(|error| cli_words::join_error(&error))?,
+        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+    };
+    let mut events = member.events();
     let (name, process, addr) = (member.name(), member.process(), member.addr());
     say(
         "joined",
         format!("joined as {name}, process {process} at {addr}"),
         json!({ "name": name.as_str(), "process": hex(process), "addr": addr }),
     );
-    if let Some((addr, _)) = &http {
-        say("http", format!("serves http://{addr}/"), json!({ "addr": addr }));
-    }
     if let Some(view) = member.status().view {
-        say("view_installed", describe(&view), view_json(&view));
+        tell(&MemberEvent::ViewInstalled(view));
     }
     loop {
         tokio::select! {
             event = events.next() => {
-                let Some(event) = event else { return Ok(ExitCode::SUCCESS) };
-                let (name, text, detail) = tell(&event);
+                // An operator's order made it leave. It is told below, with the outcome.
+                let Some(event) = event.filter(|event| *event != MemberEvent::Left) else { break };
                 if is_fault(&event) {
-                    eprintln!("elderlock: {text}");
+                    eprintln!("elderlock: {event}");
                 }
-                say(name, text, detail);
+                tell(&event);
                 if is_fault(&event) {
                     return Ok(ExitCode::from(FAILED));
                 }
             }
-            Some(path) = again(&mut hangup, key_file.as_deref()) => match rekey(&member, path) {
+            Some(path) = again(&mut hangup, key_file) => match rekey(&member, path) {
                 Ok((keys, closed)) => {
                     let path = path.display();
                     let key = &keys[0];
@@ -225,11 +244,12 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             _ = interrupt.recv() => break,
         }
     }
+    // After an order to leave, this waits until the report on it has left the network.
     if let Err(error) = member.leave().await {
         eprintln!("elderlock: {error}");
         return Ok(ExitCode::from(if error == LeaveError::Unheard { UNHEARD } else { FAILED }));
     }
-    say("left", "left".to_owned(), Value::Null);
+    tell(&MemberEvent::Left);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -246,34 +266,73 @@ fn export_metrics() -> Result<PrometheusHandle, Box<dyn std::error::Error>> {
     Ok(exporter)
 }
 
-/// Serves over HTTP in a task. Returns the address and the task, which ends if serving fails.
-async fn serve(
-    mut view: HttpView,
+/// How the member is served over HTTP.
+struct HttpServer {
     addr: SocketAddr,
-    hosts: &[String],
+    hosts: Vec<String>,
     insecure: bool,
-) -> Result<(SocketAddr, JoinHandle<std::io::Result<()>>), Box<dyn std::error::Error>> {
-    if let Some(token) = std::env::var(HTTP_TOKEN).ok().filter(|token| !token.is_empty()) {
-        view = view.token(token);
+    token: Option<String>,
+}
+
+impl HttpServer {
+    /// `None`: it is not served.
+    fn of(settings: &Settings) -> Result<Option<HttpServer>, String> {
+        let Settings { http, http_hosts, http_insecure, http_token_file, .. } = settings;
+        let is_insecure = Switch::is_on(*http_insecure);
+        let Some(addr) = *http else {
+            let unused = [
+                ("--http-host", !http_hosts.is_empty()),
+                ("--http-insecure", is_insecure),
+                ("--http-token-file", http_token_file.is_some()),
+            ];
+            return match unused.into_iter().find(|(_, is_given)| *is_given) {
+                Some((flag, _)) => Err(format!("{flag} needs --http: give both or none")),
+                None => Ok(None),
+            };
+        };
+        let token = http_token(http_token_file.as_ref())?;
+        Ok(Some(HttpServer { addr, hosts: http_hosts.clone(), insecure: is_insecure, token }))
     }
-    for host in hosts {
-        view = view.host(host);
+
+    /// Serves in a task, as long as the process runs. Returns the address.
+    async fn serve(self, mut view: HttpView) -> Result<SocketAddr, Box<dyn std::error::Error>> {
+        if let Some(token) = self.token {
+            view = view.token(token);
+        }
+        for host in &self.hosts {
+            view = view.host(host);
+        }
+        if self.insecure {
+            view = view.insecure();
+        }
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let mut task = tokio::spawn(view.serve(self.addr, |addr| {
+            // The caller waits for it.
+            let _ = tell.send(addr);
+        }));
+        tokio::select! {
+            biased;
+            Ok(addr) = told => Ok(addr),
+            ended = &mut task => {
+                let error = ended?.err().map_or("it ended".to_owned(), |error| error.to_string());
+                Err(format!("--http: {}", cli_words::flags(error)).into())
+            }
+        }
     }
-    if insecure {
-        view = view.insecure();
-    }
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let mut task = tokio::spawn(view.serve(addr, |addr| {
-        // The caller waits for it.
-        let _ = tell.send(addr);
-    }));
-    tokio::select! {
-        biased;
-        Ok(addr) = told => Ok((addr, task)),
-        ended = &mut task => match ended? {
-            Err(error) => Err(format!("--http: {}", cli_words::flags(error.to_string())).into()),
-            Ok(()) => Err("--http: it ended".into()),
-        },
+}
+
+/// The token of the strongest source. `None`: no source gives one.
+fn http_token(file: Option<&SecretFile>) -> Result<Option<String>, String> {
+    let path = match HTTP_TOKENS.find(file)? {
+        Some(Secret::File(path)) => path,
+        Some(Secret::Text(token)) => return Ok(Some(token)),
+        None => return Ok(None),
+    };
+    let text = elderlock::read_secret_file(&path);
+    let text = text.map_err(|error| format!("HTTP token file {error}"))?;
+    match text.trim() {
+        "" => Err(format!("HTTP token file {}: it has no token", path.display())),
+        token => Ok(Some(token.to_owned())),
     }
 }
 
@@ -313,22 +372,31 @@ impl Settings {
             seeds: if self.seeds.is_empty() { others.seeds } else { self.seeds },
             cluster: self.cluster.or(others.cluster),
             timing: self.timing.or(others.timing),
-            found: self.found || others.found,
+            found: self.found.or(others.found),
             expect: self.expect.or(others.expect),
-            insecure: self.insecure || others.insecure,
+            insecure: self.insecure.or(others.insecure),
             key_file: self.key_file.or(others.key_file),
-            trust_refused: self.trust_refused || others.trust_refused,
-            serve_sessions: self.serve_sessions || others.serve_sessions,
-            allow_forced_revokes: self.allow_forced_revokes || others.allow_forced_revokes,
+            trust_refused: self.trust_refused.or(others.trust_refused),
+            serve_sessions: self.serve_sessions.or(others.serve_sessions),
+            allow_forced_revokes: self.allow_forced_revokes.or(others.allow_forced_revokes),
             data_dir: self.data_dir.or(others.data_dir),
             force: self.force,
             join_seconds: self.join_seconds.or(others.join_seconds),
+            http: self.http.or(others.http),
+            http_hosts: if self.http_hosts.is_empty() {
+                others.http_hosts
+            } else {
+                self.http_hosts
+            },
+            http_insecure: self.http_insecure.or(others.http_insecure),
+            http_token_file: self.http_token_file.or(others.http_token_file),
         }
     }
 
-    async fn join(self) -> Result<Member, Box<dyn std::error::Error>> {
-        let ring = keys::find(self.key_file.as_deref())?;
-        keys::check_insecure(self.insecure, ring.as_ref())?;
+    fn builder(self, keys: Option<&Secret>) -> Result<MemberBuilder, Box<dyn std::error::Error>> {
+        let ring = keys.map(keys::read).transpose()?;
+        let is_insecure = Switch::is_on(self.insecure);
+        keys::check_insecure(is_insecure, ring.as_ref())?;
         let timing = match self.timing.unwrap_or(Preset::Lan) {
             Preset::Lan => Timing::lan(),
             Preset::Wan => Timing::wan(),
@@ -338,16 +406,16 @@ impl Settings {
             .bind(self.bind.as_deref().unwrap_or(DEFAULT_BIND))
             .seeds(self.seeds)
             .timing(timing)
-            .trust_refused(self.trust_refused)
-            .serve_sessions(self.serve_sessions)
-            .forced_revokes(self.allow_forced_revokes);
+            .trust_refused(Switch::is_on(self.trust_refused))
+            .serve_sessions(Switch::is_on(self.serve_sessions))
+            .forced_revokes(Switch::is_on(self.allow_forced_revokes));
         if let Some(advertise) = self.advertise {
             builder = builder.advertise(advertise);
         }
         if let Some(name) = self.name {
             builder = builder.name(name);
         }
-        if self.found {
+        if Switch::is_on(self.found) {
             builder = builder.found();
         }
         if let Some(members) = self.expect {
@@ -359,7 +427,7 @@ impl Settings {
         if self.force {
             builder = builder.force();
         }
-        if self.insecure {
+        if is_insecure {
             builder = builder.insecure();
         }
         if let Some(seconds) = self.join_seconds {
@@ -368,7 +436,7 @@ impl Settings {
         if let Some(ring) = ring {
             builder = builder.keyring(ring);
         }
-        Ok(builder.join().await.map_err(|error| cli_words::join_error(&error))?)
+        Ok(builder)
     }
 }
 
@@ -384,123 +452,58 @@ fn event_json(name: &str, detail: Value) -> Value {
     json!({ "version": 1, "time": time, "event": name, "detail": detail })
 }
 
-/// An event's name, its line, and its detail as JSON.
-fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
-    let debug = || format!("{event:?}");
+/// An event's name, and its detail as JSON. Its line is its own.
+fn named(event: &MemberEvent) -> (&'static str, Value) {
     match event {
-        MemberEvent::ViewInstalled(view) => ("view_installed", describe(view), view_json(view)),
-        MemberEvent::BecameElder => ("became_elder", "became the elder".to_owned(), Value::Null),
+        MemberEvent::ViewInstalled(view) => ("view_installed", view_json(view)),
+        MemberEvent::BecameElder => ("became_elder", Value::Null),
         MemberEvent::BecameGrantor { service, epoch } => {
-            let detail = json!({ "service": service.as_str(), "epoch": epoch.0.to_string() });
-            let service = service.as_str().escape_debug();
-            ("became_grantor", format!("became grantor of {service} in epoch {epoch}"), detail)
+            let epoch = epoch.0.to_string();
+            ("became_grantor", json!({ "service": service.as_str(), "epoch": epoch }))
         }
         MemberEvent::NoLongerGrantor { service, epoch } => {
-            let detail = json!({ "service": service.as_str(), "epoch": epoch.0.to_string() });
-            let service = service.as_str().escape_debug();
-            ("no_longer_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
+            let epoch = epoch.0.to_string();
+            ("no_longer_grantor", json!({ "service": service.as_str(), "epoch": epoch }))
         }
-        MemberEvent::Suspended => {
-            ("suspended", "suspended: no quorum, all locks lost".to_owned(), Value::Null)
+        MemberEvent::FollowsLoad { service } => {
+            ("follows_load", json!({ "service": service.as_str() }))
         }
-        MemberEvent::Orphaned => {
-            ("orphaned", "orphaned: no quorum for long; see --force".to_owned(), Value::Null)
-        }
-        MemberEvent::Resumed => ("resumed", "resumed".to_owned(), Value::Null),
-        MemberEvent::IdentityTaken => {
-            let text = "another process has this member's id: the machine was cloned or restored";
-            ("identity_taken", text.to_owned(), Value::Null)
-        }
-        MemberEvent::Expelled => (
-            "expelled",
-            "expelled: the cluster went on without this member".to_owned(),
-            Value::Null,
+        MemberEvent::Suspended => ("suspended", Value::Null),
+        MemberEvent::Orphaned => ("orphaned", Value::Null),
+        MemberEvent::Resumed => ("resumed", Value::Null),
+        MemberEvent::IdentityTaken => ("identity_taken", Value::Null),
+        MemberEvent::Expelled => ("expelled", Value::Null),
+        MemberEvent::Rejoined { process } => ("rejoined", json!({ "process": hex(*process) })),
+        MemberEvent::ClockDistrusted { boottime, raw } => (
+            "clock_distrusted",
+            json!({ "boottime": boottime.as_secs_f64(), "raw": raw.as_secs_f64() }),
         ),
-        MemberEvent::Rejoined { process } => {
-            ("rejoined", format!("rejoined as {process}"), json!({ "process": hex(*process) }))
+        MemberEvent::ClockTrusted => ("clock_trusted", Value::Null),
+        MemberEvent::WallClockJumped { millis } => {
+            ("wall_clock_jumped", json!({ "seconds": *millis as f64 / 1e3 }))
         }
-        MemberEvent::ClockDistrusted { boottime, raw } => {
-            let text =
-                format!("suspended: its clock ran {boottime:?} while the hardware's ran {raw:?}");
-            (
-                "clock_distrusted",
-                text,
-                json!({ "boottime": boottime.as_secs_f64(), "raw": raw.as_secs_f64() }),
-            )
-        }
-        MemberEvent::ClockTrusted => {
-            ("clock_trusted", "its clock is steady again".to_owned(), Value::Null)
-        }
-        MemberEvent::WallClockJumped { millis } => (
-            "wall_clock_jumped",
-            format!("the wall clock jumped by {millis} ms"),
-            json!({ "seconds": *millis as f64 / 1e3 }),
-        ),
         MemberEvent::WrongClock { ahead } => {
-            let text = format!(
-                "the cluster is {ahead:?} ahead of this machine's clock; an hour is allowed"
-            );
-            ("wrong_clock", text, json!({ "ahead": ahead.as_secs_f64() }))
+            ("wrong_clock", json!({ "ahead": ahead.as_secs_f64() }))
         }
-        MemberEvent::VoteNotStored { reason } => {
-            let text = format!("its vote is not stored, and does not count until it is: {reason}");
-            ("vote_not_stored", text, json!({ "reason": reason }))
-        }
+        MemberEvent::VoteNotStored { reason } => ("vote_not_stored", json!({ "reason": reason })),
         MemberEvent::ForcedRevoke { service, name, token, by, operator, reason } => {
             let what = name.as_ref().map(ToString::to_string);
             let text = |metadata: &elderlock::Metadata| {
                 String::from_utf8_lossy(metadata.as_bytes()).into_owned()
             };
-            let (operator, reason) = (text(operator), text(reason));
-            let said = format!(
-                "operator {} took {} of {} away, through process {by}: {}",
-                operator.escape_debug(),
-                what.as_deref().unwrap_or("the suspension"),
-                service.as_str().escape_debug(),
-                reason.escape_debug()
-            );
             let detail = json!({
                 "service": service.as_str(), "name": what, "token": token.to_string(),
-                "by": hex(*by), "operator": operator, "reason": reason,
+                "by": hex(*by), "operator": text(operator), "reason": text(reason),
             });
-            ("forced_revoke", said, detail)
+            ("forced_revoke", detail)
         }
-        MemberEvent::VoteStored => {
-            ("vote_stored", "its vote is stored again".to_owned(), Value::Null)
-        }
-        MemberEvent::Failed { reason } => {
-            ("failed", format!("failed: {reason}"), json!({ "reason": reason }))
-        }
-        MemberEvent::Left => ("left", "left".to_owned(), Value::Null),
-        MemberEvent::Missed { count, .. } => {
-            ("missed", format!("missed {count} events: read too slowly"), json!({ "count": count }))
-        }
+        MemberEvent::VoteStored => ("vote_stored", Value::Null),
+        MemberEvent::Failed { reason } => ("failed", json!({ "reason": reason })),
+        MemberEvent::Left => ("left", Value::Null),
+        MemberEvent::Missed { count, .. } => ("missed", json!({ "count": count })),
         // A later version's.
-        _ => ("other", debug(), Value::String(debug())),
+        _ => ("other", Value::String(event.to_string())),
     }
-}
-
-fn describe(view: &View) -> String {
-    let members: Vec<String> = view
-        .members
-        .iter()
-        .map(|member| {
-            format!(
-                "{} ({}@{}){}",
-                member.info.name,
-                member.info.process,
-                member.info.addr,
-                if member.ghost {
-                    " (ghost)"
-                } else if member.learner {
-                    " (learner)"
-                } else {
-                    ""
-                }
-            )
-        })
-        .collect();
-    format!("view {}: elder {}; {}", view.number, view.elder().name, members.join(", "))
 }
 
 fn view_json(view: &View) -> Value {
@@ -559,6 +562,7 @@ mod tests {
             MemberEvent::ViewInstalled(status.view.clone().expect("it has joined")),
             MemberEvent::BecameElder,
             MemberEvent::BecameGrantor { service: service.clone(), epoch },
+            MemberEvent::FollowsLoad { service: service.clone() },
             MemberEvent::NoLongerGrantor { service, epoch },
             MemberEvent::Suspended,
             MemberEvent::Resumed,
@@ -577,11 +581,11 @@ mod tests {
             MemberEvent::Failed { reason: reason() },
             MemberEvent::Missed { count: 3, status },
         ] {
-            let (name, _, detail) = tell(&event);
+            let (name, detail) = named(&event);
             schemas::check("event.json", &event_json(name, detail));
         }
         let millis = MemberEvent::WallClockJumped { millis: -250 };
-        assert_eq!(tell(&millis).2, json!({ "seconds": -0.25 }));
+        assert_eq!(named(&millis).1, json!({ "seconds": -0.25 }));
         let keys = json!({ "keys": ["old", "new"], "closed": 0 });
         schemas::check("event.json", &event_json("keyring_replaced", keys));
         schemas::check("event.json", &event_json("keyring_kept", json!({ "reason": "no key" })));
@@ -589,11 +593,15 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file() {
-        let flags =
-            Settings { bind: Some("127.0.0.1:1".to_owned()), found: true, ..Settings::default() };
+        let flags = Settings {
+            bind: Some("127.0.0.1:1".to_owned()),
+            found: Some(true.into()),
+            ..Settings::default()
+        };
         let file: Settings = toml::from_str(
             "bind = '127.0.0.1:2'\ncluster = 'shop'\nseeds = ['a:1', 'b:2']\n\
-             timing = 'fast'\njoin_seconds = 5\nexpect = 3",
+             timing = 'fast'\njoin_seconds = 5\nexpect = 3\n\
+             http = '127.0.0.1:3'\nhttp_hosts = ['a']\nhttp_token_file = 'token'",
         )
         .unwrap();
         let both = flags.or(file);
@@ -602,20 +610,99 @@ mod tests {
         assert_eq!(both.seeds, ["a:1", "b:2"]);
         assert_eq!(
             (both.timing, both.found, both.join_seconds),
-            (Some(Preset::Fast), true, Some(5))
+            (Some(Preset::Fast), Some(true.into()), Some(5))
         );
+        let http = (both.http, &both.http_hosts[..], both.http_token_file.clone());
+        let given = "127.0.0.1:3".parse().ok();
+        let token = SecretFile::Config("token".into());
+        assert_eq!(http, (given, &["a".to_owned()][..], Some(token)));
+        let flag = Settings { http: "127.0.0.1:4".parse().ok(), ..Settings::default() };
+        assert_eq!(flag.or(both.clone()).http, "127.0.0.1:4".parse().ok());
         assert_eq!(both.clone().or(Settings { expect: Some(2), ..both.clone() }).expect, Some(3));
+        assert_eq!(Settings::default().or(both.clone()), both);
+        assert_eq!(both.clone().or(Settings::default()), both);
+    }
+
+    #[test]
+    fn a_switch_that_is_off_wins_over_the_file() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            node: NodeArgs,
+        }
+        const SWITCHES: [&str; 6] = [
+            "found",
+            "insecure",
+            "trust_refused",
+            "serve_sessions",
+            "allow_forced_revokes",
+            "http_insecure",
+        ];
+        let values = |of: &Settings| {
+            let rest = (of.serve_sessions, of.allow_forced_revokes, of.http_insecure);
+            [of.found, of.insecure, of.trust_refused, rest.0, rest.1, rest.2]
+        };
+        let all = |value: &str| {
+            let flags = SWITCHES.map(|name| format!("--{}{value}", name.replace('_', "-")));
+            let line = ["node".to_owned()].into_iter().chain(flags);
+            let line: Line = clap::Parser::try_parse_from(line).expect("they are flags");
+            line.node.settings
+        };
+        let file: Settings =
+            toml::from_str(&SWITCHES.map(|name| format!("{name} = true\n")).concat())
+                .expect("it is read");
+        let [on, off] = [true, false].map(|is_on| [Some(Switch::from(is_on)); SWITCHES.len()]);
+        assert_eq!(values(&Settings::default().or(file.clone())), on);
+        assert_eq!(values(&all("=false").or(file)), off);
+        assert_eq!(values(&all("")), on);
+    }
+
+    #[test]
+    fn the_configuration_file_of_the_guide_is_read() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/operations.md");
+        let text = std::fs::read_to_string(path).expect("it is there");
+        let (_, block) = text.split_once("```toml\n").expect("it has one");
+        let settings: Settings =
+            toml::from_str(block.split("```").next().expect("a text")).expect("it is read");
+        let http = HttpServer::of(&Settings { http_token_file: None, ..settings.clone() });
+        let http = http.expect("it has no token").expect("it serves");
+        assert_eq!(
+            (http.addr.port(), &http.hosts[..]),
+            (7480, &["monitor.example".to_owned()][..])
+        );
+        assert!(settings.http_token_file.is_some());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_token_file_that_another_user_may_read_or_that_has_no_token_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = std::env::temp_dir().join(format!("elderlock-token-{}", std::process::id()));
+        let read_as = |text: &str, mode: u32| {
+            std::fs::write(&path, text).expect("it can be written");
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, rights).expect("it is ours");
+            http_token(Some(&SecretFile::Flag(path.clone())))
+        };
+        let read = [("secret\n", 0o640), ("secret\n", 0o644), (" \n", 0o600)];
+        let [group, all, empty] = read.map(|(text, mode)| read_as(text, mode));
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(group, Ok(Some("secret".to_owned())));
+        let path = path.display();
+        let exposed = format!("HTTP token file {path} has mode 0644: other users may use it");
+        assert!(all.as_ref().is_err_and(|error| error.starts_with(&exposed)), "{all:?}");
+        assert_eq!(empty, Err(format!("HTTP token file {path}: it has no token")));
     }
 
     #[test]
     fn a_fault_has_an_exit_code_of_its_own_and_says_its_reason() {
         let failed = MemberEvent::Failed { reason: "no randomness".to_owned() };
         assert_eq!(
-            tell(&failed),
-            ("failed", "failed: no randomness".to_owned(), json!({ "reason": "no randomness" }))
+            (failed.to_string().as_str(), named(&failed)),
+            ("failed: no randomness", ("failed", json!({ "reason": "no randomness" })))
         );
         let behind = MemberEvent::WrongClock { ahead: Duration::from_secs(7200) };
-        assert_eq!(tell(&behind).0, "wrong_clock");
+        assert_eq!(named(&behind).0, "wrong_clock");
         assert!(is_fault(&failed) && is_fault(&behind));
         let full = MemberEvent::VoteNotStored { reason: "no space".to_owned() };
         assert!(
@@ -623,24 +710,6 @@ mod tests {
                 .iter()
                 .any(is_fault)
         );
-    }
-
-    #[tokio::test]
-    async fn the_name_of_a_service_is_printed_escaped() {
-        let member = Member::local().await.expect("it joins");
-        let mut events = member.events();
-        let service = member.lock_service("stock\u{1b}[2J\n").await.expect("a good name");
-        drop(service.lock("a").await.expect("it is free"));
-        loop {
-            let event = events.next().await.expect("it becomes the grantor");
-            if let (name @ "became_grantor", text, _) = tell(&event) {
-                assert!(
-                    text.starts_with("became grantor of stock\\u{1b}[2J\\n in"),
-                    "{name}: {text}"
-                );
-                return;
-            }
-        }
     }
 
     #[test]

@@ -3,15 +3,14 @@
 use crate::cli_words::flags;
 use crate::control_escaper::to_json;
 use crate::duration::duration;
-use crate::status::{first_reached, first_status, joins};
+use crate::secret::SecretFile;
+use crate::status::{ASK_AGAIN, AskError, first_reached, first_view, in_no_view};
 use crate::{Done, keys};
-use clap::Args;
+use clap::{Args, ValueHint};
 use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
 use elderlock::{SessionError, SessionGuard, SessionRequest};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -25,10 +24,10 @@ pub(crate) struct OrderTarget {
     /// Name of its cluster.
     #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
     cluster: String,
-    /// File with the operator key or the cluster key, if the cluster has one; else the variable
-    /// ELDERLOCK_KEY.
-    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
-    key_file: Option<PathBuf>,
+    /// File with the operator key or the cluster key, if the cluster has one. Without this flag the
+    /// variable ELDERLOCK_KEY may hold the key itself.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE", value_hint = ValueHint::FilePath)]
+    key_file: Option<SecretFile>,
 }
 
 /// A service that moves.
@@ -61,28 +60,27 @@ pub(crate) struct MemberOrderArgs {
 }
 
 impl OrderTarget {
-    /// The same for the one member of the view that this text names.
-    async fn at_member(self, member: &str) -> Result<OrderTarget, Box<dyn std::error::Error>> {
-        let ring = keys::find(self.key_file.as_deref())?;
-        let (at, status) = first_status(&self.at, &self.cluster, ring.as_ref()).await?;
-        let view = status.view.ok_or_else(|| joins(at))?;
-        let addr = named(member, view.members.iter().map(|member| &member.info))?;
-        Ok(OrderTarget { at: vec![addr.to_string()], ..self })
+    /// The one member of the view that this text names.
+    async fn member(&self, member: &str) -> Result<MemberInfo, Box<dyn std::error::Error>> {
+        let ring = keys::find(self.key_file.as_ref())?;
+        let view = first_view(&self.at, &self.cluster, ring.as_ref()).await?;
+        Ok(named(member, view.members.iter().map(|member| &member.info))?.clone())
     }
 
-    /// Holds a lock through the first of the members that can be reached. When that member dies or
-    /// leaves before the grant, the next one of the list takes the request, at the end of the
-    /// queue. `Ok(Err)`: it was not granted, for this reason.
+    /// Holds a lock through the first of the members that can be reached. When that member joins,
+    /// or dies or leaves before the grant, the next one of the list takes the request, at the end
+    /// of the queue. `Ok(Err)`: it was not granted, for this reason.
     pub(crate) async fn hold(
         &self,
         request: SessionRequest,
     ) -> Result<Result<SessionGuard, String>, Box<dyn std::error::Error>> {
-        let ring = keys::find(self.key_file.as_deref())?;
+        let ring = keys::find(self.key_file.as_ref())?;
         let began = Instant::now();
         let limit = request.wait;
         let mut request = request;
         let mut last: Result<String, Box<dyn std::error::Error>> =
             Err("no address is given".into());
+        let mut remedy = "";
         for (number, at) in self.at.iter().enumerate() {
             request.wait = limit.map(|limit| limit.saturating_sub(began.elapsed()));
             let held = match &ring {
@@ -91,10 +89,18 @@ impl OrderTarget {
                 }
                 None => elderlock::hold_through(at, &self.cluster, request.clone()).await,
             };
+            remedy = "";
             match held {
                 Ok(guard) => return Ok(Ok(guard)),
                 Err(SessionError::NotGranted { reason }) => return Ok(Err(reason)),
-                Err(error @ SessionError::MemberLeaves) => last = Ok(error.to_string()),
+                Err(SessionError::MemberLeaves) => {
+                    last = Ok(format!("not granted: the member at {at} leaves its cluster"));
+                    remedy = ": give the address of another member with --at";
+                }
+                Err(SessionError::MemberJoins) => {
+                    last = Err(in_no_view(at).into());
+                    remedy = ASK_AGAIN;
+                }
                 Err(SessionError::Query(
                     error @ (QueryError::Unreachable { .. }
                     | QueryError::TimedOut { .. }
@@ -108,15 +114,19 @@ impl OrderTarget {
                 eprintln!("elderlock: {error}; asks {next}, at the end of the queue");
             }
         }
-        last.map(Err)
+        match last {
+            Ok(left) => Ok(Err(left + remedy)),
+            Err(error) if remedy.is_empty() => Err(error),
+            Err(error) => Err(format!("{error}{remedy}").into()),
+        }
     }
 }
 
-/// The address of the member with this name, address or beginning of a process id.
+/// The member with this name, address or beginning of a process id.
 fn named<'a>(
     text: &str,
     members: impl Iterator<Item = &'a MemberInfo> + Clone,
-) -> Result<SocketAddr, String> {
+) -> Result<&'a MemberInfo, String> {
     let is_it = |info: &&MemberInfo| {
         let process = format!("{:032x}", info.process.0);
         info.name.as_str() == text || info.addr.to_string() == text || process.starts_with(text)
@@ -130,7 +140,7 @@ fn named<'a>(
     let found: Vec<&MemberInfo> = members.clone().filter(is_it).collect();
     let text = text.escape_debug();
     match found[..] {
-        [info] => Ok(info.addr),
+        [info] => Ok(info),
         [] => Err(format!("no member is called {text}: there are {}", list(members.collect()))),
         _ => Err(format!("{text} names several members: {}", list(found))),
     }
@@ -146,21 +156,28 @@ pub(crate) async fn give(
     order: Order,
     mut tell: impl FnMut(&str, &OrderReport),
 ) -> Done {
-    let ring = keys::find(target.key_file.as_deref())?;
+    let ring = keys::find(target.key_file.as_ref())?;
     let (ring, cluster) = (ring.as_ref(), target.cluster.as_str());
     let ask = |at| {
         let order = order.clone();
         async move {
-            match ring {
-                Some(ring) => elderlock::give_order_with(at, cluster, ring, order).await,
-                None => elderlock::give_order(at, cluster, order).await,
+            let mut reports = match ring {
+                Some(ring) => elderlock::give_order_with(at, cluster, ring, order).await?,
+                None => elderlock::give_order(at, cluster, order).await?,
+            };
+            match reports.next().await {
+                Ok(Some(OrderReport::Failed(reason))) if reason == OrderReport::JOINS => {
+                    Err(AskError::Joins)
+                }
+                // From here on the order may be carried out, so no other member is asked.
+                first => Ok((first, reports)),
             }
         }
     };
-    let (at, mut reports) = first_reached(&target.at, ask).await?;
-    while let Some(report) = reports.next().await? {
-        tell(at, &report);
-        match report {
+    let (at, (mut report, mut reports)) = first_reached(&target.at, ask).await?;
+    while let Some(told) = report? {
+        tell(at, &told);
+        match told {
             OrderReport::Done { complete: true } => return Ok(ExitCode::SUCCESS),
             OrderReport::Done { complete: false } => return Ok(ExitCode::FAILURE),
             OrderReport::NoService => {
@@ -170,42 +187,48 @@ pub(crate) async fn give(
             OrderReport::Failed(reason) => return Err(reason.escape_debug().to_string().into()),
             _ => {}
         }
+        report = reports.next().await;
     }
     Err("the member ended the connection before the order was done".into())
 }
 
 fn no_service(order: &Order) -> String {
-    let name = match order {
-        Order::Revoke { service, .. }
-        | Order::Inspect { service, .. }
-        | Order::Held { service, .. }
-        | Order::Transfer { service, .. } => service.as_str().escape_debug().to_string(),
-        _ => "that name".to_owned(),
-    };
+    let name = service_of(order)
+        .map_or("that name".to_owned(), |service| service.as_str().escape_debug().to_string());
     format!("there is no service {name}: no member uses it")
 }
 
+fn service_of(order: &Order) -> Option<&ServiceName> {
+    match order {
+        Order::Revoke { service, .. }
+        | Order::Inspect { service, .. }
+        | Order::Held { service, .. }
+        | Order::Transfer { service, .. } => Some(service),
+        Order::PassOn { order, .. } => service_of(order),
+        _ => None,
+    }
+}
+
 /// Gives an order and prints at its end what was done: one JSON object, or the text for the address
-/// of the member and whether all of it was done.
+/// of the member and whether all of it was done. `by`: the member that carries it out, if it is
+/// passed on.
 async fn give_and_print(
     target: &OrderTarget,
     order: Order,
-    json: bool,
+    (json, by): (bool, Option<String>),
     text: impl Fn(&str, bool) -> String,
 ) -> Done {
-    let service = match &order {
-        Order::Transfer { service, .. } => Some(service.as_str().to_owned()),
-        _ => None,
-    };
+    let service = service_of(&order).cloned();
     let mut done = None;
     let code = give(target, order, |at, report| {
         if let OrderReport::Done { complete } = report {
-            done = Some((at.to_owned(), *complete));
+            done = Some((by.clone().unwrap_or_else(|| at.to_owned()), *complete));
         }
     })
     .await?;
     match done {
         Some((addr, complete)) if json => {
+            let service = service.map(|service| service.as_str().to_owned());
             let outcome = OutcomeJson { version: 1, service, addr, complete };
             println!("{}", to_json(&outcome, PrettyFormatter::new())?);
         }
@@ -231,19 +254,24 @@ struct OutcomeJson {
 pub(crate) async fn transfer(args: TransferArgs) -> Done {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
-    let target = match &args.to {
-        Some(member) => args.target.at_member(member).await?,
-        None => args.target,
+    let to = match &args.to {
+        Some(member) => Some(args.target.member(member).await?),
+        None => None,
     };
-    give_and_print(&target, order, args.json, |at, _| {
+    let order = match &to {
+        Some(info) => Order::PassOn { to: info.process, order: Box::new(order) },
+        None => order,
+    };
+    let to = to.map(|info| info.addr.to_string());
+    let text = |at: &str, _| {
         format!("the member at {at} is the grantor of {}", args.service.escape_debug())
-    })
-    .await
+    };
+    give_and_print(&args.target, order, (args.json, to), text).await
 }
 
 /// Exit code 0 if another member confirmed the leave, else 1.
 pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
-    give_and_print(&args.target, Order::Leave, args.json, |at, complete| match complete {
+    give_and_print(&args.target, Order::Leave, (args.json, None), |at, complete| match complete {
         true => format!("the member at {at} has left"),
         false => format!("the member at {at} has left, and no other member confirmed it"),
     })
@@ -252,7 +280,7 @@ pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
 
 /// Exit code 0 if the member goes on.
 pub(crate) async fn force(args: MemberOrderArgs) -> Done {
-    give_and_print(&args.target, Order::Force, args.json, |at, _| {
+    give_and_print(&args.target, Order::Force, (args.json, None), |at, _| {
         format!("the member at {at} goes on without a quorum, as a new lineage")
     })
     .await

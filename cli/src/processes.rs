@@ -259,7 +259,7 @@ const ORPHAN: i32 = 3;
 /// Loopback addresses with a port that is free for TCP and UDP. All are held until all are found,
 /// so they differ.
 ///
-/// They come from below the range that the kernel gives to outgoing connections: a port of that
+/// They come from below the range that the kernel gives to outgoing connections. A port of that
 /// range could be taken by another child's connection while its own child is dead.
 pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
     const PORTS: std::ops::Range<u16> = 15_000..32_000;

@@ -3,15 +3,15 @@
 use crate::cluster_status::{self, ClusterStatus};
 use crate::control_escaper::to_json;
 use crate::holders::own_text;
+use crate::secret::SecretFile;
 use crate::{Done, keys, members};
-use clap::Args;
+use clap::{Args, ValueHint};
 use elderlock::{HolderInfo, Keyring, LockStatus, Mode, ProcessId, QueryError};
-use elderlock::{Status, StatusReport, WaiterInfo};
+use elderlock::{Status, StatusReport, View, WaiterInfo};
 use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ const WATCH: Duration = Duration::from_secs(1);
 
 /// The exit code of `--ready` for a member that is suspended or joining.
 const NOT_READY: u8 = 1;
+
+/// The advice about a process that joins.
+pub(crate) const ASK_AGAIN: &str = ": ask again when it has joined";
 
 /// A running member, and the key to ask it with.
 #[derive(Args, Clone)]
@@ -31,9 +34,10 @@ pub(crate) struct MemberAddress {
     /// Name of its cluster.
     #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
     cluster: String,
-    /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
-    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
-    key_file: Option<PathBuf>,
+    /// File with the cluster's key, if it has one. Without this flag the variable ELDERLOCK_KEY may
+    /// hold the key itself.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE", value_hint = ValueHint::FilePath)]
+    key_file: Option<SecretFile>,
 }
 
 /// Where to ask, and for what.
@@ -65,53 +69,109 @@ impl MemberAddress {
     }
 
     pub(crate) async fn ask(&self) -> Result<Status, Box<dyn std::error::Error>> {
-        let ring = keys::find(self.key_file.as_deref())?;
-        let (_, status) = first_status(&self.at, &self.cluster, ring.as_ref()).await?;
-        Ok(status)
+        Ok(self.ask_first().await?.1)
+    }
+
+    /// The status, with the one address that has answered.
+    pub(crate) async fn ask_first(
+        &self,
+    ) -> Result<(MemberAddress, Status), Box<dyn std::error::Error>> {
+        let ring = keys::find(self.key_file.as_ref())?;
+        let ask = |at| status_at(at, &self.cluster, ring.as_ref());
+        let (at, status) = first_reached(&self.at, ask).await?;
+        Ok((MemberAddress { at: vec![at.to_owned()], ..self.clone() }, status))
+    }
+
+    /// The status of another member, which the one at this address asks in its turn.
+    pub(crate) async fn ask_of(
+        &self,
+        process: ProcessId,
+    ) -> Result<Status, Box<dyn std::error::Error>> {
+        let ring = keys::find(self.key_file.as_ref())?;
+        let (ring, cluster) = (ring.as_ref(), self.cluster.as_str());
+        let ask = |at| async move {
+            let told = match ring {
+                Some(ring) => elderlock::query_status_of_with(at, cluster, ring, process).await,
+                None => elderlock::query_status_of(at, cluster, process).await,
+            };
+            told.map_err(AskError::Query)
+        };
+        Ok(first_reached(&self.at, ask).await?.1)
     }
 }
 
-/// The status of the first member that can be reached, with its address.
-pub(crate) async fn first_status<'a>(
-    addrs: &'a [String],
-    cluster: &str,
-    ring: Option<&Keyring>,
-) -> Result<(&'a str, Status), Box<dyn std::error::Error>> {
-    let ask = |at| async move {
-        match ring {
-            Some(ring) => elderlock::query_status_with(at, cluster, ring).await,
-            None => elderlock::query_status(at, cluster).await,
-        }
-    };
-    first_reached(addrs, ask).await
+/// Why a member of a list has not answered.
+pub(crate) enum AskError {
+    Query(QueryError),
+    /// It joins, and another member may know the answer.
+    Joins,
 }
 
-/// Asks the members one after the other, up to the first that can be reached. Returns its address
-/// and its answer.
+impl From<QueryError> for AskError {
+    fn from(error: QueryError) -> AskError {
+        AskError::Query(error)
+    }
+}
+
+/// The status of a member at this address.
+async fn status_at(at: &str, cluster: &str, ring: Option<&Keyring>) -> Result<Status, AskError> {
+    Ok(match ring {
+        Some(ring) => elderlock::query_status_with(at, cluster, ring).await?,
+        None => elderlock::query_status(at, cluster).await?,
+    })
+}
+
+/// The view of the first member that can be reached and has one.
+pub(crate) async fn first_view(
+    addrs: &[String],
+    cluster: &str,
+    ring: Option<&Keyring>,
+) -> Result<View, Box<dyn std::error::Error>> {
+    let ask = |at| async move { status_at(at, cluster, ring).await?.view.ok_or(AskError::Joins) };
+    Ok(first_reached(addrs, ask).await?.1)
+}
+
+/// Asks the members one after the other, up to the first that can be reached and answers. Returns
+/// its address and its answer.
 pub(crate) async fn first_reached<'a, T, F>(
     addrs: &'a [String],
     ask: impl Fn(&'a str) -> F,
 ) -> Result<(&'a str, T), Box<dyn std::error::Error>>
 where
-    F: Future<Output = Result<T, QueryError>>,
+    F: Future<Output = Result<T, AskError>>,
 {
     let mut last = None;
-    for at in addrs {
+    for (number, at) in addrs.iter().enumerate() {
         match ask(at).await {
             Ok(answer) => return Ok((at, answer)),
-            Err(error @ (QueryError::Unreachable { .. } | QueryError::TimedOut { .. })) => {
-                last = Some(error);
+            Err(AskError::Query(error)) if !is_out_of_reach(&error) => return Err(error.into()),
+            Err(error) => {
+                if let (AskError::Joins, Some(next)) = (&error, addrs.get(number + 1)) {
+                    eprintln!("elderlock: {}; asks {}", in_no_view(at), next.escape_debug());
+                }
+                last = Some((at, error));
             }
-            Err(error) => return Err(error.into()),
         }
     }
-    Err(last.map_or_else(|| "no address is given".into(), Into::into))
+    Err(match last {
+        None => "no address is given".into(),
+        Some((_, AskError::Query(error))) => error.into(),
+        Some((at, AskError::Joins)) => joins(at).into(),
+    })
+}
+
+fn is_out_of_reach(error: &QueryError) -> bool {
+    matches!(error, QueryError::Unreachable { .. } | QueryError::TimedOut { .. })
 }
 
 /// Says that the process at this address is in no view.
+pub(crate) fn in_no_view(at: &str) -> String {
+    format!("the process at {} joins and is in no view yet", at.escape_debug())
+}
+
+/// Says that the process at this address is in no view, and what to do.
 pub(crate) fn joins(at: &str) -> String {
-    let at = at.escape_debug();
-    format!("the process at {at} joins and is in no view yet: ask again when it has joined")
+    in_no_view(at) + ASK_AGAIN
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Done {
@@ -193,7 +253,11 @@ fn table(status: &Status) -> String {
     );
     text += &format!(
         "lease    {}\n",
-        if status.leased { "runs" } else { "has run out: no quorum heard" }
+        if status.leased {
+            "runs"
+        } else {
+            "does not run: no quorum heard, or the clock is not trusted"
+        }
     );
     match &status.view {
         None => text += "view     none yet: seeking its cluster\n",
@@ -214,7 +278,14 @@ fn table(status: &Status) -> String {
         let name = service.service.as_str().escape_debug();
         text += &format!("service  {name}: grantor {grantor}{epoch}");
         text +=
-            &format!(", held here {}, waiting here {}\n", service.held_here, service.waiting_here);
+            &format!(", held here {}, waiting here {}", service.held_here, service.waiting_here);
+        if service.kept_here > 0 {
+            text += &format!(
+                ", kept here {}, of them in use {}",
+                service.kept_here, service.kept_in_use_here
+            );
+        }
+        text += "\n";
         for lock in &service.locks {
             match &lock.name {
                 Some(name) => {

@@ -165,8 +165,8 @@ impl Answer {
 /// The exit code when the holders are in a circle.
 const DEADLOCK: u8 = 5;
 
-/// Exit code 0 if the grantor answered, whether the lock is held or not; 5 if its holders are in a
-/// deadlock, or wait for one; 4 if there is no such service.
+/// Exit code 0 if the grantor answered, whether the lock is held or not. Exit code 5 if its holders
+/// are in a deadlock, or wait for one. Exit code 4 if there is no such service.
 pub(crate) async fn why(args: WhyArgs) -> Done {
     let name = args.lock.name()?;
     let order = Order::Inspect { service: args.lock.service()?, name: name.clone() };

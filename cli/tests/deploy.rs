@@ -66,14 +66,133 @@ fn unknown(place: &str, given: &Value, kept: &Value) -> Option<String> {
     }
 }
 
-/// Checks a document by its kind.
+/// Checks a document by its kind, and its values.
 fn check(document: &Value) -> Result<(), String> {
     match document["kind"].as_str() {
         Some("Service") => typed::<Service>(document).map(drop),
         Some("PodDisruptionBudget") => typed::<PodDisruptionBudget>(document).map(drop),
         Some("StatefulSet") => typed::<StatefulSet>(document).map(drop),
         other => Err(format!("no document of the kind {other:?} is expected")),
+    }?;
+    let mut names = Names::default();
+    names.collect(document);
+    check_values("", document, &names)
+}
+
+/// Words that Kubernetes knows in these fields. Its types take any text.
+const WORDS: [(&str, &[&str]); 8] = [
+    ("accessModes", &["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]),
+    ("drop", &["ALL"]),
+    ("fieldPath", &["metadata.name", "metadata.namespace", "status.podIP", "spec.nodeName"]),
+    ("fsGroupChangePolicy", &["OnRootMismatch", "Always"]),
+    ("podManagementPolicy", &["OrderedReady", "Parallel"]),
+    ("protocol", &["TCP", "UDP", "SCTP"]),
+    ("type", &["RuntimeDefault", "Localhost", "Unconfined"]),
+    ("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
+];
+
+/// Names to which other places of the document may refer.
+#[derive(Default)]
+struct Names {
+    ports: Vec<String>,
+    volumes: Vec<String>,
+    variables: Vec<String>,
+}
+
+impl Names {
+    fn collect(&mut self, value: &Value) {
+        if let Value::Object(fields) = value {
+            for (field, part) in fields {
+                let names = match field.as_str() {
+                    "ports" => &mut self.ports,
+                    "volumes" => &mut self.volumes,
+                    "env" => &mut self.variables,
+                    "volumeClaimTemplates" => {
+                        let named = part.as_array().into_iter().flatten();
+                        let named = named.filter_map(|claim| claim["metadata"]["name"].as_str());
+                        self.volumes.extend(named.map(str::to_owned));
+                        continue;
+                    }
+                    _ => {
+                        self.collect(part);
+                        continue;
+                    }
+                };
+                let named = part.as_array().into_iter().flatten();
+                names.extend(named.filter_map(|entry| entry["name"].as_str()).map(str::to_owned));
+            }
+        } else if let Value::Array(parts) = value {
+            parts.iter().for_each(|part| self.collect(part));
+        }
     }
+}
+
+/// Checks the values that the types leave open: words, numbers, quantities, names and references.
+fn check_values(place: &str, value: &Value, names: &Names) -> Result<(), String> {
+    let fields: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(name, part)| (name.clone(), part)).collect(),
+        // A list is checked by the name of its field.
+        Value::Array(parts) => {
+            let field = place.rsplit('/').next().unwrap_or_default();
+            parts.iter().map(|part| (field.to_owned(), part)).collect()
+        }
+        _ => Vec::new(),
+    };
+    for (field, part) in fields {
+        let place = format!("{place}/{field}");
+        let is_right = match (field.as_str(), part) {
+            ("cpu" | "memory" | "storage", Value::String(text)) => is_quantity(text),
+            ("periodSeconds" | "timeoutSeconds" | "failureThreshold" | "maxSkew", part) => {
+                part.as_i64().is_some_and(|number| number >= 1)
+            }
+            ("containerPort", part) => part.as_u64().is_some_and(|port| (1..65536).contains(&port)),
+            ("port" | "targetPort", Value::Number(port)) => {
+                port.as_u64().is_some_and(|port| (1..65536).contains(&port))
+            }
+            ("port" | "targetPort", Value::String(name)) => names.ports.contains(name),
+            ("defaultMode", part) => part.as_u64().is_some_and(|mode| mode <= 0o777),
+            ("path" | "mountPath", Value::String(path)) => path.starts_with('/'),
+            ("volumeMounts", mount) if mount.is_object() => {
+                names.volumes.iter().any(|name| mount["name"] == **name)
+            }
+            ("env", variable) if variable.is_object() => {
+                variable["value"].is_string() != variable["valueFrom"].is_object()
+            }
+            ("args", Value::String(text)) => text.split("$(").skip(1).all(|rest| {
+                let name = rest.split(')').next().unwrap_or_default();
+                names.variables.iter().any(|variable| variable == name)
+            }),
+            ("serviceName" | "secretName", Value::String(name)) => is_dns_name(name),
+            ("metadata" | "volumes" | "ports" | "containers", named) => {
+                named["name"].as_str().is_none_or(is_dns_name)
+            }
+            (field, Value::String(text)) => WORDS
+                .iter()
+                .find(|(known, _)| *known == field)
+                .is_none_or(|(_, words)| words.contains(&text.as_str())),
+            _ => true,
+        };
+        if !is_right {
+            return Err(format!("{place} cannot be {part}"));
+        }
+        check_values(&place, part, names)?;
+    }
+    Ok(())
+}
+
+/// As Kubernetes writes an amount: `100m`, `64Mi`, `2`.
+fn is_quantity(text: &str) -> bool {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    unit.len() < text.len() && ["", "m", "k", "M", "G", "Ki", "Mi", "Gi"].contains(&unit)
+}
+
+/// A label of RFC 1123.
+fn is_dns_name(name: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..64).contains(&name.len())
+        && name.chars().all(is_inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 fn kubernetes() -> Vec<Value> {
@@ -101,7 +220,7 @@ fn every_document_of_kubernetes_has_its_type() {
 }
 
 #[test]
-fn a_wrong_field_and_a_wrong_type_are_found() {
+fn a_wrong_field_a_wrong_type_and_a_wrong_value_are_found() {
     let text = read("deploy/kubernetes.yaml");
     for (right, wrong) in [
         ("publishNotReadyAddresses:", "publishNotReadyAdresses:"),
@@ -112,7 +231,27 @@ fn a_wrong_field_and_a_wrong_type_are_found() {
         ("apps/v1", "apps/v1beta1"),
         ("kind: Service", "kind: Servics"),
         ("failureThreshold:", "failures:"),
-        ("startupProbe:", "startProbe:"),
+        ("livenessProbe:", "liveProbe:"),
+        ("protocol: UDP", "protocol: UPD"),
+        ("Parallel", "Paralel"),
+        ("DoNotSchedule", "DoNotShedule"),
+        ("OnRootMismatch", "OnMismatch"),
+        ("ReadWriteOnce", "ReadWriteOne"),
+        ("RuntimeDefault", "Default"),
+        ("[ALL]", "[EVERYTHING]"),
+        ("status.podIP", "status.podAddr"),
+        ("64Mi", "64MiB"),
+        ("100m", "a tenth"),
+        ("port: http", "port: web"),
+        ("containerPort: 7480", "containerPort: 74800"),
+        ("path: /live", "path: live"),
+        ("periodSeconds: 10", "periodSeconds: 0"),
+        ("defaultMode: 288", "defaultMode: 1440"),
+        ("mountPath: /key", "mountPath: key"),
+        ("- name: data\n              mountPath", "- name: disk\n              mountPath"),
+        ("value: shop", "valueFrom: {}\n              value: shop"),
+        ("$(POD_IP)", "$(POD_ADDR)"),
+        ("serviceName: elderlock", "serviceName: Elderlock_1"),
     ] {
         let broken = text.replace(right, wrong);
         assert_ne!(broken, text, "{right} is not there");
@@ -155,19 +294,15 @@ fn one_member_at_a_time_is_disrupted_and_all_are_found_before_they_are_ready() {
     let secret = pod.volumes.iter().flatten().find_map(|volume| volume.secret.clone());
     assert_eq!(secret.expect("the key").default_mode, Some(0o440));
 
-    // No probe restarts a member that waits for the others.
+    // No probe restarts a member that waits for the others: it is live before it has joined.
     let path = |probe: &Option<Probe>| {
-        let probe = probe.clone().expect("it has the probe");
-        let seconds = probe.period_seconds.unwrap_or(10) * probe.failure_threshold.unwrap_or(3);
-        let get = probe.http_get.expect("it asks over HTTP");
+        let get = probe.clone().and_then(|probe| probe.http_get).expect("it asks over HTTP");
         assert_eq!(get.port, IntOrString::String("http".to_owned()));
-        (get.path.expect("a path"), seconds)
+        get.path.expect("a path")
     };
-    let (start, seconds) = path(&container.startup_probe);
-    let joins: i32 = env("ELDERLOCK_JOIN_SECONDS").expect("it is set").parse().expect("a number");
-    assert!(start == "/live" && seconds > joins, "{start} {seconds}");
-    assert_eq!(path(&container.liveness_probe).0, "/live");
-    assert_eq!(path(&container.readiness_probe).0, "/ready");
+    assert_eq!(path(&container.liveness_probe), "/live");
+    assert_eq!(path(&container.readiness_probe), "/ready");
+    assert_eq!(container.startup_probe, None);
 }
 
 /// A process that ends with this.
@@ -184,6 +319,32 @@ impl Drop for Node {
 }
 
 impl Node {
+    /// Performs the probe as it is written: `Some(true)` if the kubelet counts it as a success.
+    /// `None`: nothing answers. A command of a probe would run in the pod, by `in_pod`.
+    fn probe(
+        &self,
+        probe: &Probe,
+        container: &Container,
+        in_pod: impl FnOnce(&[String]) -> bool,
+    ) -> Option<bool> {
+        if let Some(exec) = &probe.exec {
+            return Some(in_pod(exec.command.as_deref().unwrap_or_default()));
+        }
+        let get = probe.http_get.as_ref().expect("it asks over HTTP or runs a command");
+        assert!(get.scheme.is_none() && get.host.is_none() && get.http_headers.is_none());
+        let port = match &get.port {
+            IntOrString::Int(port) => *port,
+            IntOrString::String(name) => {
+                let mut ports = container.ports.iter().flatten();
+                ports.find(|port| port.name.as_ref() == Some(name)).expect("a port").container_port
+            }
+        };
+        let (_, own_port) = self.http.rsplit_once(':').expect("a port");
+        assert_eq!(own_port, port.to_string(), "where HTTP listens");
+        let status = self.get(get.path.as_deref().unwrap_or("/"))?;
+        Some((200..400).contains(&status))
+    }
+
     /// The status of the answer; `None` if it does not answer.
     fn get(&self, path: &str) -> Option<u16> {
         let mut stream = TcpStream::connect(&self.http).ok()?;
@@ -196,10 +357,11 @@ impl Node {
         text.get(9..12)?.parse().ok()
     }
 
-    fn until_ready(&mut self) {
+    /// Waits until the question, such as a probe, is answered so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Node) -> bool) {
         let start = Instant::now();
-        while self.get("/ready") != Some(200) {
-            assert!(start.elapsed() < HANG, "{} is never ready", self.http);
+        while !is_so(self) {
+            assert!(start.elapsed() < HANG, "{} is never {what}", self.http);
             assert_eq!(self.child.try_wait().expect("it can be asked"), None, "it has ended");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -264,15 +426,32 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
         let child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         Node { child, http: format!("{net}.{}:7480", pod + 1) }
     };
-    let mut nodes = [0, 1, 2].map(start);
-    nodes.iter_mut().for_each(Node::until_ready);
+    let probe = |node: &Node, probe: &Option<Probe>, pod: usize| {
+        let probe = probe.as_ref().expect("it has the probe");
+        node.probe(probe, &container, |command| {
+            let (program, rest) = command.split_first().expect("a command");
+            assert_eq!(program, "/elderlock", "the image has nothing else");
+            in_pod(pod).args(rest).status().expect("it starts").success()
+        })
+    };
+    let is_live = |node: &Node, pod| probe(node, &container.liveness_probe, pod) == Some(true);
+    let is_ready = |node: &Node, pod| probe(node, &container.readiness_probe, pod) == Some(true);
+    let until_ready = |node: &mut Node, pod| node.until("ready", |node| is_ready(node, pod));
+
+    // The first pod waits for the others: it is live and not ready.
+    let mut first = start(0);
+    first.until("live", |node| is_live(node, 0));
+    assert_eq!(probe(&first, &container.readiness_probe, 0), Some(false));
+    let mut nodes = [first, start(1), start(2)];
+    nodes.iter_mut().enumerate().for_each(|(pod, node)| until_ready(node, pod));
     assert_eq!(nodes[0].get("/metrics"), Some(401), "the token is asked for");
 
     // The command lines of the guide.
     let of_pod = |line: &[String], pod: usize| {
         let line = line.iter().map(|word| here(&word.replace("127.0.0.1", "$(POD_IP)"), pod));
         let output = in_pod(pod).args(line).output().expect("it starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
     let guide = command_lines(&read("docs/guide/kubernetes.md"));
     let asks = |line: &&Vec<String>| line.iter().any(|word| word == "--at");
@@ -295,17 +474,33 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
     assert!(nodes[1].child.wait().expect("it ends").success());
     assert_eq!(order("status --ready").0, Some(2));
     nodes[1] = start(1);
-    nodes[1].until_ready();
+    until_ready(&mut nodes[1], 1);
+    for (pod, node) in nodes.iter().enumerate() {
+        assert!(is_live(node, pod), "pod {pod}");
+    }
 
-    let id = nodes[2].child.id().to_string();
-    assert!(Command::new("kill").arg(&id).status().expect("it starts").success());
-    let ended = nodes[2].child.wait().expect("it ends");
-    let mut said = String::new();
-    nodes[2].child.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(ended.success() && said.trim_end().ends_with(" left"), "{ended}: {said}");
-    nodes[2] = start(2);
-    nodes[2].until_ready();
-    assert!(nodes.iter().all(|node| node.get("/live") == Some(200)));
+    // The end of a pod: its hooks, SIGTERM, and SIGKILL after the grace period. One after the
+    // other, as a rolling update does it.
+    assert_eq!(container.lifecycle, None, "a hook is to be carried out here");
+    let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).expect("a pod");
+    let grace = spec.termination_grace_period_seconds.expect("a number");
+    let grace = Duration::from_secs(grace.try_into().expect("more than zero"));
+    let end = |node: &mut Node| {
+        let (id, began) = (node.child.id().to_string(), Instant::now());
+        assert!(Command::new("kill").arg(&id).status().expect("it starts").success());
+        let ended = node.child.wait().expect("it ends");
+        let took = began.elapsed();
+        let mut said = String::new();
+        node.child.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert!(took < grace, "it ends after {took:?}, and is killed after {grace:?}");
+        (ended.code(), said.lines().last().unwrap_or_default().to_owned())
+    };
+    for pod in [2, 0] {
+        let (code, last) = end(&mut nodes[pod]);
+        assert!(code == Some(0) && last.ends_with(" left"), "{code:?}: {last}");
+        nodes[pod] = start(pod);
+        until_ready(&mut nodes[pod], pod);
+    }
     drop((nodes, scratch));
 }
 

@@ -1,10 +1,12 @@
 //! `elderlock node` when something breaks: real processes, their output and their exit codes.
 #![cfg(target_os = "linux")]
 
+#[path = "../../tests/support/ports.rs"]
+mod ports;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -69,19 +71,16 @@ impl Drop for Tmpfs {
     }
 }
 
-/// `count` addresses that were free a moment ago.
 fn free(count: usize) -> Vec<String> {
-    let bound = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
-    let listeners: Vec<_> = (0..count).map(bound).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("bound").to_string()).collect()
+    ports::free(count).iter().map(ToString::to_string).collect()
 }
 
 /// `elderlock node` at that address.
 fn node(bind: &str, seeds: &[String], data_dir: Option<&Path>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().args(["node", "--timing", "fast", "--join-seconds", "100", "--bind", bind]);
-    // Standard error has the reason of an end alone.
-    command.args(["--log", "off"]);
+    // Standard error has the reason of an end alone. The names of members are their addresses.
+    command.args(["--log", "off", "--name", bind]);
     command.args(["--seed", &seeds.join(",")]);
     if let Some(path) = data_dir {
         command.arg("--data-dir").arg(path);
@@ -123,12 +122,16 @@ impl Node {
         self.until("joined", |line| line.starts_with("joined as"));
     }
 
-    /// Waits for a view of exactly these members, without ghosts.
+    /// Waits for a view of exactly these members, all of them reachable.
     fn until_view(&self, addrs: &[&String]) {
         self.until(&format!("a view of {addrs:?}"), |line| {
-            let has_all = addrs.iter().all(|addr| line.contains(addr.as_str()));
-            let is_view = line.starts_with("view") && !line.contains("ghost");
-            is_view && has_all && line.matches('@').count() == addrs.len()
+            let members = line.strip_prefix("view ").and_then(|line| line.split_once("; members "));
+            let members = members.map_or("", |(_, members)| members).replace(" (learner)", "");
+            let mut members: Vec<&str> = members.split(", ").collect();
+            members.sort_unstable();
+            let mut wanted: Vec<&str> = addrs.iter().map(|addr| addr.as_str()).collect();
+            wanted.sort_unstable();
+            members == wanted
         });
     }
 
@@ -185,7 +188,7 @@ fn nodes_on_a_full_disk_go_on_and_a_start_there_names_the_disk() {
 
     let joiner = Node::start(node(&addrs[3], seeds, Some(&elsewhere.0)));
     for node in &nodes {
-        let line = node.until("that it has no vote", |line| line.starts_with("its vote is not"));
+        let line = node.until("that it has no vote", |line| line.starts_with("the vote is not"));
         assert!(line.contains("No space left on device"), "{line}");
     }
     let (code, said) = Node::start(node(&addrs[4], seeds, Some(&dirs[3]))).end();

@@ -1,6 +1,9 @@
 //! Cluster keys on the command line: `keygen`, key files, `status` and a rotation by SIGHUP, with
 //! the real program.
 
+#[path = "../../tests/support/ports.rs"]
+mod ports;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{OpenOptions, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -69,8 +72,7 @@ struct Node {
 }
 
 fn free_addr() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").to_string()
+    ports::free(1)[0].to_string()
 }
 
 impl Node {
@@ -142,20 +144,19 @@ fn a_key_file_that_others_read_or_that_has_no_key_is_refused_with_the_reason() {
     let scratch = Scratch::new("refused");
     let path = scratch.file("key");
     keygen(&path);
-    let refused = |why: &str, envs: &[(&str, &str)], more: &[&str]| {
+    let refused = |why: &str, more: &[&str]| {
         let mut command = elderlock(&["node", "--found", "--bind", "127.0.0.1:0", "--key-file"]);
-        command.arg(&path).args(more).envs(envs.iter().copied());
+        command.arg(&path).args(more);
         let output = command.output().expect("it can be started");
         assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
     };
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
-    refused("0644", &[], &[]);
+    refused("0644", &[]);
     std::fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("it is ours");
-    refused("--insecure is for a cluster without a key", &[], &["--insecure"]);
-    refused("both a key file and ELDERLOCK_KEY", &[("ELDERLOCK_KEY", "x")], &[]);
+    refused("--insecure is for a cluster without a key", &["--insecure"]);
     write(&path, "no key\n");
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
-    refused("elderlock keygen", &[], &[]);
+    refused("elderlock keygen", &[]);
 }
 
 #[test]
@@ -244,6 +245,62 @@ fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
     let mut command = elderlock(&["node", "--config", config, "--key-file"]);
     command.arg(&other);
     Node::spawn(command).until("joined as");
+}
+
+/// The key of the flag, those of the variables, and that of the configuration file, all different.
+/// Whether this process ignores SIGHUP, and so do those that it starts.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
+    mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+#[test]
+fn a_flag_wins_over_variables_with_keys_and_these_over_the_configuration_file() {
+    let scratch = Scratch::new("sources");
+    let [path, other, config] = ["key", "other", "node.toml"].map(|name| scratch.file(name));
+    keygen(&path);
+    keygen(&other);
+    let (of_file, of_variable) = (read(&path), read(&other));
+    let file = path.to_str().expect("text");
+    let addr = free_addr();
+    let common = format!("cluster = 'shop'\nbind = '{addr}'\nfound = true\ntiming = 'fast'\n");
+    write(&config, &format!("{common}key_file = '{file}'\n"));
+    let node = |more: &[&str], envs: &[(&str, &str)]| {
+        let mut command = elderlock(&["node", "--config", config.to_str().expect("text")]);
+        command.args(more).envs(envs.iter().copied());
+        command
+    };
+    let has_key = |key: &str| status(&addr, &[("ELDERLOCK_KEY", key)]).1;
+
+    let mut by_variable = Node::spawn(node(&[], &[("ELDERLOCK_KEY", &of_variable)]));
+    by_variable.until("joined as");
+    assert!(has_key(&of_variable) && !has_key(&of_file));
+    // The flag of another command wins over the variable, too.
+    let mut asks = elderlock(&["status", "--cluster", "shop", "--at", &addr, "--key-file"]);
+    let asked = asks.arg(&other).env("ELDERLOCK_KEY", &of_file).output().expect("it starts");
+    assert!(asked.status.success(), "{}", said(&asked));
+    // It has no file to read again, so that a SIGHUP ends it as any process: unless the tests run
+    // under `nohup`, which processes inherit.
+    if !ignores_hang_up() {
+        by_variable.hang_up();
+        assert_eq!(by_variable.child.wait().expect("it ends").code(), None);
+    }
+    drop(by_variable);
+
+    let by_flag = Node::spawn(node(&["--key-file", file], &[("ELDERLOCK_KEY", &of_variable)]));
+    by_flag.until("joined as");
+    assert!(has_key(&of_file) && !has_key(&of_variable));
+    drop(by_flag);
+
+    let both = [("ELDERLOCK_KEY_FILE", file), ("ELDERLOCK_KEY", of_variable.as_str())];
+    let mut asks = elderlock(&["status", "--at", &addr]);
+    for command in [&mut node(&[], &both), asks.envs(both)] {
+        let output = command.output().expect("it can be started");
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("both ELDERLOCK_KEY_FILE and ELDERLOCK_KEY are set"), "{text}");
+    }
 }
 
 #[test]

@@ -285,6 +285,91 @@ fn a_member_that_leaves_has_the_command_stopped_first() {
     assert_eq!(pair.output(0, &["job", "--wait", "10s", "--", "true"]).0, Some(0));
 }
 
+#[test]
+fn a_member_that_leaves_says_so_to_a_program_that_waits_and_to_one_that_asks() {
+    let pair = Pair::start();
+    let trap = format!("trap '' TERM; {BELIEVE}");
+    let mut holder = Running::start(&mut pair.lock(1, &["job", "--", "sh", "-c", &trap]));
+    holder.line_with("in");
+    let waits = ["lock", "job", "--at", &pair.addrs[1], "--", "echo", "executed"];
+    let waits = Running::start(limited(&mut both_outputs("timeout")).args(waits));
+    let began = Instant::now();
+    let is_queued = || {
+        let status = elderlock(&["status", "--at", &pair.addrs[0], "--json"]).output();
+        let text = String::from_utf8(status.expect("it starts").stdout).expect("text");
+        text.replace(' ', "").contains("\"waiter_count\":1")
+    };
+    while !is_queued() {
+        assert!(began.elapsed() < HANG, "it does not wait");
+    }
+    pair.nodes[1].signal("-TERM");
+    let expected = format!(
+        "elderlock: not granted: the member at {} leaves its cluster: give the address of another \
+         member with --at\n",
+        pair.addrs[1]
+    );
+    assert_eq!(waits.end(), (Some(75), expected.clone()));
+    // It leaves for as long as the command ignores its signal.
+    assert_eq!(pair.output(1, &["other", "--", "echo", "executed"]), (Some(75), expected));
+}
+
+/// A node that serves sessions and waits for a seed, and its address.
+fn joining() -> (Running, String) {
+    let (addr, missing) = (free_addr(), free_addr());
+    let seeds = ["--seed", &addr, "--seed", &missing, "--join-seconds", "600"];
+    let args = [&["node", "--serve-sessions", "--bind", &addr][..], &seeds].concat();
+    let node = Running::start(&mut elderlock(&args));
+    let began = Instant::now();
+    let joins = || elderlock(&["status", "--at", &addr, "--ready"]).output().expect("it starts");
+    while joins().status.code() != Some(1) {
+        assert!(began.elapsed() < HANG, "{:?}", joins());
+    }
+    (node, addr)
+}
+
+#[test]
+fn a_member_that_joins_says_so_and_asks_for_no_other_start() {
+    let (_node, addr) = joining();
+    let output = elderlock(&["lock", "job", "--at", &addr, "--", "true"]).output();
+    let Output { status, stderr, .. } = output.expect("it starts");
+    let expected = format!(
+        "elderlock: the process at {addr} joins and is in no view yet: ask again when it has \
+         joined\n"
+    );
+    assert_eq!((status.code(), String::from_utf8(stderr).expect("text")), (Some(2), expected));
+}
+
+#[test]
+fn a_list_of_members_goes_on_behind_one_that_joins() {
+    let pair = Pair::start();
+    let (_node, addr) = joining();
+    let next = &pair.addrs[0];
+    let run = |command: &[&str], at: &str, rest: &[&str]| {
+        let args = [command, &["--at", at][..], rest].concat();
+        let output = limited(&mut both_outputs("timeout")).args(args).output();
+        let Output { status, stdout, .. } = output.expect("it starts");
+        (status.code(), String::from_utf8(stdout).expect("text"))
+    };
+    let list = format!("{addr},{next}");
+    let joins = format!("elderlock: the process at {addr} joins and is in no view yet");
+    let expected = format!("{joins}; asks {next}, at the end of the queue\nexecuted\n");
+    let executed = ["--", "echo", "executed"];
+    assert_eq!(run(&["lock", "job"], &list, &executed), (Some(0), expected));
+    // An order, and the member of the view that another one names.
+    let expected = format!("{joins}; asks {next}\n");
+    assert_eq!(run(&["held", "default"], &list, &[]), (Some(0), expected.clone()));
+    let transfer = ["transfer", "default", "--to", &pair.addrs[1]];
+    let (code, text) = run(&transfer, &list, &[]);
+    assert!(code == Some(0) && text.starts_with(&expected), "{code:?} {text}");
+
+    let all = format!("{addr},{addr}");
+    for (command, rest) in [(&["lock", "job"][..], &executed[..]), (&["held", "default"], &[])] {
+        let (code, text) = run(command, &all, rest);
+        let last = format!("\n{joins}: ask again when it has joined\n");
+        assert!(code == Some(2) && text.ends_with(&last), "{code:?} {text}");
+    }
+}
+
 /// A host that is gone without a word looks the same: no connection ends.
 #[test]
 fn a_member_that_hangs_holds_up_no_command() {

@@ -1,6 +1,6 @@
-//! Three nodes in network namespaces of their own, with one host name as their only seed. The DNS
-//! server of each resolves it to that node alone at first, and learns of the others slowly. Needs
-//! root and the commands `ip`, `unshare` and `dnsmasq`; says `skipped:` where they are missing.
+//! Nodes in network namespaces of their own, with one host name as their only seed. The DNS server
+//! of each resolves it to that node alone at first, and learns of the others slowly. Needs root and
+//! the commands `ip`, `unshare` and `dnsmasq`; says `skipped:` where they are missing.
 #![cfg(target_os = "linux")]
 
 #[path = "../../tests/support/network.rs"]
@@ -8,7 +8,7 @@
 mod network;
 
 use network::Network;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -114,16 +114,45 @@ impl Drop for Node {
 
 impl Node {
     fn start(namespace: &str, addr: &str, resolver: &Path) -> Node {
-        let mut child = on_host(namespace, resolver)
-            .args([env!("CARGO_BIN_EXE_elderlock"), "node", "--timing", "fast", "--insecure"])
-            .args(["--bind", addr, "--seed", "pods:7400", "--expect", "3"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let out = BufReader::new(child.stdout.take().expect("it was piped"));
+        let mut node = Node::command(namespace, addr, resolver, "3");
+        let mut child = node.stdout(Stdio::piped()).spawn().expect("it starts");
+        let events = child.stdout.take().expect("it was piped");
+        Node::read(child, events)
+    }
+
+    /// The lines of this one are its log, and not its events.
+    fn logging(namespace: &str, addr: &str, resolver: &Path, expect: &str) -> Node {
+        let mut node = Node::command(namespace, addr, resolver, expect);
+        let node = node.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = node.spawn().expect("it starts");
+        let log = child.stderr.take().expect("it was piped");
+        Node::read(child, log)
+    }
+
+    fn command(namespace: &str, addr: &str, resolver: &Path, expect: &str) -> Command {
+        let mut node = on_host(namespace, resolver);
+        node.args([env!("CARGO_BIN_EXE_elderlock"), "node", "--timing", "fast", "--insecure"]);
+        // On a busy machine the server may take long.
+        node.args(["--bind", addr, "--seed", "pods:7400", "--expect", expect]);
+        node.args(["--join-seconds", "600"]);
+        node
+    }
+
+    fn read(child: Child, from: impl Read + Send + 'static) -> Node {
+        let from = BufReader::new(from).lines().map_while(Result::ok);
         let (tell, lines) = channel();
-        std::thread::spawn(move || out.lines().map_while(Result::ok).all(|l| tell.send(l).is_ok()));
+        std::thread::spawn(move || from.map(|line| tell.send(line)).all(|sent| sent.is_ok()));
         Node { child, lines }
+    }
+
+    /// The next lines, up to one with this text.
+    fn lines_to(&self, text: &str) -> Vec<String> {
+        let (mut lines, began) = (Vec::new(), Instant::now());
+        while lines.last().is_none_or(|line: &String| !line.contains(text)) {
+            let line = self.next_line(HANG.saturating_sub(began.elapsed()));
+            lines.push(line.unwrap_or_else(|_| panic!("it never says {text:?}: {lines:?}")));
+        }
+        lines
     }
 
     fn next_line(&self, limit: Duration) -> Result<String, RecvTimeoutError> {
@@ -142,22 +171,24 @@ fn sees_all(namespace: &str, addr: &str, addrs: &[String]) -> bool {
     addrs.iter().all(|addr| text.contains(addr.as_str()))
 }
 
-#[test]
-fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
+/// So many hosts. `None`: this machine has none, which is said.
+fn hosts(size: usize) -> Option<Network> {
     if Command::new("dnsmasq").arg("--version").output().is_err() {
         println!("skipped: DNS server: there is no command `dnsmasq`");
-        return;
+        return None;
     }
-    let network = match Network::new(3) {
-        Ok(network) => network,
-        Err(why) => {
-            println!("skipped: network namespaces: {why}");
-            return;
-        }
-    };
-    let namespaces = &network.namespaces;
-    let ips: Vec<&str> =
-        network.addrs.iter().map(|addr| addr.split(':').next().unwrap_or(addr)).collect();
+    let network = Network::new(size);
+    network.inspect_err(|why| println!("skipped: network namespaces: {why}")).ok()
+}
+
+fn ips(network: &Network) -> Vec<&str> {
+    network.addrs.iter().map(|addr| addr.split(':').next().unwrap_or(addr)).collect()
+}
+
+#[test]
+fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
+    let Some(network) = hosts(3) else { return };
+    let (namespaces, ips) = (&network.namespaces, ips(&network));
     let servers: Vec<NameServer> = namespaces.iter().map(|at| NameServer::start(at)).collect();
     let tell = |host: usize, addrs: &[&str]| {
         servers[host].tell(addrs);
@@ -191,4 +222,30 @@ fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
     }
     let sees = |host: usize| sees_all(&namespaces[host], &network.addrs[host], &network.addrs);
     assert!((0..3).all(sees));
+}
+
+/// Its only seed is one address at first, and four of them later.
+#[test]
+fn a_node_whose_name_resolves_to_more_seeds_warns_once_that_it_expects_too_few() {
+    const WAITS: &str = "INFO joining: waiting for";
+    const LOW: &str = "WARN expects at most half of its seeds";
+    let Some(network) = hosts(1) else { return };
+    let (namespace, addr) = (&network.namespaces[0], &network.addrs[0]);
+    let server = NameServer::start(namespace);
+    let tell = |addrs: &[&str]| {
+        server.tell(addrs);
+        server.knows(namespace, "pods", addrs);
+    };
+    server.knows(namespace, "up", &["127.0.0.9"]);
+    let [own] = ips(&network)[..] else { panic!("one host") };
+    tell(&[own]);
+    let node = Node::logging(namespace, addr, &server.resolver(), "2");
+    let lines = node.lines_to(WAITS);
+    assert!(lines.iter().all(|line| !line.contains(LOW)), "{lines:?}");
+    tell(&[own, "10.77.0.7", "10.77.0.8", "10.77.0.9"]);
+    let lines = node.lines_to(LOW);
+    assert!(lines.last().is_some_and(|line| line.contains("expect=2 seeds=4")), "{lines:?}");
+    // It looks at its seeds each time that it says that it waits.
+    let more = [node.lines_to(WAITS), node.lines_to(WAITS)].concat();
+    assert!(more.iter().all(|line| !line.contains(LOW)), "{more:?}");
 }

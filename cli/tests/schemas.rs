@@ -7,6 +7,8 @@ mod schemas;
 use elderlock::http::HttpView;
 use elderlock::{LockService, Member};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -117,6 +119,71 @@ async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
     let suspension = suspending.await.expect("no lock is held");
     check_all(&member, &[None]).await;
     drop(suspension);
+}
+
+/// The places of all values, each with the kind of a value there.
+fn kinds(value: &Value) -> BTreeSet<(String, &'static str)> {
+    let below = |key: &str, part: &Value| {
+        kinds(part).into_iter().map(|(at, kind)| (format!("/{key}{at}"), kind)).collect::<Vec<_>>()
+    };
+    let (kind, parts): (_, Vec<_>) = match value {
+        Value::Null => ("null", Vec::new()),
+        Value::Bool(_) => ("bool", Vec::new()),
+        Value::Number(_) => ("number", Vec::new()),
+        Value::String(_) => ("string", Vec::new()),
+        // Elements of an array are of one form.
+        Value::Array(parts) => ("array", parts.iter().flat_map(|part| below("-", part)).collect()),
+        Value::Object(fields) => {
+            ("object", fields.iter().flat_map(|(key, part)| below(key, part)).collect())
+        }
+    };
+    parts.into_iter().chain([(String::new(), kind)]).collect()
+}
+
+/// The differences in the places that an earlier value has. More places are none.
+fn changes(earlier: &Value, value: &Value) -> Vec<(String, &'static str)> {
+    let (earlier, now) = (kinds(earlier), kinds(value));
+    let is_known = |(place, _): &&(_, _)| earlier.iter().any(|(known, _)| known == place);
+    let more: BTreeSet<_> = now.iter().filter(is_known).cloned().collect();
+    earlier.symmetric_difference(&more).cloned().collect()
+}
+
+/// The recorded status is of the same situation. `UPDATE_RECORDED=1` writes it anew; that of a
+/// released version changes only by more fields.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_has_each_field_that_its_version_had_when_it_was_recorded() {
+    let (member, service) = founded().await;
+    let _pool = service.open("c", 3_u32.to_le_bytes()).await.expect("an object can be opened");
+    let _permits = service.permits("c", 2).owner(6).metadata("till 3").await.expect("two of three");
+    let _lock = service.lock("a").owner(1).revocable().await.expect("it is free");
+    let _waiter = service.share("a").owner(2).metadata("till 4").start();
+    waited_for(&service, Some("a")).await;
+    let _suspension = service.suspend().owner(3).reason("stock-taking").start();
+    waited_for(&service, None).await;
+
+    let status = printed(&member, &["status"]).await;
+    let file = format!("tests/recorded/status-{}.json", status["version"]);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if std::env::var_os("UPDATE_RECORDED").is_some() {
+        std::fs::write(&file, format!("{status:#}\n")).expect("it can be written");
+    }
+    let recorded = std::fs::read_to_string(&file).expect("each version has a file");
+    let recorded: Value = serde_json::from_str(&recorded).expect("it is JSON");
+    assert_eq!(changes(&recorded, &status), [], "{status:#}");
+
+    let changed = |pointer: &str, key: &str, value: Option<Value>| {
+        let mut status = status.clone();
+        let part = status.pointer_mut(pointer).and_then(Value::as_object_mut).expect("an object");
+        match value {
+            Some(value) => drop(part.insert(key.to_owned(), value)),
+            None => drop(part.remove(key).expect("it was there")),
+        }
+        changes(&recorded, &status)
+    };
+    assert_eq!(changed("", "newer", Some(json!(7))), []);
+    assert_ne!(changed("/view", "elder", None), []);
+    assert_ne!(changed("/view", "number", Some(json!(1))), []);
+    assert_ne!(changed("", "more_services", Some(Value::Null)), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! A rolling upgrade of real processes under load: five members of the release before are replaced
+//! A rolling upgrade of real processes under load. Five members of the release before are replaced
 //! one by one, with their data directories, and one of them goes back in between. No lock fails,
 //! and no hold through a member that stays is lost. `.ci/run upgrade` builds the release before and
 //! names its command in `ELDERLOCK_OLDER`.
@@ -12,6 +12,7 @@ use elderlock::{
     LockName, ServiceName, SessionGuard, SessionRequest, View, hold_through, query_status,
 };
 use running::{Running, free_addr};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -47,7 +48,14 @@ impl Cluster {
         command.args(["--serve-sessions", "--bind", &self.addrs[at]]);
         command.args(["--seed", &self.addrs.join(",")]);
         command.arg("--data-dir").arg(self.directory.join(at.to_string()));
+        let log = File::options().create(true).append(true).open(self.log(at));
+        command.stderr(log.expect("it can be written"));
         command
+    }
+
+    /// The file of the logs of the members at this address.
+    fn log(&self, at: usize) -> PathBuf {
+        self.directory.join(format!("{at}.log"))
     }
 
     /// Asks the member until its view is so, and returns the view.
@@ -147,6 +155,7 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
     };
     let directory = std::env::temp_dir().join(format!("elderlock-upgrade-{}", std::process::id()));
     let addrs: Vec<String> = (0..MEMBERS).map(|_| free_addr()).collect();
+    std::fs::create_dir_all(&directory).expect("it can be made");
     let mut cluster = Cluster { older, directory: directory.clone(), addrs, nodes: Vec::new() };
     for at in 0..MEMBERS {
         let node = Running::start(&mut cluster.command(at, true));
@@ -155,8 +164,8 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
     for node in cluster.nodes.iter_mut().flatten() {
         node.line_with("joined as");
     }
-    let view = cluster.until(0, Cluster::is_whole).await;
-    assert_eq!(view.version, VERSIONS.lowest, "the release before speaks the version before");
+    let before = cluster.until(0, Cluster::is_whole).await.version;
+    assert!(VERSIONS.contains(before) && before < PROTOCOL_VERSION, "it speaks version {before}");
 
     let load = Arc::new(Load::default());
     let loads = (0..MEMBERS).map(|at| load.clone().run(at, cluster.addrs[at].clone()));
@@ -171,7 +180,7 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
     for (step, (at, is_older)) in order.into_iter().enumerate() {
         load.pause(at).await;
         holds[at].take().expect("it is held").release().await.expect("it was held");
-        let before = load.taken.load(Ordering::SeqCst);
+        let taken = load.taken.load(Ordering::SeqCst);
         cluster.replace(at, is_older).await;
         for (at, hold) in holds.iter().enumerate() {
             let Some(hold) = hold else { continue };
@@ -181,9 +190,9 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
         holds[at] = Some(hold(&cluster.addrs[at], at).await);
         load.is_paused[at].store(false, Ordering::SeqCst);
         assert!(loads.iter().all(|load| !load.is_finished()), "a load has failed");
-        assert!(load.taken.load(Ordering::SeqCst) > before, "no lock was taken meanwhile");
+        assert!(load.taken.load(Ordering::SeqCst) > taken, "no lock was taken meanwhile");
         let is_last = step == order.len() - 1;
-        let version = if is_last { PROTOCOL_VERSION } else { VERSIONS.lowest };
+        let version = if is_last { PROTOCOL_VERSION } else { before };
         let view = cluster.until(0, |view| view.version == version).await;
         assert!(Cluster::is_whole(&view));
     }
@@ -194,6 +203,17 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
     }
     for hold in holds.into_iter().flatten() {
         hold.release().await.expect("it was held");
+    }
+
+    // The line is written after others can see the view.
+    let raised = format!(
+        "INFO the cluster speaks a later version of the wire before={before} \
+         now={PROTOCOL_VERSION}"
+    );
+    let began = Instant::now();
+    while !std::fs::read_to_string(cluster.log(0)).expect("a log").contains(&raised) {
+        assert!(began.elapsed() < HANG, "{:?} has no line {raised:?}", cluster.log(0));
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
     // There is no way back.

@@ -20,7 +20,7 @@
 //!
 //! # Guarantees
 //! While a request for a resource is in the service, the layer admits no other one for that
-//! resource: an earlier holder's request cannot take effect after a later holder's. The layer
+//! resource. An earlier holder's request cannot take effect after a later holder's. The layer
 //! orders the requests of one process. If several processes serve one resource, fence where they
 //! write, for example by the feature of their database.
 //!
@@ -289,11 +289,11 @@ impl Refusal {
 /// A queue for each resource that a request is for at the moment.
 #[derive(Default)]
 struct Queues {
-    each: Mutex<Each>,
+    map: Mutex<QueueMap>,
 }
 
 #[derive(Default)]
-struct Each {
+struct QueueMap {
     queues: HashMap<String, Weak<tokio::sync::Mutex<()>>>,
     /// The number of queues at which the unused ones are removed.
     sweep_at: usize,
@@ -303,14 +303,14 @@ impl Queues {
     /// Completes when all earlier requests of the resource have had their turn.
     async fn turn(&self, resource: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let queue = {
-            let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
-            each.queue(resource)
+            let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+            map.queue(resource)
         };
         queue.lock_owned().await
     }
 }
 
-impl Each {
+impl QueueMap {
     fn queue(&mut self, resource: &str) -> Arc<tokio::sync::Mutex<()>> {
         if let Some(queue) = self.queues.get(resource).and_then(Weak::upgrade) {
             return queue;
@@ -406,14 +406,14 @@ mod tests {
 
     #[test]
     fn queues_of_past_requests_take_no_room() {
-        let mut each = Each::default();
-        let kept: Vec<_> = (0..100).map(|number| each.queue(&format!("kept-{number}"))).collect();
+        let mut map = QueueMap::default();
+        let kept: Vec<_> = (0..100).map(|number| map.queue(&format!("kept-{number}"))).collect();
         for number in 0..10_000 {
-            each.queue(&number.to_string());
+            map.queue(&number.to_string());
         }
-        assert!(each.queues.len() <= 300, "{}", each.queues.len());
+        assert!(map.queues.len() <= 300, "{}", map.queues.len());
         assert!(
-            Arc::ptr_eq(&kept[0], &each.queue("kept-0")),
+            Arc::ptr_eq(&kept[0], &map.queue("kept-0")),
             "one that a request is in stays the same"
         );
     }

@@ -55,7 +55,8 @@
 //! granted before `T`, and `T` was granted before `admitted_at`, by the database's clock. So delete
 //!
 //! - rows whose `admitted_at` is before the start of the oldest process that may show a token for
-//!   the resource: after a deployment has replaced every process, all rows from before it; or
+//!   the resource. After a deployment has replaced every process, these are all rows from before
+//!   it; or
 //! - rows whose `admitted_at` is longer ago than a process can be stopped and still go on. This is
 //!   an assumption about time, as leases are: a virtual machine that was paused for longer breaks
 //!   it.

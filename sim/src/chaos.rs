@@ -12,7 +12,7 @@ pub use summary::Summary;
 
 use crate::chance::Rng;
 use crate::fault::{Active, Fault};
-use crate::history::{Ask, Call, HoldMode};
+use crate::history::{Ask, Call, HoldMode, Key, lock_name};
 use crate::log::Log;
 use crate::network::{MS, SECOND};
 use crate::quorum::{QuorumLoss, ShutdownPlan};
@@ -45,6 +45,12 @@ const WORDS: u64 = 1 << 42;
 const SHARES: u64 = 1 << 43;
 /// The random streams of questions along chains of waits, and of an operator's orders.
 const CHAINS: u64 = 1 << 44;
+/// Random streams of the locks that members prefer.
+const HOMES: u64 = 1 << 45;
+/// Random streams of the locks of the member that makes most requests.
+const HOT: u64 = 1 << 46;
+/// How long a member makes most requests, when members follow the load.
+const HOT_SPAN: u64 = 5 * SECOND;
 /// The latest calls that such a question or order is about.
 const LATEST: usize = 60;
 
@@ -148,6 +154,8 @@ impl ChaosRun {
             if now < plan.hush {
                 self.act(plan);
                 self.act_on_chains(plan);
+                self.act_on_kept(plan);
+                self.act_on_load(plan);
                 self.relieve(plan);
             }
         }
@@ -252,8 +260,8 @@ impl ChaosRun {
         }
     }
 
-    /// A part of the members that can go on by itself, if there is one: all, and then one after the
-    /// other is left out, as long as the rest suffices.
+    /// A part of the members that can go on by itself, if there is one. It begins with all; then
+    /// one after the other is left out, as long as the rest suffices.
     fn draw_core(&self, rng: &mut Rng) -> Option<Vec<usize>> {
         let mut core: Vec<usize> = self.world.sites().collect();
         for _ in 0..rng.between(1, 2 * core.len() as u64) {
@@ -488,6 +496,71 @@ impl ChaosRun {
         self.apply(Step::Ask { call, site, service, wanted, owner: 0, says, wait, lease });
     }
 
+    /// Where members keep locks, a program of a member uses one lock again and again. This comes
+    /// beside the other acts.
+    fn act_on_kept(&mut self, plan: &ChaosPlan) {
+        let mut rng = Rng::new(plan.seed, HOMES + (1 << 20) + self.deed);
+        let site = rng.below(self.world.sites().len() as u64) as usize;
+        if !plan.keeps || self.world.broken().is_some() || !self.world.is_up(site) {
+            return;
+        }
+        let (service, name) = (SERVICES[0].to_string(), format!("home{site}"));
+        let history = self.world.history();
+        let is_it = |ask: &Ask| {
+            let call = self.world.call(*ask);
+            let of_name = |key: &Key| lock_name(key) == format!("{service}/{name}");
+            call.member == site && call.keys.len() == 1 && call.keys.iter().all(of_name)
+        };
+        if history.open().any(|ask| is_it(&ask)) {
+            return;
+        }
+        let held: Vec<Ask> = history.claims().filter(is_it).collect();
+        let (mut wanted, mut left) = (ClientWant::Lock(name.clone()), 0);
+        if plan.keeps_shares && rng.chance(500_000) {
+            // At times several requests have a share at once.
+            (wanted, left) = (ClientWant::Share(name), rng.below(3) as usize);
+        }
+        for held in held.iter().skip(left) {
+            self.apply(Step::Release(held.0));
+        }
+        let call = self.world.history().calls.len();
+        let wait = if rng.chance(300_000) { Wait::Try } else { Wait::Forever };
+        let (says, lease) = (String::new(), None);
+        let owner = rng.below(3);
+        self.apply(Step::Ask { call, site, service, wanted, owner, says, wait, lease });
+    }
+
+    /// Where members follow the load, one member after the other makes most requests: it locks a
+    /// free name of its own again and again. At times two members do, and neither has most. This
+    /// comes beside the other acts.
+    fn act_on_load(&mut self, plan: &ChaosPlan) {
+        let sites = self.world.sites().len() as u64;
+        let span = self.world.now / HOT_SPAN;
+        let mut rng = Rng::new(plan.seed, HOT + span);
+        let two = [(); 2].map(|()| rng.below(sites) as usize);
+        let (are_two, pause) = (rng.chance(300_000), rng.chance(200_000));
+        let site = two[if are_two { self.deed as usize % 2 } else { 0 }];
+        if !plan.follows || pause || self.world.broken().is_some() || !self.world.is_up(site) {
+            return;
+        }
+        let own = format!("{}/hot{site}", SERVICES[1]);
+        let is_own = |world: &World, ask: &Ask| {
+            let call = world.call(*ask);
+            call.member == site && call.keys.len() == 1 && lock_name(&call.keys[0]) == own
+        };
+        if self.world.history().open().any(|ask| is_own(&self.world, &ask)) {
+            return;
+        }
+        let held = self.world.history().claims().find(|ask| is_own(&self.world, ask));
+        if let Some(Ask(held)) = held {
+            self.apply(Step::Release(held));
+        }
+        let (service, wanted) = (SERVICES[1].to_string(), ClientWant::Lock(format!("hot{site}")));
+        let (call, says) = (self.world.history().calls.len(), String::new());
+        let (owner, wait, lease) = (0, Wait::Forever, None);
+        self.apply(Step::Ask { call, site, service, wanted, owner, says, wait, lease });
+    }
+
     /// One act of one client.
     fn act(&mut self, plan: &ChaosPlan) {
         // A stream for each act, so that earlier events do not change the next request.
@@ -535,6 +608,12 @@ impl ChaosRun {
                 if rng.chance(30_000) {
                     service = format!("day{}", now / (2 * SECOND));
                 }
+                let mut homes = Rng::new(plan.seed, HOMES + self.deed);
+                let (service, name) = match homes.below(100) {
+                    0..65 if plan.keeps => (SERVICES[0].to_string(), format!("home{site}")),
+                    65..80 if plan.keeps => (SERVICES[0].to_string(), format!("home{first}")),
+                    _ => (service, name),
+                };
                 let call = world.history().calls.len();
                 let dropped = rng.chance(plan.drops).then(|| draw_drop(&mut rng, call));
                 let mut requests = Rng::new(plan.seed, REQUESTS + self.deed);
@@ -546,12 +625,19 @@ impl ChaosRun {
                         wanted = shared;
                     }
                 }
+                if let (true, ClientWant::Lock(name)) = (plan.keeps_shares, &wanted)
+                    && name.starts_with("home")
+                    && homes.chance(400_000)
+                {
+                    wanted = ClientWant::Share(name.clone());
+                }
                 if wanted == ClientWant::Suspension && requests.chance(800_000) {
                     // All others wait for its end.
                     lease = Some(ms(&mut requests, 1_500));
                 }
+                let often = if plan.keeps { 200_000 } else { 700_000 };
                 let talks =
-                    wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
+                    wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(often);
                 // Each client has its own metadata, so that clients can be told apart.
                 let says = if talks { format!("client{call}") } else { String::new() };
                 self.apply(Step::Ask { call, site, service, wanted, owner, says, wait, lease });

@@ -1,8 +1,8 @@
 //! Handshakes, records, sealed gossip and sealed relays on a network that belongs to an attacker.
 //!
 //! The attacker keeps every packet. It delivers each to any process, as often as it likes, whole,
-//! cut, changed, or joined from two. Some processes lie too: one has the cluster key and claims the
-//! id of a member, one has an operator's key and wants to be a member, one is of another cluster
+//! cut, changed, or joined from two. Some processes lie too. One has the cluster key and claims the
+//! id of a member; one has an operator's key and wants to be a member. One is of another cluster
 //! under the same key, and one has a key of its own. The values of `elderlock::wire::secure` do all
 //! the rest, as they do in a member, and a seed decides the run.
 //!
@@ -261,7 +261,7 @@ impl AttackedNetwork {
             if number == 4 {
                 let role = *rng.pick(&[Role::Observer, Role::Operator]);
                 key = key.derive(role).expect("a cluster key derives all");
-                let purposes = [Purpose::Status, Purpose::Order, purpose];
+                let purposes = [Purpose::Status(None), Purpose::Order, purpose];
                 purpose = rng.pick(&purposes).clone();
             }
             let gossip = SealedGossip::new(cluster, claims, ring.clone());
@@ -481,7 +481,7 @@ impl AttackedNetwork {
                 })?;
                 let is_proven = match &session.purpose {
                     Purpose::Member(info) => info.process == dialler.identity.process(),
-                    Purpose::Status | Purpose::Order => true,
+                    Purpose::Status(_) | Purpose::Order => true,
                 };
                 ensure(is_proven, "identity", || format!("{:?} is believed", session.purpose))?;
                 check_version(&session, dialler, &self.endpoints[by])?;

@@ -88,6 +88,8 @@ pub const KINDS: &[&str] = &[
     "HolderReply",
     "ProbeWait",
     "ProbeHold",
+    "KeepInUse",
+    "Recall",
 ];
 
 /// The number of kinds, from the first, that may be drawn for late packets. It is fixed, so that

@@ -37,29 +37,48 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 23] = [
     ("early-bytes", |limits| &mut limits.link.early_bytes, (1, 3_000)),
 ];
 
+/// Those that were bounded after many seeds had become known, and have a draw of their own.
+const LATER_BOUNDS: [(&str, Bound, (u64, u64)); 2] = [
+    ("kept-bytes", |limits| &mut limits.link.kept_bytes, (2_000, 20_000)),
+    ("kept-locks", |limits| &mut limits.link.kept_locks, (0, 3)),
+];
+
 /// Draws the bounds: in half of all plans, half of the bounds are tiny.
 pub(crate) fn draw(rng: &mut Rng) -> Limits {
     let mut limits = SMALL_PARTS;
     if rng.chance(500_000) {
-        for (_, bound, (least, most)) in BOUNDS {
-            let tiny = rng.between(least, most) as u32;
-            if rng.chance(500_000) {
-                *bound(&mut limits) = tiny;
-            }
-        }
+        draw_tiny(&mut limits, &BOUNDS, rng);
     }
     limits
 }
 
-/// All of them, each after a space.
+/// Draws the later bounds: half of them are tiny.
+pub(crate) fn draw_later(limits: &mut Limits, rng: &mut Rng) {
+    draw_tiny(limits, &LATER_BOUNDS, rng);
+}
+
+fn draw_tiny(limits: &mut Limits, bounds: &[(&str, Bound, (u64, u64))], rng: &mut Rng) {
+    for (_, bound, (least, most)) in bounds {
+        let tiny = rng.between(*least, *most) as u32;
+        if rng.chance(500_000) {
+            *bound(limits) = tiny;
+        }
+    }
+}
+
+/// All of them, each after a space; the later ones if they are not the usual ones.
 pub(crate) fn write(mut limits: Limits) -> String {
-    BOUNDS.iter().map(|(name, bound, _)| format!(" {name}={}", bound(&mut limits))).collect()
+    let mut usual = SMALL_PARTS;
+    let later = LATER_BOUNDS.iter().filter(|(_, bound, _)| bound(&mut limits) != bound(&mut usual));
+    let bounds: Vec<_> = BOUNDS.iter().chain(later).collect();
+    bounds.iter().map(|(name, bound, _)| format!(" {name}={}", bound(&mut limits))).collect()
 }
 
 /// Sets the limit with this name.
 pub(crate) fn read(limits: &mut Limits, name: &str, value: &str) -> Result<(), String> {
     let (_, bound, _) = BOUNDS
         .iter()
+        .chain(&LATER_BOUNDS)
         .find(|(known, ..)| *known == name)
         .ok_or(format!("no limit is called {name}"))?;
     *bound(limits) = value.parse().map_err(|error| format!("{name}={value}: {error}"))?;
@@ -74,7 +93,16 @@ mod tests {
     fn limits_are_read_as_they_are_written() {
         let some =
             (1..).map(|seed| draw(&mut Rng::new(seed, 10))).find(|limits| *limits != SMALL_PARTS);
-        let (drawn, mut read_again) = (some.expect("half of all"), Limits::DEFAULT);
+        let (mut drawn, mut read_again) = (some.expect("half of all"), Limits::DEFAULT);
+        let usual = drawn;
+        for seed in 1.. {
+            draw_later(&mut drawn, &mut Rng::new(seed, 76));
+            if drawn.link.kept_locks != usual.link.kept_locks
+                && drawn.link.kept_bytes != usual.link.kept_bytes
+            {
+                break;
+            }
+        }
         for word in write(drawn).split_whitespace() {
             let (name, value) = word.split_once('=').expect("a name and a value");
             read(&mut read_again, name, value).expect("it was written");

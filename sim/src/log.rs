@@ -5,6 +5,7 @@ use crate::limits::SMALL_PARTS;
 use crate::step::Step;
 use crate::world::World;
 use elderlock::protocol::{Limits, Timing};
+use elderlock::wire::VERSIONS;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A World before anything happens.
@@ -26,12 +27,20 @@ pub struct Scene {
     pub clocks: Vec<i32>,
     /// The sites whose processes hold locks for programs that are not members.
     pub sessions: Vec<usize>,
-    /// The sites whose first process is of the release before.
+    /// The sites whose first process is of an earlier release.
     pub older: Vec<usize>,
+    /// The highest version that the earlier release speaks.
+    pub older_highest: u16,
     /// The sites whose processes let operators end holds that are not revocable.
     pub forcible: Vec<usize>,
     /// Whether requests of owners are to be told of circles.
     pub detects: bool,
+    /// Members keep locks after their release.
+    pub keeps: bool,
+    /// Members keep shares too.
+    pub keeps_shares: bool,
+    /// Members ask to grant a service if they make most of its requests.
+    pub follows: bool,
     /// Whether the clocks keep their bound.
     pub bounded: bool,
     /// Whether members notice broken connections.
@@ -68,8 +77,12 @@ impl Scene {
             clocks: Vec::new(),
             sessions: Vec::new(),
             older: Vec::new(),
+            older_highest: VERSIONS.lowest,
             forcible: Vec::new(),
             detects: false,
+            keeps: false,
+            keeps_shares: false,
+            follows: false,
             bounded: true,
             hints: true,
             expect: 1,
@@ -94,7 +107,7 @@ impl Scene {
             .expect_founders(self.expect)
             .hosts(&self.hosts)
             .serving_sessions(&self.sessions)
-            .older(&self.older)
+            .older(&self.older, self.older_highest)
             .allowing_forced_revokes(&self.forcible)
             .lenient();
         for (site, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
@@ -123,6 +136,15 @@ impl Scene {
         }
         if self.detects {
             world = world.detecting();
+        }
+        if self.keeps {
+            world = world.keeping();
+        }
+        if self.keeps_shares {
+            world = world.keeping_shares();
+        }
+        if self.follows {
+            world = world.following();
         }
         if self.asleep {
             world = world.asleep();

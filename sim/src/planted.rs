@@ -42,9 +42,24 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::AtOnceThoughLate
             | ProtocolMutant::AskNoJoiners
             | ProtocolMutant::AcceptPromisesNothing
+            | ProtocolMutant::BelieveLearners
+            | ProtocolMutant::AgreeTwice
             | ProtocolMutant::BelieveAnyWitness
             | ProtocolMutant::TakeAnyToken
             | ProtocolMutant::PromoteAll
             | ProtocolMutant::AdmitAnyVersion
+            | ProtocolMutant::KeepAllWaits
+            | ProtocolMutant::CountPresentValues
+            | ProtocolMutant::TakeAllObjects
+            | ProtocolMutant::LeaveHoldsOut
+            | ProtocolMutant::ActBeforeSecondReport
+            | ProtocolMutant::LeaveWaitsOut
+            | ProtocolMutant::NoteAllReported
+            | ProtocolMutant::EndUnnoted
+            | ProtocolMutant::KeepWordOfTheGone
+            | ProtocolMutant::TakeAnyTable
+            | ProtocolMutant::TakeRestOfTable
+            | ProtocolMutant::AskRefusedOnce
+            | ProtocolMutant::DropTokensOfInventory
     )
 }

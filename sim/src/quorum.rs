@@ -146,7 +146,7 @@ impl World {
     }
 
     /// Returns whether the process at `site` may be killed at the moment at which it decides this
-    /// view, before it can tell any other: the rest must be a quorum of that view, too.
+    /// view, before it can tell any other. The rest must be a quorum of that view, too.
     pub(crate) fn can_die_deciding(&self, site: usize, next: &View) -> bool {
         let others = self.sites().filter(|other| *other != site && self.has_leased(*other));
         self.can_spare(&[site], ShutdownPlan::Dead, false)

@@ -184,6 +184,22 @@ states! {
         "Its program did not expect that: it has to be told before the lock goes on."
     ForceRefused "operator's order refused"
         "The member allows no forced revokes, and its holds go on."
+    KeptGrant "kept lock granted by its keeper"
+        "No message tells of it: the keeper alone knows its holder."
+    FreeKeepRecalled "recall reaches a free keep"
+        "The keeper may not grant the lock any more, not even for a moment."
+    UsedKeepRecalled "recall reaches a keep in use"
+        "The lock goes on when its holder releases it, and the holder has to become known."
+    RecallTooLate "recall reaches a member that keeps the lock no more"
+        "Its answer is under way already: another answer may not end another hold."
+    SharesInPlaceOfOne "several uses of a kept share become ordinary holds"
+        "All of them take the place of one hold at once, or a writer gets the lock beside one."
+    FreeKeepAtTakeover "free keep at takeover"
+        "The next grantor never hears of it, and may grant the lock: the keeper may not."
+    UsedKeepAtTakeover "keep in use at takeover"
+        "The next grantor knows the lock under the request that was granted it, or not at all."
+    KeeperDies "keeper ends"
+        "Its locks are free for its member alone, and become free for others with the next view."
     DestroyedHolding "service destroyed by a holder"
         "Its locks go to the next waiters, and none of its holds comes back."
     FoundingAbandoned "founding abandoned"
@@ -368,6 +384,25 @@ impl RareStateCounter {
                         );
                     }
                 }
+                Message::Client(ClientMessage::Recall { request, .. }) => {
+                    let kept = node.kept().find(|(place, _)| place == request);
+                    self.reach(match kept {
+                        Some((_, false)) => RareState::FreeKeepRecalled,
+                        Some((_, true)) => RareState::UsedKeepRecalled,
+                        None => RareState::RecallTooLate,
+                    });
+                }
+                Message::Client(ClientMessage::Recover { .. }) => {
+                    for (_, is_used) in node.kept() {
+                        self.reach(match is_used {
+                            false => RareState::FreeKeepAtTakeover,
+                            true => RareState::UsedKeepAtTakeover,
+                        });
+                    }
+                }
+                Message::Grantor(GrantorMessage::KeepInUse { holds, .. }) => {
+                    self.reach_if(holds.len() > 1, RareState::SharesInPlaceOfOne);
+                }
                 Message::Grantor(GrantorMessage::RequestLock { service, .. }) => {
                     self.cause = StepCause::Ask;
                     self.reach_if(recovers(service), RareState::RequestDuringRecovery);
@@ -501,7 +536,10 @@ impl RareStateCounter {
             })
         };
         match outcome {
-            Outcome::Granted { .. } => self.reach_if(self.resumed, RareState::WonWhileSuspended),
+            Outcome::Granted { .. } => {
+                self.reach_if(self.resumed, RareState::WonWhileSuspended);
+                self.reach_if(world.place_of(call).is_some(), RareState::KeptGrant);
+            }
             Outcome::TimedOut => {
                 self.reach_if(
                     self.grants.contains_key(&(call.process, call.request)),
@@ -573,10 +611,13 @@ impl RareStateCounter {
             Event::Supplied { .. } => self.reach(RareState::RangeUsedUp),
             Event::BecameElder(_)
             | Event::NoLongerGrantor { .. }
+            | Event::FollowsLoad { .. }
             | Event::GrantorAborted { .. }
             | Event::Orphaned
             | Event::IdentityTaken
             | Event::VoteClaimRefused { .. }
+            | Event::WaitsLeftOut { .. }
+            | Event::TableRefused { .. }
             | Event::WrongClock { .. }
             | Event::Forced => {}
         }
@@ -735,6 +776,7 @@ impl RareStateCounter {
     fn ends(&mut self, world: &World, site: usize, process: ProcessId) {
         let Some(node) = world.sites[site].node.as_ref() else { return };
         let in_order = self.over.contains(&process);
+        self.reach_if(node.kept().next().is_some(), RareState::KeeperDies);
         let recovers = node.grantors().any(|(_, _, state)| state == GrantorState::Recovering);
         self.reach_if(recovers, RareState::RecoveryInterrupted);
         let is_in = |state| node.grantors().any(|(_, _, own)| own == state);

@@ -359,12 +359,15 @@ impl Recorder {
             Event::Supplied { service, first, .. } => {
                 Entry::Tokens { service: service.as_str().to_string(), first: first.get() }
             }
+            Event::FollowsLoad { .. } => named("follows_load"),
             Event::Orphaned => named("orphaned"),
             // The loss follows.
             Event::ForcedRevoke { .. } => return,
             Event::IdentityTaken => named("identity_taken"),
             // A lie that changes nothing.
             Event::VoteClaimRefused { .. } => return,
+            // No simulated member has so many bytes of requests.
+            Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => return,
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);

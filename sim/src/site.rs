@@ -2,7 +2,7 @@
 
 use crate::chance::mix;
 use crate::clock::Clock;
-use crate::world::{Disk, OLDER};
+use crate::world::Disk;
 use elderlock::protocol::{
     Command, Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing,
     Versions, VoteSecret,
@@ -73,8 +73,8 @@ pub struct Site {
     pub next_life: Option<Config>,
     /// Its processes hold locks for programs that are not members.
     pub serves_sessions: bool,
-    /// Its first process is of the release before.
-    pub is_older: bool,
+    /// The versions of its first process, if that is of an earlier release.
+    pub older: Option<Versions>,
     /// Operators may end holds of its processes that are not revocable.
     pub allows_force: bool,
     /// The process founds a cluster alone.
@@ -153,7 +153,7 @@ impl Site {
             seeds: BTreeSet::new(),
             next_life: None,
             serves_sessions: false,
-            is_older: false,
+            older: None,
             allows_force: false,
             found_alone: false,
             disk: Disk::default(),
@@ -186,10 +186,10 @@ impl Site {
                 started: self.incarnation,
             }),
             serves_sessions: self.serves_sessions,
-            versions: match (common.has_versions, self.is_older && self.incarnation == 1) {
+            versions: match (common.has_versions, self.older.filter(|_| self.incarnation == 1)) {
                 (false, _) => Versions::ALL,
-                (true, true) => OLDER,
-                (true, false) => VERSIONS,
+                (true, Some(older)) => older,
+                (true, None) => VERSIONS,
             },
             ..MemberInfo::new(process, self.addr)
         };

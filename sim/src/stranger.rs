@@ -1,5 +1,5 @@
 //! A lying stranger: a process outside the cluster that reaches a member. It knows all that a
-//! member tells of the view, it has ids and addresses of its own, and it says anything: packets
+//! member tells of the view, and it has ids and addresses of its own. It says anything: packets
 //! that it makes, and packets of others that it replays.
 //!
 //! No connection of it has a member's id, though its packets may name one. Only a cluster key
@@ -40,10 +40,10 @@ const PRE_VOTE: u64 = 15;
 /// instead, copied on its way, if there is one.
 const LEAVE: u64 = 10;
 
-/// The draws of one lie.
-struct Luck(u64);
+/// The random numbers of one lie.
+struct LieRng(u64);
 
-impl Luck {
+impl LieRng {
     fn draw(&self, question: u64, below: u64) -> u64 {
         mix(&[self.0, question]) % below.max(1)
     }
@@ -75,15 +75,15 @@ impl World {
         if !self.has(site) || !self.is_alive(site) || !self.common.keyless {
             return false;
         }
-        let luck = Luck(luck);
-        let stranger = luck.info();
+        let rng = LieRng(luck);
+        let stranger = rng.info();
         let Some(view) = self.view(site).or_else(|| self.latest_view()) else { return false };
-        let packets = match luck.kind() {
-            CLAIM => self.claims(site, &luck, &stranger, view),
-            ANSWERS => self.answers(site, &luck, view),
+        let packets = match rng.kind() {
+            CLAIM => self.claims(site, &rng, &stranger, view),
+            ANSWERS => self.answers(site, &rng, view),
             kind => {
-                let replay = (kind == LEAVE && luck.draw(27, 2) == 0).then(|| self.replayed(&luck));
-                vec![replay.flatten().unwrap_or_else(|| packet(&luck, &stranger, view))]
+                let replay = (kind == LEAVE && rng.draw(27, 2) == 0).then(|| self.replayed(&rng));
+                vec![replay.flatten().unwrap_or_else(|| packet(&rng, &stranger, view))]
             }
         };
         let (from, addr) = (stranger.process, stranger.addr);
@@ -94,27 +94,27 @@ impl World {
     }
 
     /// A copy of any packet that is under way, of a member or not. None: no packet is.
-    fn replayed(&self, luck: &Luck) -> Option<Packet> {
+    fn replayed(&self, rng: &LieRng) -> Option<Packet> {
         let packets = || {
             self.queue.values().filter_map(|due| match due {
                 ScheduledEvent::Packet(parcel) => Some(&parcel.packet),
                 _ => None,
             })
         };
-        let number = luck.draw(28, packets().count() as u64) as usize;
+        let number = rng.draw(28, packets().count() as u64) as usize;
         packets().nth(number).cloned()
     }
 
     /// Answers of a voter to the ballots that the process at `site` may have. The promise names an
     /// accepted change, which removes a member.
-    fn answers(&self, site: usize, luck: &Luck, view: &View) -> Vec<Packet> {
+    fn answers(&self, site: usize, rng: &LieRng, view: &View) -> Vec<Packet> {
         let Some(target) = self.sites[site].process() else { return Vec::new() };
         let instance = view.number.next();
         let members = view.members.len() as u64;
-        let victim = view.members[luck.draw(29, members) as usize].info.process;
+        let victim = view.members[rng.draw(29, members) as usize].info.process;
         let change = Change { remove: BTreeSet::from([victim]), ..Change::default() };
         let highest = Ballot { round: u32::MAX, process: target };
-        let refused = Ballot { round: luck.draw(30, 4) as u32, process: luck.info().process };
+        let refused = Ballot { round: rng.draw(30, 4) as u32, process: rng.info().process };
         let mut answers = vec![Notice::Nack { instance, promised: refused }];
         for round in 0..6 {
             let ballot = Ballot { round, process: target };
@@ -130,9 +130,9 @@ impl World {
 
     /// The stranger claims the vote of one member of the council, or of each, and gives it to
     /// any proposal of the process at `site`. So one vote goes to two candidates.
-    fn claims(&self, site: usize, luck: &Luck, stranger: &MemberInfo, view: &View) -> Vec<Packet> {
+    fn claims(&self, site: usize, rng: &LieRng, stranger: &MemberInfo, view: &View) -> Vec<Packet> {
         let target = self.sites[site].process();
-        let (form, copied) = (luck.draw(24, 4), self.true_claim(stranger));
+        let (form, copied) = (rng.draw(24, 4), self.true_claim(stranger));
         let secret = secret_of(stranger.process);
         let claim = |voter: &MemberInfo| {
             let own = VoteClaim::new(&secret, voter.process, view.lineage, stranger);
@@ -149,7 +149,7 @@ impl World {
         };
         let others: Vec<&MemberInfo> =
             view.council().filter(|info| Some(info.process) != target).collect();
-        let one = luck.draw(23, 2 * others.len() as u64) as usize;
+        let one = rng.draw(23, 2 * others.len() as u64) as usize;
         let voters = if one < others.len() { &others[one..=one] } else { &others[..] };
         let (lineage, instance) = (view.lineage, view.number.next());
         let mut packets = Vec::new();
@@ -204,14 +204,14 @@ impl World {
     }
 }
 
-fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
+fn packet(rng: &LieRng, stranger: &MemberInfo, view: &View) -> Packet {
     let me = stranger.clone();
-    let member = &view.members[luck.draw(2, view.members.len() as u64) as usize].info;
+    let member = &view.members[rng.draw(2, view.members.len() as u64) as usize].info;
     let dead = member.process;
-    let later = ViewNumber(view.number.0 + 1 + luck.draw(3, 3) * luck.draw(4, 1 << 20));
+    let later = ViewNumber(view.number.0 + 1 + rng.draw(3, 3) * rng.draw(4, 1 << 20));
     // A guess of a proof, or none.
-    let nonce = if luck.draw(5, 2) == 0 { 0 } else { luck.draw(6, u64::MAX) };
-    let ballot = Ballot { round: luck.draw(7, 1 << 30) as u32, process: me.process };
+    let nonce = if rng.draw(5, 2) == 0 { 0 } else { rng.draw(6, u64::MAX) };
+    let ballot = Ballot { round: rng.draw(7, 1 << 30) as u32, process: me.process };
     let instance = ViewNumber(view.number.0 + 1);
     let forged = |keep: &dyn Fn(ProcessId) -> bool| {
         let mut forged = view.clone();
@@ -237,13 +237,13 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
     let service = || ServiceName::new("stock").expect("a valid name");
     let linked = |message: Message| Packet::Linked {
         view: view.number,
-        seq: 1 + luck.draw(8, 400),
-        ack: luck.draw(9, 400),
+        seq: 1 + rng.draw(8, 400),
+        ack: rng.draw(9, 400),
         message,
     };
-    let epoch = Epoch(Token::new(view.first_slot, luck.draw(10, 1 << 22) as u32));
-    let request = RequestId(1 + luck.draw(11, 300));
-    let notice = match luck.kind() {
+    let epoch = Epoch(Token::new(view.first_slot, rng.draw(10, 1 << 22) as u32));
+    let request = RequestId(1 + rng.draw(11, 300));
+    let notice = match rng.kind() {
         SAME_VIEW => return forged(&|_| true),
         1 => return forged(&|process| process == dead),
         2 => return forged(&|process| process != dead),
@@ -255,7 +255,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         // Learners that never show themselves.
         4..=5 => Notice::Join { me, heard: view.number },
         6 => {
-            let process = ProcessId(me.process.0 ^ luck.draw(26, 2) as u128);
+            let process = ProcessId(me.process.0 ^ rng.draw(26, 2) as u128);
             let me = MemberInfo { process, ..me };
             Notice::Join { me, heard: view.number }
         }
@@ -266,7 +266,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         8 => {
             let belonging = belonging(younger, ViewNumber(younger.founded.0));
             // It speaks as if it were a member, which no connection of its own shows.
-            let process = if luck.draw(25, 2) == 0 { me.process } else { dead };
+            let process = if rng.draw(25, 2) == 0 { me.process } else { dead };
             let me = MemberInfo { process, ..me };
             Notice::Hello { me, asked: member.addr, belonging, nonce }
         }
@@ -282,7 +282,8 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
                 service: service(),
                 epoch,
                 request,
-                token: Token::new(view.first_slot, luck.draw(12, 1 << 22) as u32),
+                token: Token::new(view.first_slot, rng.draw(12, 1 << 22) as u32),
+                kept: 0,
             };
             return linked(Message::Client(grant));
         }
@@ -300,27 +301,27 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         18 => Notice::StaleVote { voter: dead, nonce },
         19 => Notice::Beat {
             view: later,
-            beat: luck.draw(13, 1 << 20),
-            pulse: luck.draw(14, 1 << 20),
+            beat: rng.draw(13, 1 << 20),
+            pulse: rng.draw(14, 1 << 20),
             confirmed: 0,
             kept: true,
         },
         20 => Notice::Pulse {
-            view: if luck.draw(15, 2) == 0 { view.number } else { later },
-            pulse: luck.draw(16, 1 << 20),
-            renews: luck.draw(17, 1 << 10),
+            view: if rng.draw(15, 2) == 0 { view.number } else { later },
+            pulse: rng.draw(16, 1 << 20),
+            renews: rng.draw(17, 1 << 10),
             again: true,
             settled: true,
         },
         // A first view, of itself and a member, above all that was dealt or just above its own.
         21 => {
-            let ahead = 1 + luck.draw(19, 2) * luck.draw(20, 1 << 16);
+            let ahead = 1 + rng.draw(19, 2) * rng.draw(20, 1 << 16);
             let founders = vec![me, member.clone()];
             let first = Slot(view.end_slot().0 + ahead);
             let view = View::first(first, founders, view.timing, 7);
-            Notice::Found { attempt: luck.draw(21, 8) as u32, view }
+            Notice::Found { attempt: rng.draw(21, 8) as u32, view }
         }
-        22 => Notice::FoundOk { attempt: luck.draw(22, 8) as u32 },
+        22 => Notice::FoundOk { attempt: rng.draw(22, 8) as u32 },
         // A view of a later lineage, which has all members of this one or all but one.
         OTHER_LINEAGE => {
             let mut forged = view.clone();
@@ -328,7 +329,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             forged.number = ViewNumber(later.0.max(younger.founded.0));
             forged.first_slot = view.end_slot();
             forged.tenure = forged.first_slot;
-            if luck.draw(31, 2) == 0 {
+            if rng.draw(31, 2) == 0 {
                 forged.departed.push((dead, forged.number));
             }
             Notice::FullView { view: forged, nonce }
@@ -337,7 +338,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         _ => {
             return Packet::Relay {
                 from: Box::new(member.clone()),
-                to: view.members[luck.draw(18, view.members.len() as u64) as usize].info.process,
+                to: view.members[rng.draw(18, view.members.len() as u64) as usize].info.process,
                 troubled: false,
                 heard: None,
                 packet: Box::new(Packet::from(Notice::Leave)),

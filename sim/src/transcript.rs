@@ -164,6 +164,7 @@ impl Transcript {
                 "expelled" => "is expelled".to_string(),
                 "abandoned" => "gives up".to_string(),
                 "orphaned" => "is orphaned".to_string(),
+                "follows_load" => "asks to grant a service for its load".to_string(),
                 "forced" => "is forced to go on".to_string(),
                 "wrong_clock" => "is more than an hour behind".to_string(),
                 _ => return None,

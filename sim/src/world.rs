@@ -18,11 +18,10 @@ pub use disk::{Disk, DiskHealth, TornStep};
 pub use observer::{Observation, Observer, PacketLoss, UnaskedOutput, Violation};
 pub(crate) use time::ScheduledEvent;
 pub(crate) use transit::PacketInTransit;
-pub(crate) use versions::OLDER;
 
 use crate::chance::Digest;
 use crate::gossip::Gossip;
-use crate::history::{Ask, Call, History};
+use crate::history::{Ask, Call, ClientRequest, History};
 use crate::meter::Metered;
 use crate::network::Network;
 use crate::rule::Rule;
@@ -30,7 +29,7 @@ use crate::site::{ProcessState, Site, SiteConfig};
 use crate::step::StepNames;
 use crate::store::Store;
 use crate::stream::{DamageCounts, Stream};
-use elderlock::protocol::{Lineage, LineageId, Output, ProcessId, Timing, View};
+use elderlock::protocol::{Lineage, LineageId, Output, ProcessId, RequestId, Timing, View, Want};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -82,6 +81,12 @@ pub struct World {
     pub(crate) bounded: bool,
     /// Whether requests of owners are to be told of circles.
     pub(crate) detects: bool,
+    /// Members may keep locks after their release.
+    pub(crate) keeps: bool,
+    /// They may keep shares too.
+    pub(crate) keeps_shares: bool,
+    /// Members ask to grant a service if they make most of its requests.
+    pub(crate) follows: bool,
     strict: bool,
     /// Whether there is only one lineage at a time.
     pub(crate) one_lineage: bool,
@@ -160,6 +165,9 @@ impl World {
             manual: false,
             bounded: true,
             detects: false,
+            keeps: false,
+            keeps_shares: false,
+            follows: false,
             strict: true,
             one_lineage: true,
             tracing: true,
@@ -187,9 +195,10 @@ impl World {
         self.digest.finish()
     }
 
-    /// A number that is equal for runs with the same outcomes in the same order: the answers to
-    /// each client with their tokens, the losses, the contents of objects, and each member's views.
-    /// It does not depend on messages, so a change of their form alone leaves it equal.
+    /// A number that is equal for runs with the same outcomes in the same order. Outcomes are the
+    /// answers to each client with their tokens, the losses, the contents of objects, and each
+    /// member's views. The number does not depend on messages, so a change of their form alone
+    /// leaves it equal.
     pub fn outcomes(&self) -> u64 {
         self.outcomes.finish()
     }
@@ -207,6 +216,25 @@ impl World {
     /// One request of one client.
     pub fn call(&self, ask: Ask) -> &Call {
         self.history.call(ask)
+    }
+
+    /// Whether a member may keep the lock of a call after its release. Such a hold is not
+    /// revocable. All others are.
+    pub fn may_keep(&self, call: &Call) -> bool {
+        let may = match &call.deed {
+            ClientRequest::Hold(Want::Lock(_)) => self.keeps,
+            ClientRequest::Hold(Want::Share(_)) => self.keeps_shares,
+            _ => false,
+        };
+        may && call.metadata.as_bytes().is_empty()
+    }
+
+    /// Returns the request under which the grantor knows the hold of a call, if that is another:
+    /// the lock was granted to that one and was kept.
+    pub fn place_of(&self, call: &Call) -> Option<RequestId> {
+        let site = &self.sites[call.member];
+        let node = site.node.as_ref().filter(|node| node.process() == call.process);
+        node.and_then(|node| node.place_of(call.request))
     }
 
     /// True time since the World began.

@@ -130,7 +130,7 @@ const ANNOUNCE_WIDTH: usize = 8;
 const NEW_SEEDS: usize = 64;
 /// Renewals further apart than this have nothing to do with each other.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
-/// After the second in a row, renewals keep this distance: two processes that claim one address
+/// After the second in a row, renewals keep this distance. Two processes that claim one address
 /// call each other down for as long as both live, as fast as packets travel.
 const RENEWAL_GAP: Duration = Duration::from_millis(100);
 /// No renewal skips more than 2 to the power of this: 50 days of milliseconds.

@@ -7,6 +7,7 @@
 
 mod affiliation;
 mod death_check;
+mod death_suspicion;
 pub(super) mod decision;
 pub(super) mod discovery;
 mod durability;
@@ -33,6 +34,7 @@ use super::time::{Time, WallClock, WrongClock};
 use super::timing::Timing;
 use super::vote_claim::VoteClaim;
 use super::vote_key::VoteSecret;
+use death_suspicion::DeathSuspicion;
 use decision::{Acceptor, Proposal, ProposalPhase, choose};
 use discovery::{Discovery, FoundingOutcome, SeedReport};
 use durability::{AfterStore, VoteDurability, founding_vote};
@@ -165,7 +167,7 @@ pub(super) struct Liveness {
     /// nothing.
     refused: BTreeMap<ProcessId, Time>,
     /// Members that refuse connections, or that other members report as refusing.
-    death_suspicions: BTreeMap<ProcessId, death_check::DeathSuspicion>,
+    death_suspicions: BTreeMap<ProcessId, DeathSuspicion>,
     /// When the dead are reported to the council again.
     vouch_at: Time,
 }
@@ -526,7 +528,7 @@ impl Cluster {
     /// Returns its seeds and their answers while it is in discovery.
     pub(super) fn seeking(&self) -> SeedReport {
         match &self.phase {
-            MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),
+            MemberPhase::Seeking(seeking) => seeking.report(&self.config),
             _ => SeedReport::default(),
         }
     }

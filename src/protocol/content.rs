@@ -20,6 +20,9 @@ pub struct Content {
     pub writes: BTreeMap<ProcessId, LastWrite>,
 }
 
+/// The approximate bytes of a [`LastWrite`] with its member.
+pub(crate) const WRITE_BYTES: usize = 48;
+
 /// The last write of a member into an object. If it is asked for again, this is its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LastWrite {
@@ -34,7 +37,7 @@ pub struct LastWrite {
 impl Content {
     /// The approximate number of bytes in a message.
     pub(crate) fn weight(&self, name: &LockName) -> usize {
-        48 + name.as_bytes().len() + self.value.as_bytes().len() + 48 * self.writes.len()
+        48 + name.as_bytes().len() + self.value.as_bytes().len() + WRITE_BYTES * self.writes.len()
     }
 }
 

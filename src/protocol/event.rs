@@ -14,6 +14,7 @@ use super::message::{
 };
 use super::time::Time;
 use super::timing::Timing;
+use super::versioned::Since;
 use super::vote_key::VoteSecret;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -185,6 +186,12 @@ pub enum Command {
         /// Whether it is answered `Deadlock` when it waits in a circle of owners. Its owner is not
         /// the whole member.
         detects: bool,
+        /// Whether this member may keep the lock after its release, see
+        /// docs/protocol/kept-locks.md.
+        keeps: bool,
+        /// Whether this member asks to grant the service if it makes most of its requests, see
+        /// docs/protocol/load.md.
+        follows: bool,
     },
     /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer
     /// follows.
@@ -337,7 +344,7 @@ pub enum RevokeCommand {
     Ask {
         /// The lock; `None`: the suspension.
         name: Option<LockName>,
-        /// The asker's metadata.
+        /// The requester's metadata.
         metadata: Metadata,
     },
     /// Revoke exactly this hold, if its holder has been told.
@@ -579,6 +586,11 @@ pub enum Event {
         /// The epoch that ended.
         epoch: Epoch,
     },
+    /// This member makes most of the service's requests, and has asked the elder to grant it.
+    FollowsLoad {
+        /// The service.
+        service: ServiceName,
+    },
     /// This member was named, and the epoch is over before it granted anything in it.
     GrantorAborted {
         /// The service.
@@ -617,6 +629,24 @@ pub enum Event {
         /// The process whose vote it claimed.
         voter: ProcessId,
         /// The process that sent the claim.
+        from: ProcessId,
+    },
+    /// The grantor of a service here has no room for waits that a member reported. That member asks
+    /// for them again.
+    WaitsLeftOut {
+        /// The service.
+        service: ServiceName,
+        /// The member that reported them.
+        member: ProcessId,
+        /// Their number in this part of the report.
+        count: usize,
+    },
+    /// The grantor of a service here has got a table with more than a grantor keeps. It dropped the
+    /// table, and asks every member.
+    TableRefused {
+        /// The service.
+        service: ServiceName,
+        /// The member of the grantor that sent the table.
         from: ProcessId,
     },
     /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks
@@ -658,7 +688,7 @@ pub struct Status {
     pub view: Option<View>,
     /// The elder of that view.
     pub elder: Option<ProcessId>,
-    /// Whether its member lease runs.
+    /// Whether its member lease runs, by a clock that is trusted.
     pub leased: bool,
     /// Services it uses or grants.
     pub services: Vec<ServiceStatus>,
@@ -764,6 +794,13 @@ pub struct ServiceStatus {
     pub held_here: usize,
     /// Objects that this member has open.
     pub open_here: usize,
+    /// Locks that this member keeps, in use or free. A lock that is kept free is held for this
+    /// member at the grantor. 0 of a member below version 13.
+    #[serde(with = "Since::<13>")]
+    pub kept_here: usize,
+    /// How many of these are in use.
+    #[serde(with = "Since::<13>")]
+    pub kept_in_use_here: usize,
 }
 
 impl ServiceStatus {
@@ -779,6 +816,8 @@ impl ServiceStatus {
             waiting_here: 0,
             held_here: 0,
             open_here: 0,
+            kept_here: 0,
+            kept_in_use_here: 0,
         }
     }
 }

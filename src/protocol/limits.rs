@@ -19,7 +19,7 @@ pub struct Limits {
     pub counted: u32,
     /// Messages on their way to one member. Beyond them, new requests are answered
     /// [`Busy`](super::Outcome::Busy): a member that does not answer must not fill this member's
-    /// memory until its lease is over.
+    /// memory until its lease is over. [`LinkLimits::kept_bytes`] is their limit in bytes.
     pub backlog: u32,
     /// Requests of this member at a time. More are answered [`Busy`](super::Outcome::Busy).
     pub requests: u32,
@@ -35,7 +35,7 @@ pub struct Limits {
     /// one grantor, ends of requests of departed members, queue positions that are reported, and
     /// requests whose limit is reached.
     pub slice: u32,
-    /// The limits of the link to each other process.
+    /// The limits of the link to each other process, and of what is kept for it.
     pub link: LinkLimits,
     /// Processes that join with one view. Further ones wait for the next view, so that a crowd that
     /// arrives together and dies together cannot outvote the earlier members.
@@ -60,7 +60,7 @@ pub struct Limits {
     pub ticket_blocks: u32,
 }
 
-/// The limits of a link.
+/// The limits of a link, and of what one member makes another one keep.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LinkLimits {
     /// How far a message of one member may be ahead of its turn and be kept: as many messages as a
@@ -69,6 +69,25 @@ pub struct LinkLimits {
     /// The approximate number of bytes of these messages. A message that alone has more is kept if
     /// no other is.
     pub early_bytes: u32,
+    /// The approximate number of bytes on their way to one member that calls of the program cause.
+    /// Beyond them, new requests are answered [`Busy`](super::Outcome::Busy), as beyond
+    /// [`Limits::backlog`]. Parts of tables, reports and inventories do not count.
+    pub kept_bytes: u32,
+    /// The approximate bytes of the requests of this member; an open object counts with the longest
+    /// value. From then on one more is answered [`Busy`](super::Outcome::Busy). A grantor keeps at
+    /// most twice as many for one member, because local grants and a long batch may come on top. It
+    /// tells the member to ask again. It leaves out the rest of the member's report, and tells the
+    /// member that the holds in there are over.
+    pub request_bytes: u32,
+    /// Names of services that an elder keeps for one member: those that the member asked for first
+    /// and still may be in use. The elder ignores a question for one more. A member that knows of
+    /// more services than this asks again after [`Timing::retry`](super::Timing::retry), and is
+    /// answered when one of the names is over. One whose limit is higher than the elder's asks
+    /// again in the next view only.
+    pub names: u32,
+    /// Locks of each service that this member keeps after their release. Each is a hold at the
+    /// grantor. The member remembers four times as many names that it has locked lately.
+    pub kept_locks: u32,
     /// Messages sent again in one go. The rest follows when these are acknowledged.
     pub burst: u32,
     /// An acknowledgement is sent at once after this many messages, so that the other side need not
@@ -95,6 +114,10 @@ impl Limits {
         link: LinkLimits {
             early: 256,
             early_bytes: 1 << 20,
+            kept_bytes: 64 << 20,
+            request_bytes: 1 << 30,
+            names: 1 << 18,
+            kept_locks: 1 << 10,
             burst: 1024,
             ack_every: 64,
             detour_notices: 8,
@@ -108,6 +131,20 @@ impl Limits {
         ticket_room: 1 << 30,
         ticket_blocks: 1 << 31,
     };
+}
+
+impl Limits {
+    /// The approximate bytes of one member's requests that a grantor keeps.
+    pub(crate) fn member_bytes(&self) -> usize {
+        2 * self.link.request_bytes as usize
+    }
+
+    /// The approximate bytes of one member's requests in a table that another grantor sends. That
+    /// one has [half of it](Limits::member_bytes), and one request more. Its own member may have
+    /// taken further locks by local grants.
+    pub(crate) fn table_bytes(&self) -> usize {
+        2 * self.member_bytes()
+    }
 }
 
 impl Default for Limits {

@@ -12,18 +12,15 @@ mod dispatch;
 pub(super) mod grantor;
 #[cfg(elderlock_mutants)]
 mod planted;
-mod registry;
+pub(super) mod registry;
 mod routing;
 mod status;
 pub(super) mod table;
 
 use super::cluster::view::View;
-use super::event::{
-    Command, GrantorState, LostReason, Outcome, ServiceStatus, Sizes, StatusMark, Wait,
-};
+use super::event::{Command, GrantorState, LostReason, Outcome, ServiceStatus, Sizes, StatusMark};
 use super::id::{
-    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token,
-    ViewNumber, Want,
+    Epoch, LockName, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber,
 };
 use super::link::LinkSet;
 use super::message::{
@@ -33,7 +30,7 @@ use super::step_context::{KEPT_MESSAGES, StepContext};
 use super::time::{Time, WallClock};
 use super::visit_count::touch;
 use arrivals::Arrivals;
-use client::{LockCall, LockClient};
+use client::{KeptUse, LockCall, LockClient};
 use departures::{PendingTransfers, Relinquishing};
 use grantor::{Grantor, ReceivedRequest};
 use registry::Registry;
@@ -85,6 +82,15 @@ pub(crate) enum FastOutcome {
     Granted(Token, Time),
     /// The request is over.
     Released,
+}
+
+/// The tokens that local grants of a lock may use: see [`Node::offer`](super::Node::offer).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalOffer {
+    /// The member grants the service itself: all local grants of the service share the range.
+    OfService(TokenRange),
+    /// The member keeps the lock: all local grants of its name share the range.
+    OfName(TokenRange),
 }
 
 /// A lock that was taken with a token of [`Node::offer`](super::Node::offer).
@@ -160,6 +166,12 @@ impl Locks {
     /// The grantor here, if it has that epoch.
     fn grantor_in(&mut self, service: &ServiceName, epoch: Epoch) -> Option<&mut Grantor> {
         self.grantors.get_mut(service).filter(|grantor| grantor.epoch() == epoch)
+    }
+
+    /// The grantor of a service here, for a member's word about its holds in that epoch or earlier
+    /// ones. A later grantor hears the same in a later report.
+    fn grantor_up_to(&mut self, service: &ServiceName, epoch: Epoch) -> Option<&mut Grantor> {
+        self.grantors.get_mut(service).filter(|grantor| grantor.epoch() <= epoch)
     }
 
     /// A view begins.

@@ -122,13 +122,19 @@
 //! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
 //! (`Recover`, `Report`), ghosts included. It acts when all have reported or left the view. Of
 //! two claims to one lock the higher token counts, and the other holder is told (`Supersede`). The
-//! elder names it as soon as its predecessor is silent, so a predecessor may live after all. Then
-//! the predecessor answers with its table.
+//! elder names the next grantor as soon as the present one is silent. A grantor that lives after
+//! all answers `Recover` with its table.
 //!
 //! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
 //! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),
 //! acts when the table is complete, and revalidates it while it grants: it asks each member with
 //! an entry. If a younger turk asks it meanwhile, it *passes* the table *on*.
+//!
+//! # Fewer messages
+//!
+//! Both are off by default. A member may *keep* a lock after its release (a `Grant` with further
+//! tokens) and grant it to itself until `Recall`, which it answers with `Release` or `KeepInUse`.
+//! A member that gets most of a service's tokens may bid for the service as a young turk.
 //!
 //! # When a process dies
 //!
@@ -215,7 +221,7 @@ pub use message::{
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;
-pub use node::{LocalGrant, Node};
+pub use node::{KeptUse, LocalGrant, LocalOffer, Node};
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};
 pub use vote_claim::VoteClaim;

@@ -55,6 +55,43 @@ pub enum ProtocolMutant {
     DealMoreTwice,
     /// A grantor that has used up its tokens takes a range that was dealt before them.
     TakeOlderRange,
+    /// A member gives a recalled lock back, and grants it to itself all the same.
+    UseAfterRecall,
+    /// A member that uses a recalled lock says that it is free.
+    ReleaseInUse,
+    /// A grantor lets a member keep a lock, and grants the member's tokens to others too.
+    CarveNothing,
+    /// A member asks to grant a service whenever another member grants it something.
+    FollowAtOnce,
+    /// A member that follows the load counts its own tokens alone.
+    MeterOwnOnly,
+    /// A member keeps its free locks after it has answered a later grantor.
+    KeepAcrossEpochs,
+    /// A member that reports to a later grantor does not say in whose place its requests
+    /// hold.
+    ReportWithoutPlace,
+    /// A grantor lets a member keep a lock that others wait for, and does not recall it.
+    KeepBesideWaiter,
+    /// A grantor does not recall locks for a suspension.
+    RecallForNoSuspension,
+    /// A grantor answers a try with a holder, though that member may keep the lock free.
+    RefuseTryForKeep,
+    /// A grantor answers a query with locks that members may keep free.
+    TellFreeKeep,
+    /// A member grants a lock that it keeps and uses once more.
+    UseKeepTwice,
+    /// A member that keeps a share grants itself the lock.
+    UseShareAsLock,
+    /// A grantor does not recall shares that members keep.
+    RecallNoShare,
+    /// A grantor that hears of several uses of a kept share records one of them.
+    ReplaceByOneShare,
+    /// A member grants a lock that it keeps with the same token again.
+    RepeatKeptToken,
+    /// A member does not give idle locks back.
+    KeepIdleForEver,
+    /// A grantor that hears that a kept lock is in use records it with the token of its grant.
+    KeepTokenOfPlace,
     /// A founding begins one slot above its own clock, and not a second later.
     FoundAtTheClock,
     /// An elder that hears of a later view deals in its numbers before it has that view. (An elder
@@ -132,6 +169,8 @@ pub enum ProtocolMutant {
     PromoteAll,
     /// A stranger's word on views counts though it was not asked.
     BelieveStrangers,
+    /// The word of a learner counts without a key, though it has shown nothing.
+    BelieveLearners,
     /// An answer of any process counts in the choice of the next view.
     BelieveAnyVoter,
     /// A process may speak for another one that it names.
@@ -150,6 +189,8 @@ pub enum ProtocolMutant {
     FoundWithoutAll,
     /// A process founds with fewer members than it expects.
     FoundWithFewer,
+    /// A process agrees to the foundings of several coordinators.
+    AgreeTwice,
     /// Promises and acceptances are not stored on disk.
     ForgetOnDisk,
     /// A voter answers before its vote is on disk.
@@ -360,6 +401,34 @@ pub enum ProtocolMutant {
     AdmitAnyVersion,
     /// A member encodes its messages in its highest version.
     SpeakHighest,
+    /// A recovering grantor keeps all waits of a report, however many bytes they have.
+    KeepAllWaits,
+    /// A grantor counts an open object with its present value.
+    CountPresentValues,
+    /// A recovering grantor takes all objects that a member reports, however many bytes they have.
+    TakeAllObjects,
+    /// A recovering grantor leaves holds out for which it has no room, and tells their member
+    /// nothing.
+    LeaveHoldsOut,
+    /// A recovering grantor acts before a member has heard that some of its holds are over.
+    ActBeforeSecondReport,
+    /// A grantor leaves waits of a report out for which it has no room, and tells their member
+    /// nothing.
+    LeaveWaitsOut,
+    /// A grantor keeps the numbers of all requests that a member reports to a revalidation.
+    NoteAllReported,
+    /// A report to a revalidation ends requests though not all that it told of were noted.
+    EndUnnoted,
+    /// A grantor that does not act yet keeps the releases of members that have left the view.
+    KeepWordOfTheGone,
+    /// A grantor takes a table of any size.
+    TakeAnyTable,
+    /// A grantor that has dropped a table takes the rest of the table for the whole.
+    TakeRestOfTable,
+    /// A member asks once for a name that its elder may have refused.
+    AskRefusedOnce,
+    /// An elder drops a request for tokens whose name may be in an inventory on its way.
+    DropTokensOfInventory,
 }
 
 /// Reads the name of a planted break.
@@ -398,7 +467,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 162] = [
+    pub const ALL: [ProtocolMutant; 195] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -414,6 +483,24 @@ impl ProtocolMutant {
         ProtocolMutant::DealTwice,
         ProtocolMutant::DealMoreTwice,
         ProtocolMutant::TakeOlderRange,
+        ProtocolMutant::UseAfterRecall,
+        ProtocolMutant::ReleaseInUse,
+        ProtocolMutant::CarveNothing,
+        ProtocolMutant::FollowAtOnce,
+        ProtocolMutant::MeterOwnOnly,
+        ProtocolMutant::KeepAcrossEpochs,
+        ProtocolMutant::ReportWithoutPlace,
+        ProtocolMutant::KeepBesideWaiter,
+        ProtocolMutant::RecallForNoSuspension,
+        ProtocolMutant::RefuseTryForKeep,
+        ProtocolMutant::TellFreeKeep,
+        ProtocolMutant::UseKeepTwice,
+        ProtocolMutant::UseShareAsLock,
+        ProtocolMutant::RecallNoShare,
+        ProtocolMutant::ReplaceByOneShare,
+        ProtocolMutant::RepeatKeptToken,
+        ProtocolMutant::KeepIdleForEver,
+        ProtocolMutant::KeepTokenOfPlace,
         ProtocolMutant::FoundAtTheClock,
         ProtocolMutant::DealInHeardView,
         ProtocolMutant::FreeOnHint,
@@ -449,6 +536,7 @@ impl ProtocolMutant {
         ProtocolMutant::PromoteTheSilent,
         ProtocolMutant::PromoteAll,
         ProtocolMutant::BelieveStrangers,
+        ProtocolMutant::BelieveLearners,
         ProtocolMutant::BelieveAnyVoter,
         ProtocolMutant::BelieveNamedProcess,
         ProtocolMutant::BelieveAnyClaim,
@@ -458,6 +546,7 @@ impl ProtocolMutant {
         ProtocolMutant::TakeAnyToken,
         ProtocolMutant::FoundWithoutAll,
         ProtocolMutant::FoundWithFewer,
+        ProtocolMutant::AgreeTwice,
         ProtocolMutant::ForgetOnDisk,
         ProtocolMutant::TellUnstored,
         ProtocolMutant::CountUnstored,
@@ -561,5 +650,18 @@ impl ProtocolMutant {
         ProtocolMutant::RaiseEarly,
         ProtocolMutant::AdmitAnyVersion,
         ProtocolMutant::SpeakHighest,
+        ProtocolMutant::KeepAllWaits,
+        ProtocolMutant::CountPresentValues,
+        ProtocolMutant::TakeAllObjects,
+        ProtocolMutant::LeaveHoldsOut,
+        ProtocolMutant::ActBeforeSecondReport,
+        ProtocolMutant::LeaveWaitsOut,
+        ProtocolMutant::NoteAllReported,
+        ProtocolMutant::EndUnnoted,
+        ProtocolMutant::KeepWordOfTheGone,
+        ProtocolMutant::TakeAnyTable,
+        ProtocolMutant::TakeRestOfTable,
+        ProtocolMutant::AskRefusedOnce,
+        ProtocolMutant::DropTokensOfInventory,
     ];
 }

@@ -15,16 +15,18 @@ use super::event::{
     ServiceStatus, Sizes, Status, StatusMark,
 };
 use super::id::{
-    Epoch, LockName, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Versions, Want,
+    Epoch, LockName, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Versions,
+    Want,
 };
 use super::link::LinkSet;
 pub(crate) use super::locks::FastOutcome;
-pub use super::locks::LocalGrant;
 use super::locks::Locks;
+pub use super::locks::client::KeptUse;
 use super::locks::client::LockClient;
 use super::locks::grantor::Grantor;
 use super::locks::table::Contents;
-use super::message::{LockRequest, Packet, TokenRange};
+pub use super::locks::{LocalGrant, LocalOffer};
+use super::message::{LockRequest, Packet};
 #[cfg(test)]
 use super::step_context::StepContext;
 use super::step_parts::{Mailbox, QuietUntil, StepParts};
@@ -213,15 +215,27 @@ impl Node {
     /// for it. Several locks may be taken in parallel, each with its own token; locks of one name
     /// one after the other. But [`absorb`](Node::absorb) must come before any other use of the
     /// node. The result is the same as that of commands.
-    pub fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
-        if !matches!(self.quiet_until, QuietUntil(Some(quiet_until)) if now < quiet_until) {
-            return None;
-        }
-        self.locks.offer(self.cluster.process(), service, name)
+    ///
+    /// The same holds for a lock that another member grants and this one keeps, if `keeps`. An
+    /// offer stands until another use of the node, for as long as the node
+    /// [offers](Node::offers) anything.
+    pub fn offer(
+        &self,
+        now: Time,
+        at: (&ServiceName, &LockName),
+        keeps: bool,
+    ) -> Option<LocalOffer> {
+        if self.offers(now) { self.locks.offer(self.cluster.process(), at, keeps) } else { None }
     }
 
-    /// Enters local grants. `spent` of the [offered](Node::offer) tokens were used; the given locks
-    /// are still held, in the order of their tokens, and the others are released already.
+    /// Returns whether nothing is due, so that locks may be taken as they were offered.
+    pub fn offers(&self, now: Time) -> bool {
+        matches!(self.quiet_until, QuietUntil(Some(quiet_until)) if now < quiet_until)
+    }
+
+    /// Enters local grants of a service that this member grants itself. `spent` of the
+    /// [offered](Node::offer) tokens were used; the given locks are still held, in the order of
+    /// their tokens, and the others are released already.
     pub fn absorb(
         &mut self,
         service: &ServiceName,
@@ -229,6 +243,17 @@ impl Node {
         held: impl IntoIterator<Item = (RequestId, LocalGrant)>,
     ) {
         self.locks.absorb(self.cluster.process(), service, spent, held);
+    }
+
+    /// Enters local grants of a lock that this member keeps. `holder`: the request that holds it
+    /// with the last of the used tokens, and its owner; `None`: it is released.
+    pub fn absorb_kept(
+        &mut self,
+        service: &ServiceName,
+        used: KeptUse,
+        holder: Option<(RequestId, OwnerId)>,
+    ) {
+        self.locks.absorb_kept(service, used, holder);
     }
 
     /// Returns whether no work is under way that every step continues.
@@ -375,6 +400,23 @@ impl Node {
     /// The token that `request` was granted here, whether or not it may be believed now.
     pub fn granted(&self, request: RequestId) -> Option<Token> {
         self.locks.client().granted(request)
+    }
+
+    /// The request in whose place `request` holds: it was granted the lock, and this process has
+    /// kept the lock after its release.
+    pub fn place_of(&self, request: RequestId) -> Option<RequestId> {
+        self.locks.client().place_of(request)
+    }
+
+    /// The locks that this process keeps: the request that was granted each, and whether it is in
+    /// use.
+    pub fn kept(&self) -> impl Iterator<Item = (RequestId, bool)> {
+        self.locks.client().kept()
+    }
+
+    /// How many locks of each service this process keeps, and how many of these are in use.
+    pub fn kept_counts(&self) -> impl IntoIterator<Item = (&ServiceName, [usize; 2])> {
+        self.locks.client().kept_counts()
     }
 
     /// The token that a guard of `request` may claim at `now`, while the lock's lease and the

@@ -90,7 +90,7 @@ impl StepParts<'_> {
         let mut cx =
             StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
-        role(self.locks, &|process| links.backlog(process) > most, &mut cx);
+        role(self.locks, &|process| links.is_crowded(process, most), &mut cx);
         let StepContext { outbox, unfinished, .. } = cx;
         self.locks.leave_unfinished(now, unfinished);
         self.deliver(now, standing, outbox);

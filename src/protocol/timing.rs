@@ -72,8 +72,8 @@ impl Timing {
         }
     }
 
-    /// How long to wait by the own clock so that `span` is surely over by every other clock: one
-    /// that is slow by the error against one that is fast by it.
+    /// How long to wait by the own clock so that `span` is surely over by every other clock. The
+    /// own clock may be fast by the error, and the other one slow by it.
     pub fn surely(&self, span: Duration) -> Duration {
         let error = u128::from(self.clock_error_ppm);
         let nanos = span.as_nanos() * (1_000_000 + error) / (1_000_000 - error) + 1;
@@ -85,7 +85,7 @@ impl Timing {
         self.member_lease / 8
     }
 
-    /// The time without a beat after which the elder takes a member to be silent: it replaces the
+    /// The time without a beat after which the elder takes a member to be silent. It replaces the
     /// member's grantors, and removes the member as soon as its lease is over.
     pub(crate) fn silence(&self) -> Duration {
         self.slow_beat() * 2

@@ -8,7 +8,7 @@ use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 
 /// A barrier that any member may set and remove. A waiter goes on as soon as it is not set.
 ///
-/// The barrier lives while a member has it open, and is not set when none has: keep it open at the
+/// The barrier lives while a member has it open, and is not set when none has. Keep it open at the
 /// member that sets it until the waiters have opened it. To set or remove it takes one question to
 /// the grantor, however many others do the same. When a member dies, the barrier that it set stays
 /// set while others have it open, and any of them may remove it. One death may undo something: that

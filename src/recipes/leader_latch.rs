@@ -558,7 +558,7 @@ impl LeaderLatch {
     }
 
     /// Gives up leadership, if `term` is the term in which the latch leads, and competes again, at
-    /// the end of the queue: if others wait, the first of them leads next. The readers of its
+    /// the end of the queue. If others wait, the first of them leads next. The readers of its
     /// events hear [`LatchEvent::NotLeader`] before leadership is released. Returns whether the
     /// term was given up by this call; if it was over before, nothing is changed.
     ///

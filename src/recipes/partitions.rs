@@ -44,6 +44,7 @@
 use super::assignment::{ClaimantShare, quotas};
 use super::leadership::{Candidacy, CandidacyEnd, HeldTerm, Participant};
 use super::partition_guard::{PartitionGuard, PartitionHold};
+use super::wait_future::WaitFuture;
 use crate::protocol::{HolderInfo, InvalidName, LockName, Mode};
 use crate::runtime::{QueryError, planted};
 use crate::service::{InspectError, LockFuture, LockService, TryLockError, Unavailable};
@@ -162,6 +163,9 @@ pub enum PartitionsError {
     /// The claim has not been started.
     #[error("the partitions are not claimed yet; start them first")]
     NotStarted,
+    /// No partition came within the wait limit. The claim goes on.
+    #[error("no partition within the wait limit")]
+    TimedOut,
     /// The claim was started before, and may be closed by now: make a new one.
     #[error("the claim was started before; make a new one")]
     AlreadyStarted,
@@ -317,11 +321,16 @@ impl Partitions {
     ///
     /// # Errors
     /// [`PartitionsError`], never [`AlreadyStarted`](PartitionsError::AlreadyStarted): there is
-    /// none to come. Nothing is changed.
+    /// none to come, or a [limit](WaitFuture::wait) ended. Nothing is changed.
     ///
     /// # Cancel safety
     /// Dropping the future loses no partition.
-    pub async fn next(&self) -> Result<PartitionGuard, PartitionsError> {
+    pub fn next(&self) -> WaitFuture<'_, PartitionGuard, PartitionsError> {
+        let timed_out = || PartitionsError::TimedOut;
+        WaitFuture::new(&self.claim.service, timed_out, self.hand_out())
+    }
+
+    async fn hand_out(&self) -> Result<PartitionGuard, PartitionsError> {
         let mut state = self.state.subscribe();
         loop {
             let mut gained = None;
@@ -464,14 +473,14 @@ fn lock_of(name: &[u8]) -> Vec<u8> {
 
 /// The claimants and owners, as the grantor listed them.
 #[derive(Default)]
-struct ClaimPicture {
+struct ClaimSnapshot {
     claimants: BTreeMap<Vec<u8>, u32>,
     owners: BTreeMap<Vec<u8>, HolderInfo>,
 }
 
 impl ClaimConfig {
-    async fn look(&self) -> Result<ClaimPicture, InspectError> {
-        let (mut picture, mut held) = (ClaimPicture::default(), self.service.held());
+    async fn look(&self) -> Result<ClaimSnapshot, InspectError> {
+        let (mut snapshot, mut held) = (ClaimSnapshot::default(), self.service.held());
         while let Some(holder) = held.next().await? {
             let Some(name) = holder.name.clone().filter(|_| holder.mode == Mode::Lock) else {
                 continue;
@@ -479,20 +488,20 @@ impl ClaimConfig {
             if let Some(id) = name.as_bytes().strip_prefix(CLAIMANT) {
                 let weight = std::str::from_utf8(holder.metadata.as_bytes());
                 let weight = weight.ok().and_then(|text| text.parse().ok()).unwrap_or_default();
-                picture.claimants.insert(id.to_vec(), weight);
+                snapshot.claimants.insert(id.to_vec(), weight);
             } else if let Some(name) = name.as_bytes().strip_prefix(PARTITION) {
-                picture.owners.insert(name.to_vec(), holder);
+                snapshot.owners.insert(name.to_vec(), holder);
             }
         }
-        Ok(picture)
+        Ok(snapshot)
     }
 
     /// How many partitions this claimant is to own.
-    fn quota(&self, mut picture: ClaimPicture, owned: usize) -> usize {
-        picture.claimants.insert(self.id.clone(), self.weight);
-        let own = picture.claimants.keys().position(|id| *id == self.id);
+    fn quota(&self, mut snapshot: ClaimSnapshot, owned: usize) -> usize {
+        snapshot.claimants.insert(self.id.clone(), self.weight);
+        let own = snapshot.claimants.keys().position(|id| *id == self.id);
         let mut counts: BTreeMap<&[u8], usize> = BTreeMap::new();
-        for (_, owner) in picture.owners.iter().filter(|(name, _)| self.names.contains(*name)) {
+        for (_, owner) in snapshot.owners.iter().filter(|(name, _)| self.names.contains(*name)) {
             *counts.entry(owner.metadata.as_bytes()).or_default() += 1;
         }
         // The present number of its own is known.
@@ -502,7 +511,7 @@ impl ClaimConfig {
             weight: *weight,
             owned: counts.get(&id[..]).copied().unwrap_or_default(),
         };
-        let shares: Vec<ClaimantShare> = picture.claimants.iter().map(share).collect();
+        let shares: Vec<ClaimantShare> = snapshot.claimants.iter().map(share).collect();
         let quota = own.map_or(0, |own| quotas(&shares, self.names.len())[own]);
         if planted!(TakeOneLess) { quota.saturating_sub(1) } else { quota }
     }
@@ -606,13 +615,13 @@ impl ClaimTask {
             wait = wait.min(left.max(Duration::from_millis(1)));
             !left.is_zero()
         });
-        let Ok(picture) = claim.look().await else { return wait };
+        let Ok(snapshot) = claim.look().await else { return wait };
         let free: Vec<Vec<u8>> = (claim.names.iter())
-            .filter(|name| !picture.owners.contains_key(*name))
+            .filter(|name| !snapshot.owners.contains_key(*name))
             .filter(|name| !owned.iter().any(|hold| hold.name == **name))
             .cloned()
             .collect();
-        let quota = claim.quota(picture, owned.len());
+        let quota = claim.quota(snapshot, owned.len());
         if owned.len() > quota {
             self.request(owned, quota);
         } else {

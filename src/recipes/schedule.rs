@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Therefore let each effect of the job show the [token](Tick::fence) and the
 /// [number](Tick::number) to the resource. Let the resource refuse lower tokens, and ticks that it
-/// has seen. Then a tick takes effect once. The example `scheduler` does so.
+/// has seen. Then a tick takes effect once. The example `scheduler` of the repository does so.
 ///
 /// **A tick may be lost**:
 /// - by the policies [`Skip`](MissedTicks::Skip) and [`RunOnce`](MissedTicks::RunOnce);

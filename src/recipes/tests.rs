@@ -30,12 +30,12 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     let polls = Arc::new(AtomicUsize::new(0));
     let granted = Arc::new(StdMutex::new(Vec::<ReentrantGuard>::new()));
     let mut waiters = tokio::task::JoinSet::new();
-    let mut places = Vec::new();
+    let mut tasks = Vec::new();
     for number in 0..WAITERS {
         let mut asking =
             ReentrantMutex::new(&there[number % 2], "a").acquire(Owner::new()).into_future();
         let (polls, granted) = (polls.clone(), granted.clone());
-        places.push(waiters.spawn(async move {
+        tasks.push(waiters.spawn(async move {
             let guard = poll_fn(|context| {
                 polls.fetch_add(1, Ordering::SeqCst);
                 asking.as_mut().poll(context)
@@ -45,7 +45,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
         }));
     }
     come(|| left_over(one).2 + left_over(other).2 == WAITERS).await;
-    lan.places(WAITERS).await;
+    lan.positions(WAITERS).await;
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64);
 
@@ -53,7 +53,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     let polled = polls.load(Ordering::SeqCst);
     lan.said();
     for number in [500, 701] {
-        places[number].abort();
+        tasks[number].abort();
     }
     come(|| left_over(one).2 + left_over(other).2 == WAITERS - 2).await;
     for service in &there {

@@ -15,11 +15,15 @@
 //! `engine/requests.rs` the calls of service handles.
 
 mod alarms;
+mod counted_session;
 mod deferred;
 mod event_readers;
+mod phase;
 mod requests;
 mod session_count;
+mod sleep;
 mod state;
+mod subscriptions;
 mod timer_task;
 mod turn;
 
@@ -29,7 +33,7 @@ use super::member_clock::MemberClock;
 use super::network::Network;
 #[cfg(test)]
 use super::sync::AtomicBool;
-use super::sync::{AtomicU64, Mutex, MutexGuard, RwLock};
+use super::sync::{AtomicU64, Mutex, RwLock, lock};
 use super::vote_writer::{VoteStorage, VoteWriter};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
@@ -43,15 +47,15 @@ use state::EngineState;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use turn::TurnResult;
 
-pub(crate) use alarms::{Sleep, SleepEnd};
 pub(crate) use event_readers::Announcement;
 pub use event_readers::ConnectionStatus;
+pub(crate) use phase::{EngineClosed, EnginePhase};
 pub(crate) use session_count::SessionCount;
+pub(crate) use sleep::{Sleep, SleepEnd};
 pub(crate) use state::Answer;
 
 /// Services and locks that a status tells of in one turn: about half a millisecond.
@@ -103,35 +107,6 @@ pub(crate) struct Engine {
     /// A test sets the clocks' readings.
     #[cfg(test)]
     pub(crate) clocks_are_tests: AtomicBool,
-}
-
-/// How far the engine is, for callers that wait until it has joined or left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct EnginePhase {
-    /// The member was in a view, with a running lease, at least once in this incarnation.
-    pub(crate) ready: bool,
-    /// Set when the engine has left, for any reason.
-    pub(crate) closed: Option<EngineClosed>,
-    /// The network is shut down, too: the port is free.
-    pub(crate) stopped: bool,
-    /// How often it has changed.
-    changes: u64,
-}
-
-/// How it left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EngineClosed {
-    /// The others know, or there are none.
-    Heard,
-    /// No member confirmed it; the others wait for the member's lease to end.
-    Unheard,
-    /// The runtime under it ended, or the core broke.
-    Broken,
-    /// The cluster's slots are more than an hour above this machine's clock.
-    WrongClock {
-        /// How far above.
-        ahead: Duration,
-    },
 }
 
 impl Engine {
@@ -242,8 +217,8 @@ impl Engine {
         lock(&self.me).name.clone()
     }
 
-    /// The core's status. A large table takes several turns, and may change from one to the next. A
-    /// turn must be short, since a member that has none for a lease has lost all its holds.
+    /// The member's status. A large table takes several turns, and may change from one to the next.
+    /// A turn must be short, since a member that has none for a lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
         if self.is_copy() {
             return Status {
@@ -259,8 +234,10 @@ impl Engine {
         let page = |state: &mut EngineState, after: Option<&StatusMark>| {
             state.node.status_page(self.now(), after, PAGE)
         };
-        let (mut status, (first, mut mark)) = self
-            .turn(|state, _| (state.node.status_without_services(self.now()), page(state, None)));
+        let (mut status, (first, mut mark)) = self.turn(|state, _| {
+            let status = state.node.status_without_services(self.now());
+            (state.complete(status), page(state, None))
+        });
         status.go_on(first);
         while let Some(after) = mark {
             let (more, next) = self.turn(|state, _| page(state, Some(&after)));
@@ -349,9 +326,14 @@ impl Engine {
         }
     }
 
-    /// The times of the cluster, if this member holds locks for programs that are not members.
+    /// Returns whether it holds locks for programs that are not members.
+    pub(crate) fn serves_sessions(&self) -> bool {
+        !self.is_copy() && lock(&self.me).serves_sessions
+    }
+
+    /// The times of the cluster; `None` before it has joined.
     pub(crate) fn session_timing(&self) -> Option<Timing> {
-        if self.is_copy() || !lock(&self.me).serves_sessions {
+        if self.is_copy() {
             return None;
         }
         self.turn(|state, _| state.node.view().map(|view| view.timing))
@@ -386,7 +368,7 @@ impl Engine {
 
 impl Inbox for Engine {
     fn status(&self, most: usize) -> Option<Status> {
-        Some(self.turn(|state, _| state.node.status_cut(self.now(), most)))
+        Some(self.turn(|state, _| state.complete(state.node.status_cut(self.now(), most))))
     }
 
     fn input(&self, input: Input) {
@@ -402,7 +384,7 @@ impl Inbox for Engine {
         if packets.is_empty() {
             return false;
         }
-        let TurnResult { reader, has_woken, .. } = self.turned(|state, after| {
+        let turn = self.turned(|state, after| {
             let process = state.node.process();
             // A packet may give this process a new incarnation. The packets after it were meant for
             // the old one.
@@ -415,14 +397,8 @@ impl Inbox for Engine {
             // This thread is about to send nothing else, and a caller may wait for the answers.
             after.is_urgent = true;
         });
-        reader.is_some() && !has_woken
+        turn.reader.is_some() && !turn.has_woken
     }
-}
-
-/// Locks a mutex whose holders cannot panic half-way: the protected value is whole even after a
-/// panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

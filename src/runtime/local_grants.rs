@@ -1,11 +1,12 @@
 //! `LocalGrants`: free locks that a member takes of itself, and releases, without a turn of the
 //! engine.
 //!
-//! Most locks are free, are of a service that the member grants itself, and are released before any
-//! other request comes. The core's answer for such a lock is known beforehand: [`Node::offer`] says
-//! that it would grant, and with which tokens. So threads that want different names rarely wait for
-//! each other: each reads the core beside the others. Its local grant is kept here, in a shard by
-//! its name.
+//! Most locks are free, are of a service that the member grants itself or are kept by it, and are
+//! released before any other request comes. The core's answer for such a lock is known beforehand:
+//! [`Node::offer`] says that it would grant, and with which tokens. So threads that want different
+//! names rarely wait for each other: each reads the core beside the others. Its local grant is
+//! noted here, in a shard by its name. The offer stays there after the release, until the next
+//! turn: the next lock of the name does without a look at the core's tables.
 //!
 //! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`),
 //! under the engine's lock for writing. No reader has that lock. So the core never acts without
@@ -16,9 +17,12 @@
 //! tokens of one name rise in the order of its holders.
 
 use super::hold_cell::HoldCell;
-use super::sync::{AtomicU64, Mutex, MutexGuard, SequenceHasher, ThreadMutant, is_planted};
-use crate::protocol::message::TokenRange;
-use crate::protocol::{LocalGrant, LockName, OwnerId, ServiceName, Time, Token};
+use super::sync::{
+    AtomicBool, AtomicU64, Mutex, MutexGuard, SequenceHasher, ThreadMutant, is_planted,
+};
+use crate::protocol::{
+    KeptUse, LocalGrant, LocalOffer, LockName, OwnerId, ServiceName, Time, Token,
+};
 use crossbeam_utils::CachePadded;
 #[cfg(elderlock_shuttle)]
 use foldhash::fast::FixedState as Seeds;
@@ -43,9 +47,9 @@ const SHARDS: usize = 2;
 /// Cells kept in each shard for holds that come next.
 const SPARE: usize = 8;
 
-/// Locks of one shard. A request for one more takes a turn, which empties all. So no turn has to
+/// Names of one shard. A request for one more takes a turn, which empties all. So no turn has to
 /// absorb many thousands, and they count for little beside the requests that a member may have.
-const ROOM: usize = 16;
+const ROOM: usize = 48;
 
 /// Room that an empty shard keeps.
 const KEPT: usize = 7;
@@ -55,6 +59,10 @@ pub(crate) struct LocalGrants {
     pub(crate) service: ServiceName,
     /// The hasher; under shuttle it is the same in each run.
     hasher: Seeds,
+    /// Whether this member keeps locks that another member grants after their release.
+    keeps: AtomicBool,
+    /// Whether this member asks to grant the service if it makes most of its requests.
+    follows: AtomicBool,
     /// A bit for each shard that was used since the core has heard of it. Read by all and rarely
     /// written.
     used: CachePadded<AtomicU64>,
@@ -65,8 +73,19 @@ pub(crate) struct LocalGrants {
 
 #[derive(Default)]
 struct Shard {
-    held: HashMap<HashedName, LocalHold, BuildHasherDefault<SequenceHasher>>,
+    names: HashMap<HashedName, LocalName, BuildHasherDefault<SequenceHasher>>,
     spare: Vec<Arc<HoldCell>>,
+}
+
+/// A name that was taken since the last turn.
+struct LocalName {
+    offer: LocalOffer,
+    /// How many of the tokens of an offer for this name alone were used.
+    spent: u32,
+    /// When it was taken last.
+    since: Time,
+    /// The present hold.
+    hold: Option<LocalHold>,
 }
 
 /// A name, with its hash.
@@ -82,18 +101,19 @@ impl Hash for HashedName {
     }
 }
 
-struct LocalHold {
-    cell: Arc<HoldCell>,
-    owner: OwnerId,
-    since: Time,
+pub(super) struct LocalHold {
+    pub(super) cell: Arc<HoldCell>,
+    pub(super) owner: OwnerId,
 }
 
 /// The local grants of one service, taken out for the core.
 pub(super) struct Drained {
-    /// Tokens that were used.
+    /// Used tokens of the whole service.
     pub(super) spent: u64,
-    /// The present holds, in the order of the tokens.
+    /// The present holds with such tokens, in the order of the tokens.
     pub(super) held: Vec<(LocalGrant, Arc<HoldCell>)>,
+    /// The uses of kept locks, in the order of their names, and the present holds.
+    pub(super) kept: Vec<(KeptUse, Option<LocalHold>)>,
 }
 
 impl LocalGrants {
@@ -101,33 +121,77 @@ impl LocalGrants {
         LocalGrants {
             service,
             hasher: Seeds::default(),
+            keeps: AtomicBool::new(false),
+            follows: AtomicBool::new(false),
             used: CachePadded::new(AtomicU64::new(0)),
             spent: CachePadded::new(AtomicU64::new(0)),
             shards: std::array::from_fn(|_| CachePadded::default()),
         }
     }
 
-    /// Takes a lock that has no local grant, with one of the tokens that the core has offered for
-    /// it. Returns its cell, as `cell` makes it of one that was used before. Also returns whether
-    /// this is the first local grant of the service since the core absorbed the last one.
+    /// Whether this member keeps locks of the service after their release.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Changes that for the requests that come next.
+    pub(crate) fn set_keeps(&self, keeps: bool) {
+        self.keeps.store(keeps, Ordering::Relaxed);
+    }
+
+    /// Whether this member follows the load of the service.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
+    }
+
+    /// Changes that for the requests that come next.
+    pub(crate) fn set_follows(&self, follows: bool) {
+        self.follows.store(follows, Ordering::Relaxed);
+    }
+
+    /// Takes a lock that has no local grant, with one of the tokens that the core offers for it.
+    /// To be called while the core offers anything at all. Returns its cell, as `cell` makes it of
+    /// one that was used before. Also returns whether this is the first local grant of the service
+    /// since the core absorbed the last one.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, OwnerId, Time),
-        offer: TokenRange,
+        offer: impl FnOnce() -> Option<LocalOffer>,
         cell: impl FnOnce(Option<Arc<HoldCell>>, Token) -> Arc<HoldCell>,
     ) -> Option<(Arc<HoldCell>, bool)> {
         let spend = || self.spent.fetch_add(1, Ordering::Relaxed);
         let early = is_planted(ThreadMutant::TokenFirst).then(spend);
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
-        let Shard { held, spare } = &mut *shard;
-        if held.len() >= ROOM {
-            return None;
+        let Shard { names, spare } = &mut *shard;
+        if names.len() >= ROOM {
+            // The core would offer the free ones again.
+            names.retain(|_, local| local.hold.is_some() || local.spent > 0);
         }
-        let Entry::Vacant(free) = held.entry(spot) else { return None };
-        let token = offer.nth(early.unwrap_or_else(spend))?;
-        let cell = cell(spare.pop(), token);
-        free.insert(LocalHold { cell: cell.clone(), owner, since });
+        let is_full = names.len() >= ROOM;
+        let take = |local: &mut LocalName| {
+            let token = match local.offer {
+                LocalOffer::OfService(range) => range.nth(early.unwrap_or_else(spend))?,
+                LocalOffer::OfName(_) if !self.keeps() => return None,
+                LocalOffer::OfName(range) => {
+                    let token = range.nth(local.spent.into())?;
+                    local.spent += 1;
+                    token
+                }
+            };
+            let cell = cell(spare.pop(), token);
+            (local.hold, local.since) = (Some(LocalHold { cell: cell.clone(), owner }), since);
+            Some(cell)
+        };
+        let vacant = match names.entry(spot) {
+            Entry::Occupied(entry) if entry.get().hold.is_some() => return None,
+            Entry::Occupied(entry) => return Some((take(entry.into_mut())?, false)),
+            Entry::Vacant(_) if is_full => return None,
+            Entry::Vacant(vacant) => vacant,
+        };
+        let mut local = LocalName { offer: offer()?, spent: 0, since, hold: None };
+        let cell = take(&mut local)?;
+        vacant.insert(local);
         let bit = 1_u64 << index;
         // The shard's lock is held, and no bit is taken away while any thread looks at the core.
         let is_first = self.used.load(Ordering::Relaxed) & bit == 0
@@ -139,7 +203,8 @@ impl LocalGrants {
     pub(super) fn release(&self, name: &LockName, cell: &Arc<HoldCell>) {
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
-        let hold = shard.held.remove(&spot).filter(|hold| Arc::ptr_eq(&hold.cell, cell));
+        let local = shard.names.get_mut(&spot);
+        let hold = local.and_then(|local| local.hold.take_if(|hold| Arc::ptr_eq(&hold.cell, cell)));
         debug_assert!(hold.is_some(), "it was taken here");
         if shard.spare.len() < SPARE {
             shard.spare.extend(hold.map(|hold| hold.cell));
@@ -150,22 +215,31 @@ impl LocalGrants {
     pub(super) fn empty(&self) -> Drained {
         let mut used = self.used.swap(0, Ordering::Relaxed);
         let spent = self.spent.swap(0, Ordering::Relaxed);
-        let mut all = Vec::new();
+        let (mut held, mut kept) = (Vec::new(), Vec::new());
         while used != 0 {
             let index = used.trailing_zeros() as usize;
             used &= used - 1;
             let mut shard = self.shard(index);
-            all.extend(shard.held.drain().map(
-                |(HashedName { name, .. }, LocalHold { cell, owner, since })| {
-                    (LocalGrant { name, owner, token: cell.token(), since }, cell)
-                },
-            ));
-            if shard.held.capacity() > KEPT {
-                shard.held.shrink_to(KEPT);
+            for (HashedName { name, .. }, LocalName { offer, spent, since, hold }) in
+                shard.names.drain()
+            {
+                match (offer, hold) {
+                    (LocalOffer::OfService(_), Some(LocalHold { cell, owner })) => {
+                        held.push((LocalGrant { name, owner, token: cell.token(), since }, cell));
+                    }
+                    (LocalOffer::OfService(_), None) => {}
+                    (LocalOffer::OfName(_), hold) => {
+                        kept.push((KeptUse { name, spent, since }, hold));
+                    }
+                }
+            }
+            if shard.names.capacity() > KEPT {
+                shard.names.shrink_to(KEPT);
             }
         }
-        all.sort_unstable_by_key(|(taken, _)| taken.token);
-        Drained { spent, held: all }
+        held.sort_unstable_by_key(|(taken, _)| taken.token);
+        kept.sort_unstable_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        Drained { spent, held, kept }
     }
 
     fn spot(&self, name: &LockName) -> (usize, HashedName) {
@@ -178,10 +252,11 @@ impl LocalGrants {
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether nothing is kept here of which the core has not heard.
+    /// Returns whether nothing is held here of which the core has not heard.
     #[cfg(all(test, elderlock_shuttle))]
     pub(super) fn is_empty(&self) -> bool {
-        (0..SHARDS).all(|index| self.shard(index).held.is_empty())
+        let is_free = |local: &LocalName| local.hold.is_none();
+        (0..SHARDS).all(|index| self.shard(index).names.values().all(is_free))
     }
 }
 
@@ -191,42 +266,120 @@ mod tests {
     use super::super::member_clock::MemberClock;
     use super::*;
     use crate::protocol::Slot;
+    use crate::protocol::message::TokenRange;
 
-    fn take(
-        local_grants: &LocalGrants,
-        offer: TokenRange,
-        name: u32,
-    ) -> Option<(Arc<HoldCell>, bool)> {
-        let name = LockName::new(&name.to_le_bytes()).unwrap();
+    type Taken = Option<(Arc<HoldCell>, bool)>;
+
+    fn grants() -> LocalGrants {
+        LocalGrants::new(ServiceName::new("inventory").unwrap())
+    }
+
+    fn name(number: u32) -> LockName {
+        LockName::new(&number.to_le_bytes()).unwrap()
+    }
+
+    fn token(number: u32) -> Token {
+        Token::new(Slot(1), number)
+    }
+
+    fn range(last: u32) -> TokenRange {
+        TokenRange { first: token(1), last: token(last) }
+    }
+
+    fn take(grants: &LocalGrants, of: u32, offer: impl FnOnce() -> Option<LocalOffer>) -> Taken {
         let lease = Arc::new(MemberLease::new(Time::MAX, MemberClock::machine()));
         let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &lease);
-        local_grants.take((&name, OwnerId::default(), Time::ZERO), offer, cell)
+        grants.take((&name(of), OwnerId::default(), Time::ZERO), offer, cell)
+    }
+
+    fn take_own(grants: &LocalGrants, of: u32, last: u32) -> Taken {
+        take(grants, of, || Some(LocalOffer::OfService(range(last))))
+    }
+
+    /// A lock that the core has offered since the last turn.
+    fn take_again(grants: &LocalGrants, of: u32) -> Token {
+        take(grants, of, || panic!("the offer is known")).expect("it is free").0.token()
     }
 
     #[test]
     fn it_holds_no_more_than_one_turn_can_take_in_and_gives_all_of_it_in_the_order_of_tokens() {
-        let local_grants = LocalGrants::new(ServiceName::new("inventory").unwrap());
-        let offer =
-            TokenRange { first: Token::new(Slot(1), 1), last: Token::new(Slot(1), 100_000) };
-        let taken = (0..100_000).filter_map(|name| take(&local_grants, offer, name)).count();
+        let grants = grants();
+        let taken = (0..100_000).filter_map(|name| take_own(&grants, name, 100_000)).count();
         assert_eq!(taken, SHARDS * ROOM, "every shard is full");
-        let Drained { spent, held } = local_grants.empty();
-        assert_eq!((spent, held.len()), (taken as u64, taken));
+        let Drained { spent, held, kept } = grants.empty();
+        assert_eq!((spent, held.len(), kept.len()), (taken as u64, taken, 0));
         assert!(held.is_sorted_by_key(|(taken, _)| taken.token));
-        assert!(
-            take(&local_grants, offer, 0).is_some_and(|(_, is_first)| is_first),
-            "there is room again"
-        );
+        let again = take_own(&grants, 0, 100_000);
+        assert!(again.is_some_and(|(_, is_first)| is_first), "there is room again");
     }
 
     #[test]
     fn a_thread_that_finds_no_token_is_granted_nothing() {
-        let local_grants = LocalGrants::new(ServiceName::new("inventory").unwrap());
-        let token = Token::new(Slot(1), 1);
-        let offer = TokenRange { first: token, last: token };
-        assert!(take(&local_grants, offer, 0).is_some());
-        assert!(take(&local_grants, offer, 0).is_none(), "a member has it");
-        assert!(take(&local_grants, offer, 1).is_none());
-        assert_eq!(local_grants.empty().held.len(), 1);
+        let grants = grants();
+        assert!(take_own(&grants, 0, 1).is_some());
+        assert!(take_own(&grants, 0, 1).is_none(), "a member has it");
+        assert!(take_own(&grants, 1, 1).is_none());
+        assert_eq!(grants.empty().held.len(), 1);
+    }
+
+    #[test]
+    fn a_released_lock_is_taken_again_without_a_look_at_the_core_until_the_next_turn() {
+        let grants = grants();
+        let (cell, _) = take_own(&grants, 0, 9).expect("it is free");
+        grants.release(&name(0), &cell);
+        drop(cell);
+        assert_eq!(take_again(&grants, 0), token(2));
+        assert_eq!(take_own(&grants, 1, 9).expect("it is free").0.token(), token(3));
+        let Drained { spent, held, .. } = grants.empty();
+        assert_eq!((spent, held.len()), (3, 2));
+        let mut is_asked = false;
+        let refused = take(&grants, 0, || {
+            is_asked = true;
+            None
+        });
+        assert!(is_asked && refused.is_none());
+    }
+
+    #[test]
+    fn names_that_were_released_make_room_for_others() {
+        let grants = grants();
+        for name_of in 0..100_000 {
+            let (cell, _) = take_own(&grants, name_of, 100_000).expect("there is room");
+            grants.release(&name(name_of), &cell);
+        }
+        let names = (0..SHARDS).map(|index| grants.shard(index).names.len()).sum::<usize>();
+        assert!(names <= SHARDS * ROOM, "{names} names");
+        let Drained { spent, held, .. } = grants.empty();
+        assert_eq!((spent, held.len()), (100_000, 0));
+    }
+
+    #[test]
+    fn a_kept_lock_has_tokens_of_its_own_and_each_use_is_told_to_the_core() {
+        let grants = grants();
+        let offer = || Some(LocalOffer::OfName(range(3)));
+        assert!(take(&grants, 0, offer).is_none(), "this member keeps nothing");
+        grants.set_keeps(true);
+        for of in [0, 1] {
+            let (cell, is_first) = take(&grants, of, offer).expect("it is kept free");
+            assert_eq!((cell.token(), is_first), (token(1), of == 0));
+            grants.release(&name(of), &cell);
+        }
+        assert_eq!(take_again(&grants, 1), token(2));
+        let Drained { spent, held, kept } = grants.empty();
+        assert_eq!((spent, held.len()), (0, 0));
+        let told = kept.iter().map(|(used, hold)| {
+            (used.name.clone(), used.spent, hold.as_ref().map(|hold| hold.cell.token()))
+        });
+        assert!(told.eq([(name(0), 1, None), (name(1), 2, Some(token(2)))]));
+
+        for number in 1..=3 {
+            let (cell, _) = take(&grants, 2, offer).expect("it is kept free");
+            assert_eq!(cell.token(), token(number));
+            grants.release(&name(2), &cell);
+        }
+        assert!(take(&grants, 2, offer).is_none(), "its tokens are used up");
+        grants.set_keeps(false);
+        assert!(take(&grants, 3, offer).is_none());
+        assert_eq!(grants.empty().kept.len(), 1);
     }
 }

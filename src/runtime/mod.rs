@@ -6,9 +6,11 @@
 //! | file | contents |
 //! |---|---|
 //! | `engine.rs`, `engine/state.rs` | `Engine`: the lock around the core; its state |
-//! | `engine/alarms.rs`, `engine/deferred.rs` | timers of calls; work for the next turn |
-//! | `engine/event_readers.rs` | the readers of events |
-//! | `engine/session_count.rs` | the number of locks that a member holds for programs |
+//! | `engine/phase.rs` | how far the engine is, and how it has left |
+//! | `engine/alarms.rs`, `engine/sleep.rs` | timers of calls; a wait for one |
+//! | `engine/deferred.rs` | work for the next turn |
+//! | `engine/event_readers.rs`, `engine/subscriptions.rs` | the readers of events; how events reach them |
+//! | `engine/session_count.rs`, `engine/counted_session.rs` | locks that a member holds for programs |
 //! | `local_grants.rs` | free locks without a turn of the engine |
 //! | `hold_cell.rs`, `observed_hold.rs` | the part of a hold for guards; simulated holds |
 //! | `sync.rs` | locks and atomics of the local path, for shuttle too |
@@ -25,6 +27,8 @@
 //! | `net/tcp.rs`, `net/udp.rs` | connections; gossip |
 //! | `net/connection_reader.rs`, `net/hello.rs` | reading frames; packets of a handshake |
 //! | `net/peer.rs`, `net/dialer.rs` | frames on their way to one address; the task that writes |
+//! | `net/peer/queue.rs`, `net/write_half.rs` | the frames that wait there; the right to write |
+//! | `net/connection_writer.rs`, `net/dial_error.rs` | a connection to write on; a failed dial |
 //! | `net/reception.rs`, `net/incarnation.rs` | state of readers; one identity on the network |
 //! | `net/admission.rs`, `net/rate_limit.rs` | bounds of accepted connections; rates |
 //! | `net/security.rs`, `net/security_absent.rs` | the cluster key at work, and its absence |
@@ -77,7 +81,7 @@ pub mod telemetry;
 pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
-pub use net::{OrderReports, QueryError, give_order, query_status};
+pub use net::{OrderReports, QueryError, give_order, query_status, query_status_of};
 pub use net::{SessionEnd, SessionError, SessionGuard, hold_through};
 #[cfg(feature = "secure")]
-pub use net::{give_order_with, hold_through_with, query_status_with};
+pub use net::{give_order_with, hold_through_with, query_status_of_with, query_status_with};

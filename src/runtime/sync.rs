@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::PoisonError;
 
 #[cfg(not(elderlock_shuttle))]
 mod real {
@@ -76,6 +77,12 @@ mod real {
 }
 
 pub(crate) use real::*;
+
+/// Locks a mutex whose holders cannot panic half-way: the protected value is whole even after a
+/// panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A map by the number of a request. Its order is the same in every run: the order of wake-ups must
 /// not depend on the machine's chance.

@@ -16,7 +16,7 @@
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
-//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: another request holds or goes first, or the limit is too low; no grantor can decide); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
+//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`, `timed_out`, `busy`, `deadlock`, `destroyed`, `expelled`, `left`, `not_open` (permits of an object that the member has not open), `cancelled` (the future was dropped). Of a try or a wait of zero also `held` (another request holds or goes first, or the limit is too low), `undecided` (no grantor can decide) |
 //! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked` |
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. An open object is not counted: it is not a hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
@@ -40,6 +40,8 @@
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
+//! | `elderlock_kept{service}` | gauge | locks that it [keeps](crate::LockService::keep_locks), in use or free. The kind `Recall` of the messages counts how often others wanted one back; grants beside the messages of the kind `Grant` are those of kept locks, where another member grants |
+//! | `elderlock_kept_in_use{service}` | gauge | how many of these are in use |
 //! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by the message that they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … A member's message to itself is not a packet |
 //! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way |
 //! | `elderlock_refused_total{reason}` | counter | input that the network refused. The reasons are those fields of [`Counters`](crate::Counters) that begin with "Refused" |
@@ -68,10 +70,10 @@
 //! | name | kind, level | fields |
 //! |---|---|---|
 //! | `acquire` | span, debug | `service`; `lock.name` (of a batch all of them, none of a suspension); and when it ends `lock.outcome` as above, `lock.wait_ms`, and if granted `lock.token` |
-//! | `transfer` | span, info | `service`, `epoch`: this member is named, and asks its predecessor for the table. When it ends `outcome`, `took_ms`, and if it acts `holds` and `waits`, of its table. Outcomes: `acts`; `no_table` (the predecessor has none, or left: a `recovery` follows); `lost` (the epoch is over before it began: a younger turk got the table, the predecessor is lost and this member is named once more, there is another elder, or this member leaves or is expelled) |
+//! | `transfer` | span, info | `service`, `epoch`: this member is named, and asks its predecessor for the table. When it ends `outcome`, `took_ms`, and if it acts `holds` and `waits`, of its table. Outcomes: `acts`; `no_table` (the predecessor has none, or left: a `recovery` follows); `lost` (the epoch is over before it began). It is lost if a younger turk got the table, or the predecessor is lost and this member is named once more. It is also lost if there is another elder, or this member leaves or is expelled |
 //! | `recovery` | span, info | the same, from asking every member for its holds. Outcomes: `acts`, `lost` |
 //! | `view change` | span, info | `view` (its number): this member proposes that view, or has given its vote to the process that does. When it ends `outcome`, `took_ms`, and if there is one `members` and `elder`. Outcomes: `installed`; `lost` (this member left or was expelled meanwhile). With a later view than was asked for, `view` is recorded once more. A member without a part in the vote has a span of no length |
-//! | `grantor` | event, info | `service`, `epoch`: it grants from now on; in its `transfer` or `recovery`, or in none if it is the first grantor or goes on in a new epoch |
+//! | `grantor` | event, info | `service`, `epoch`, `name`, `addr`, `process`: this member grants from now on. It is in its `transfer` or `recovery`: in none if it is the first grantor or goes on in a new epoch |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
 //! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
 //! | `lock lost` | event, warn | `service`, `lock.name` (escaped, its first 100 characters), `token`, `reason`, `left_out`: a hold is over against the program's will. 16 lines in a row and one a second; `left_out` counts those that were not written before it |
@@ -79,8 +81,8 @@
 //! | `joined another lineage: ...` | event, warn | `before`, `lineage`, `lost`: the locks that this member lost since its last view of the former lineage |
 //! | `refused a process that claimed the vote of a member without its secret` | event, warn | `voter`, `from`, `left_out`: see [`Counters::vote_claims`](crate::Counters::vote_claims). 16 lines in a row and one a second |
 //! | `resumed: ...` | event, info | the member's lease runs again |
-//! | `member joined`, `member left`, `member died`, `member is gone`, `member is unreachable: ...` | event, info | `addr`, `process`; `cause` of a death: `killed` or `lease over`. `member is gone`: this member heard no reason |
-//! | `elder` | event, info | `addr`, `process`, `is_me`: another member is the elder now |
+//! | `member joined`, `member left`, `member died`, `member is gone`, `member is unreachable: ...` | event, info | `name`, `addr`, `process`; `cause` of a death: `killed` or `lease over`. `member is gone`: this member heard no reason |
+//! | `elder` | event, info | `name`, `addr`, `process`, `is_me`: another member is the elder now |
 //! | `joining: ...` | event, info | every three seconds while it joins: the seeds that have not answered, and why |
 //!
 //! To acquire a lock is a future of the caller's, so its span is the child of the span in which it
@@ -98,11 +100,12 @@
 use super::clock;
 use super::sync::Mutex;
 use crate::protocol::{
-    ClientMessage, Epoch, Event, GrantorMessage, GrantorState, LostReason, Message, Node, Notice,
-    Outcome, Packet, ProcessId, ServiceName, Time, Token, ViewNumber, Want,
+    ClientMessage, Epoch, Event, GrantorMessage, GrantorState, LostReason, MemberInfo, MemberName,
+    Message, Node, Notice, Outcome, Packet, ProcessId, ServiceName, Time, Token, ViewNumber, Want,
 };
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tracing::field::{Empty, display};
@@ -236,7 +239,7 @@ fn millis(span: Duration) -> f64 {
 pub(crate) enum TelemetryNote {
     Opens { course: Arc<SpanHandle>, what: SpanSubject },
     Closes { course: Option<Arc<SpanHandle>>, ending: SpanEnd },
-    Grants { service: ServiceName, epoch: Epoch },
+    Grants { service: ServiceName, epoch: Epoch, by: ActingMember },
     GrantsNoMore { service: ServiceName, epoch: Epoch },
     Log(LogNote),
 }
@@ -252,14 +255,30 @@ impl TelemetryNote {
                     None => ending.tell(&ending.what.span()),
                 }
             }
-            TelemetryNote::Grants { service, epoch } => {
-                info!(target: "elderlock", parent: None, %service, %epoch, "grantor");
+            TelemetryNote::Grants { service, epoch, by: ActingMember { name, addr, process } } => {
+                info!(
+                    target: "elderlock", parent: None, %service, %epoch, %name, %addr, %process,
+                    "grantor"
+                );
             }
             TelemetryNote::Log(note) => note.tell(),
             TelemetryNote::GrantsNoMore { service, epoch } => {
                 info!(target: "elderlock", parent: None, %service, %epoch, "grantor ended");
             }
         }
+    }
+}
+
+/// The member that grants, in the line about it: the logs of many members are read in one place.
+pub(crate) struct ActingMember {
+    name: MemberName,
+    addr: SocketAddr,
+    process: ProcessId,
+}
+
+impl ActingMember {
+    fn new(me: &MemberInfo) -> ActingMember {
+        ActingMember { name: me.name.clone(), addr: me.addr, process: me.process }
     }
 }
 
@@ -328,6 +347,7 @@ enum SpanResult {
     Acts {
         holds: usize,
         waits: usize,
+        by: ActingMember,
     },
     /// There was no table to receive.
     NoTable,
@@ -370,10 +390,14 @@ impl SpanEnd {
                 span.record("elder", display(elder));
                 info!(target: "elderlock", parent: span, view = number.0, members, %elder, "view");
             }
-            (SpanSubject::Epoch { service, epoch, .. }, SpanResult::Acts { holds, waits }) => {
+            (SpanSubject::Epoch { service, epoch, .. }, SpanResult::Acts { holds, waits, by }) => {
                 span.record("holds", holds);
                 span.record("waits", waits);
-                info!(target: "elderlock", parent: span, %service, %epoch, "grantor");
+                let ActingMember { name, addr, process } = by;
+                info!(
+                    target: "elderlock", parent: span, %service, %epoch, %name, %addr, %process,
+                    "grantor"
+                );
             }
             _ => {}
         }
@@ -527,11 +551,11 @@ impl SpanTracker {
         }
     }
 
-    /// An event has happened: `node` has just reported it.
+    /// An event has happened: `node`, which is the core of `me`, has just reported it.
     pub(crate) fn said(
         &mut self,
         event: &Event,
-        node: &Node,
+        (me, node): (&MemberInfo, &Node),
         now: Time,
         notes: &mut Vec<TelemetryNote>,
     ) {
@@ -549,13 +573,14 @@ impl SpanTracker {
                 let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else {
                     return;
                 };
+                let by = ActingMember::new(me);
                 let begun = self.epochs.remove(service);
                 let Some((state, since)) = load.way else {
                     notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
-                    return notes
-                        .push(TelemetryNote::Grants { service: service.clone(), epoch: *epoch });
+                    let (service, epoch) = (service.clone(), *epoch);
+                    return notes.push(TelemetryNote::Grants { service, epoch, by });
                 };
-                let how = SpanResult::Acts { holds: load.holds, waits: load.waits };
+                let how = SpanResult::Acts { holds: load.holds, waits: load.waits, by };
                 match begun {
                     Some(begun) if begun.is_in(*epoch, state) => notes.push(begun.ends(how, now)),
                     begun => {
@@ -601,7 +626,7 @@ fn at_once(what: SpanSubject, took: Duration, how: SpanResult) -> TelemetryNote 
 mod tests {
     use super::*;
     use crate::protocol::message::Ballot;
-    use crate::protocol::{Config, MemberInfo, Slot, Timing};
+    use crate::protocol::{Config, Slot, Timing};
     use tracing::span::{Attributes, Id, Record};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 

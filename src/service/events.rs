@@ -38,6 +38,12 @@ pub enum MemberEvent {
         /// The epoch that ended.
         epoch: Epoch,
     },
+    /// This member makes most of a service's requests, and has asked the elder to grant it:
+    /// [`follow_load`](crate::LockService::follow_load) allows that.
+    FollowsLoad {
+        /// The service.
+        service: ServiceName,
+    },
     /// No elder with a quorum renewed this member's lease in time: every guard is lost, nothing is
     /// granted until [`Resumed`](MemberEvent::Resumed).
     Suspended,
@@ -161,6 +167,11 @@ impl fmt::Display for MemberEvent {
             MemberEvent::NoLongerGrantor { service, epoch } => {
                 write!(f, "no longer grantor of {}, epoch {epoch}", escaped(service.as_str()))
             }
+            MemberEvent::FollowsLoad { service } => write!(
+                f,
+                "asks to grant {}, since most of its requests come from here",
+                escaped(service.as_str())
+            ),
             MemberEvent::Suspended => f.write_str(words::SUSPENDED),
             MemberEvent::Resumed => f.write_str(words::RESUMED),
             MemberEvent::Orphaned => f.write_str(words::ORPHANED),
@@ -288,7 +299,7 @@ impl std::fmt::Debug for Events {
 }
 
 /// The event that the program reads for this announcement. `None`: there is no such event.
-fn member_event(announcement: Announcement) -> Option<MemberEvent> {
+pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
     let event = match announcement {
         Announcement::Expelled => return Some(MemberEvent::Expelled),
         Announcement::Rejoined(process) => return Some(MemberEvent::Rejoined { process }),
@@ -311,6 +322,7 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         Event::NoLongerGrantor { service, epoch } => {
             MemberEvent::NoLongerGrantor { service, epoch }
         }
+        Event::FollowsLoad { service } => MemberEvent::FollowsLoad { service },
         Event::Suspended => MemberEvent::Suspended,
         Event::Resumed => MemberEvent::Resumed,
         Event::Orphaned => MemberEvent::Orphaned,
@@ -329,11 +341,13 @@ fn member_event(announcement: Announcement) -> Option<MemberEvent> {
             reason: order.reason,
         },
         Event::Left { .. } => MemberEvent::Left,
-        // Tokens, the end of an epoch that never began, and a stranger's claim are not news for a
-        // program; the engine announces none of them.
-        Event::GrantorAborted { .. } | Event::Supplied { .. } | Event::VoteClaimRefused { .. } => {
-            return None;
-        }
+        // Tokens, the end of an epoch that never began, a stranger's claim and a bound are not news
+        // for a program; the engine announces none of them.
+        Event::GrantorAborted { .. }
+        | Event::Supplied { .. }
+        | Event::VoteClaimRefused { .. }
+        | Event::WaitsLeftOut { .. }
+        | Event::TableRefused { .. } => return None,
     })
 }
 
@@ -363,6 +377,7 @@ mod tests {
             reason: data("it\nhangs"),
         };
         let grantor = MemberEvent::BecameGrantor { service: service.clone(), epoch };
+        let follows = MemberEvent::FollowsLoad { service: service.clone() };
         let before = MemberEvent::NoLongerGrantor { service, epoch };
         for (event, words) in [
             (
@@ -372,6 +387,7 @@ mod tests {
             (MemberEvent::BecameElder, "became the elder".into()),
             (grantor, format!("became grantor of sto\\nck in epoch {epoch_text}")),
             (before, format!("no longer grantor of sto\\nck, epoch {epoch_text}")),
+            (follows, "asks to grant sto\\nck, since most of its requests come from here".into()),
             (MemberEvent::Suspended, words::SUSPENDED.into()),
             (MemberEvent::Resumed, words::RESUMED.into()),
             (MemberEvent::Orphaned, words::ORPHANED.into()),

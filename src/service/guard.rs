@@ -256,8 +256,9 @@ impl Guard {
     /// Turns a share into the lock, if there is no other share, with a new, higher token. Never
     /// waits for others: if there is another share it fails at once, even while others wait in
     /// line. So two callers that upgrade cannot wait for each other. It waits for one answer of the
-    /// grantor, at most [`Timing::answer`](crate::Timing::answer). The change applies to all guards
-    /// of the hold. A lock stays a lock.
+    /// grantor, at most [`Timing::answer`](crate::Timing::answer). If all other shares are
+    /// [kept](crate::LockService::keep_locks), they are recalled first, and the grantor is asked
+    /// again. The change applies to all guards of the hold. A lock stays a lock.
     ///
     /// # Errors
     /// [`UpgradeError`], with the guard, which is a share as before, unless it was lost.

@@ -3,10 +3,10 @@
 //! | path | content |
 //! |---|---|
 //! | `/` | a page: members on a ring, the lease, services, the longest waits, holds with their leases, the last events. It refreshes itself and loads nothing from elsewhere |
-//! | `/status.json` | a [`StatusReport`], with `lease_left` in seconds, the listed `locks` and the last `events` |
+//! | `/status.json` | a [`StatusReport`], with the `totals` of each service, `lease_left` in seconds, the listed `locks`, the last `events`, and what a joining member is `waiting` for |
 //! | `/metrics` | the state of the member as Prometheus text |
-//! | `/ready` | 200 if the member is healthy, 503 if it is suspended, joining or over |
-//! | `/live` | 200 until the member is over, whether or not it has a quorum; then 503 |
+//! | `/ready` | 200 if the member is healthy, 503 if it is suspended, joining or over; of a joining member also the seeds that it waits for |
+//! | `/live` | 200 until the member is over, whether or not it has joined or has a quorum; then 503 |
 //!
 //! Mount the router in a server of the program:
 //!
@@ -21,20 +21,35 @@
 //!
 //! or [`serve`](HttpView::serve) it alone, as `elderlock node --http 127.0.0.1:7480` does.
 //!
+//! The view of [`MemberBuilder::http_view`](crate::MemberBuilder::http_view) serves before its
+//! member has joined. Until the member has an address, `/status.json` and `/metrics` say 503.
+//!
 //! # Access
 //! All paths only read. With a [token](HttpView::token) a request needs it, as `Authorization:
-//! Bearer TOKEN` or as the password of a browser's prompt, except for `/ready` and `/live`. `serve`
-//! refuses an address outside the loopback without a token or
-//! [`insecure`](HttpView::insecure). A router that is mounted leaves that to the program.
+//! Bearer TOKEN` or as the password of a browser's prompt, except for `/ready` and `/live`.
+//! `/ready` names seeds only to a request with the token. `serve` refuses an address outside the
+//! loopback without a token or [`insecure`](HttpView::insecure). A router that is mounted leaves
+//! that to the program.
 //!
 //! The `Host` of each request must be an IP address, `localhost`, or a [`host`](HttpView::host)
 //! that was named. So no page of another site can read it by way of a visitor's browser and a name
 //! that changes its address.
 //!
 //! # Metrics
-//! `/metrics` has the state of the member, without any recorder. The measurements of the feature
-//! `metrics` (grants, losses, times of waits and holds, transfers, messages) are those of an
-//! exporter. With [`exporter`](HttpView::exporter) they are in the same text:
+//! `/metrics` has the state of the member, without any recorder: the gauges and refusals that
+//! [`telemetry`](crate::telemetry) lists, and these. In this text a batch counts once for each name
+//! in `elderlock_held` and `elderlock_queue_depth`.
+//!
+//! | metric | kind | meaning |
+//! |---|---|---|
+//! | `elderlock_ghosts` | gauge | members of the view that are gone, and whose leases are not over |
+//! | `elderlock_lease_left_seconds` | gauge | until the member lease ends; absent if it has no end |
+//! | `elderlock_held_here{service}`, `elderlock_waiting_here{service}` | gauge | holds and waiting requests of this member |
+//! | `elderlock_network_total{kind}` | counter | the fields of [`Counters`](crate::Counters) that are no refusals |
+//!
+//! The measurements of the feature `metrics` (grants, losses, times of waits and holds, transfers,
+//! messages) are those of an exporter. With [`exporter`](HttpView::exporter) they are in the same
+//! text:
 //!
 //! ```
 //! # #[cfg(feature = "metrics")]
@@ -56,31 +71,32 @@
 //! `elderlock node` does the same. `deploy/grafana.json` is a dashboard of these metrics.
 
 mod access;
+mod last_events;
 mod listener;
+mod member_slot;
 mod metrics_text;
 mod shown_locks;
 
-use super::events::Events;
 use super::member::Member;
 use super::status_report::StatusReport;
-use crate::protocol::Status;
+use crate::protocol::{LockStatus, ServiceStatus, Status};
 use crate::runtime::engine::ConnectionStatus;
 use access::Access;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use last_events::ShownEvent;
 use listener::BoundedListener;
+pub(super) use member_slot::MemberSlot;
+use member_slot::NoMember;
 use serde::Serialize;
 use shown_locks::ShownLock;
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 
 /// The page. It has its style and its script inside.
 const PAGE: &str = include_str!("http/page.html");
@@ -90,17 +106,14 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// Events that the page shows.
-const LAST_EVENTS: usize = 32;
 /// Locks in the status. All of a large table would be megabytes, and the page asks every second.
 const MOST_LOCKS: usize = 256;
 
 /// The HTTP view of a member, and its access rules. See the [module](self).
 #[must_use = "it does nothing until its router is mounted or it serves"]
 pub struct HttpView {
-    member: Member,
+    slot: Arc<MemberSlot>,
     access: Access,
-    events: LastEvents,
     exporter: Exporter,
 }
 
@@ -111,9 +124,11 @@ impl HttpView {
     /// Makes the HTTP view of this member. The member stays in the cluster for as long as the
     /// router is there: end it with [`leave`](Member::leave). Events are shown from now on.
     pub fn new(member: &Member) -> HttpView {
-        let events = LastEvents { reader: member.events(), last: VecDeque::new() };
-        let (member, access) = (member.clone(), Access::default());
-        HttpView { member, access, events, exporter: Box::new(String::new) }
+        HttpView::of_slot(MemberSlot::of(member))
+    }
+
+    pub(super) fn of_slot(slot: Arc<MemberSlot>) -> HttpView {
+        HttpView { slot, access: Access::default(), exporter: Box::new(String::new) }
     }
 
     /// `/metrics` begins with this Prometheus text, each time it is read. A metric that the text
@@ -144,9 +159,9 @@ impl HttpView {
 
     /// The router, to be merged with another one or nested below a path.
     pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
-        let HttpView { member, access, events, exporter } = self;
-        let shown = Arc::new(Shown { member, events: Mutex::new(events), exporter });
+        let HttpView { slot, access, exporter } = self;
         let access = Arc::new(access);
+        let state = Arc::new(RouterState { slot, exporter, access: access.clone() });
         Router::new()
             .route("/", get(async || Html(PAGE)))
             .route("/status.json", get(status))
@@ -155,12 +170,13 @@ impl HttpView {
             .route("/ready", get(ready))
             .route("/live", get(live))
             .layer(from_fn_with_state(access, check_host))
-            .with_state(shown)
+            .with_state(state)
     }
 
     /// Listens and serves until the future is dropped, or listening fails. Port 0 takes a free one.
-    /// `listening` is told the address. At most 64 connections are open at a time; one that is
-    /// silent for 30 seconds is closed.
+    /// `listening` is told the address. At most 64 connections are served at a time; one that is
+    /// silent for 30 seconds is closed. When all places are taken, a new connection takes the place
+    /// of the one that has been silent longest, so that silent ones keep no probe waiting.
     ///
     /// # Errors
     /// The address is outside the loopback, and neither a token was given nor
@@ -179,7 +195,10 @@ impl HttpView {
                 format!("{addr} is outside the loopback: give a token, or say insecure()"),
             ));
         }
-        let listener = tokio::net::TcpListener::bind(addr).await?;
+        let unbound = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot listen at {addr}: {error}"))
+        };
+        let listener = tokio::net::TcpListener::bind(addr).await.map_err(unbound)?;
         listening(listener.local_addr()?);
         axum::serve(BoundedListener::new(listener), self.router::<()>()).await
     }
@@ -187,35 +206,15 @@ impl HttpView {
 
 impl std::fmt::Debug for HttpView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpView").field("member", &self.member).finish_non_exhaustive()
+        f.debug_struct("HttpView").field("member", &self.slot.member()).finish_non_exhaustive()
     }
 }
 
-/// The state of the router.
-struct Shown {
-    member: Member,
-    events: Mutex<LastEvents>,
+/// The part of an [`HttpView`] that the handlers read.
+struct RouterState {
+    slot: Arc<MemberSlot>,
     exporter: Exporter,
-}
-
-/// The last events. They are read when a request comes, so that no task is needed in between; the
-/// reader keeps a thousand.
-struct LastEvents {
-    reader: Events,
-    last: VecDeque<String>,
-}
-
-impl LastEvents {
-    fn catch_up(&mut self) -> Vec<String> {
-        let mut context = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Some(event)) = pin!(self.reader.next()).poll(&mut context) {
-            if self.last.len() == LAST_EVENTS {
-                self.last.pop_front();
-            }
-            self.last.push_back(event.to_string());
-        }
-        self.last.iter().rev().cloned().collect()
-    }
+    access: Arc<Access>,
 }
 
 /// The content of `/status.json`.
@@ -223,12 +222,35 @@ impl LastEvents {
 struct PageStatus {
     #[serde(flatten)]
     report: StatusReport,
+    /// The holders and waiters of each service, in the order of the services. Their locks are cut.
+    totals: Vec<ServiceTotals>,
     /// The rest of the lease in seconds; `None`: it has no end, because the member is alone.
     lease_left: Option<f64>,
     /// The locks that are waited for longest, and behind them those that are held longest.
     locks: Vec<ShownLock>,
     /// The latest first.
-    events: Vec<String>,
+    events: Vec<ShownEvent>,
+    /// The seeds or members that it waits for while it joins, in words.
+    waiting: Option<String>,
+}
+
+/// All holders and waiters of a service that this member grants; of another service none.
+#[derive(Serialize)]
+struct ServiceTotals {
+    service: String,
+    holders: usize,
+    waiters: usize,
+}
+
+impl ServiceTotals {
+    fn new(service: &ServiceStatus) -> ServiceTotals {
+        let sum = |count: fn(&LockStatus) -> usize| service.locks.iter().map(count).sum();
+        ServiceTotals {
+            service: service.service.as_str().to_owned(),
+            holders: sum(|lock| lock.holder_count),
+            waiters: sum(|lock| lock.waiter_count),
+        }
+    }
 }
 
 /// Leaves out the locks beyond [`MOST_LOCKS`], and counts them.
@@ -241,16 +263,23 @@ fn cut(status: &mut Status) {
     }
 }
 
-async fn status(State(shown): State<Arc<Shown>>) -> Response {
-    let events = shown.events.lock().unwrap_or_else(PoisonError::into_inner).catch_up();
-    let mut status = shown.member.status();
-    let locks = shown_locks::list(shown.member.engine(), &status).await;
+async fn status(State(state): State<Arc<RouterState>>) -> Response {
+    let member = match state.slot.member() {
+        Ok(member) => member,
+        Err(none) => return none.into_response(),
+    };
+    let events = state.slot.last_events();
+    let mut status = member.status();
+    let locks = shown_locks::list(member.engine(), &status).await;
+    let totals = status.services.iter().map(ServiceTotals::new).collect();
     cut(&mut status);
     let status = PageStatus {
         report: StatusReport::new(&status),
-        lease_left: shown.member.lease_left().map(|left| left.as_secs_f64()),
+        totals,
+        lease_left: member.lease_left().map(|left| left.as_secs_f64()),
         locks,
         events,
+        waiting: waiting(&member),
     };
     match serde_json::to_string(&status) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
@@ -258,29 +287,59 @@ async fn status(State(shown): State<Arc<Shown>>) -> Response {
     }
 }
 
-async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
-    let text = metrics_text::write(&shown.member, &(shown.exporter)());
+async fn metrics(State(state): State<Arc<RouterState>>) -> Response {
+    let member = match state.slot.member() {
+        Ok(member) => member,
+        Err(none) => return none.into_response(),
+    };
+    let text = metrics_text::write(&member, &(state.exporter)());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-async fn ready(State(shown): State<Arc<Shown>>) -> Response {
-    // A member that distrusts its clock counts as suspended too; the status does not tell of that.
-    match (shown.member.is_over(), shown.member.connection_status()) {
-        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "over\n").into_response(),
-        (_, ConnectionStatus::Connected) => (StatusCode::OK, "healthy\n").into_response(),
-        (_, ConnectionStatus::Suspended) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "suspended\n").into_response()
-        }
-        (_, ConnectionStatus::Lost) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "joining\n").into_response()
-        }
+async fn ready(State(state): State<Arc<RouterState>>, headers: HeaderMap) -> Response {
+    let member = match state.slot.member() {
+        Ok(member) => member,
+        Err(none) => return none.into_response(),
+    };
+    let state = match (member.is_over(), member.connection_status()) {
+        (true, _) => "over\n".to_owned(),
+        (_, ConnectionStatus::Connected) => return (StatusCode::OK, "healthy\n").into_response(),
+        (_, ConnectionStatus::Suspended) => "suspended\n".to_owned(),
+        // Seeds are addresses, which a request without the token does not read elsewhere either.
+        (_, ConnectionStatus::Lost) => match waiting(&member) {
+            Some(waiting) if state.access.allows_token(authorization(&headers)) => {
+                format!("joining: {waiting}\n")
+            }
+            _ => "joining\n".to_owned(),
+        },
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, state).into_response()
+}
+
+async fn live(State(state): State<Arc<RouterState>>) -> Response {
+    let is_over = match state.slot.member() {
+        Ok(member) => member.is_over(),
+        Err(none) => none == NoMember::Over,
+    };
+    match is_over {
+        true => (StatusCode::SERVICE_UNAVAILABLE, "over\n").into_response(),
+        false => (StatusCode::OK, "live\n").into_response(),
     }
 }
 
-async fn live(State(shown): State<Arc<Shown>>) -> Response {
-    match shown.member.is_over() {
-        true => (StatusCode::SERVICE_UNAVAILABLE, "over\n").into_response(),
-        false => (StatusCode::OK, "live\n").into_response(),
+/// The wait of a member that joins; `None`: it joins nothing.
+fn waiting(member: &Member) -> Option<String> {
+    let joins = !member.is_over() && member.connection_status() == ConnectionStatus::Lost;
+    joins.then(|| member.waiting()).flatten().map(|waiting| waiting.to_string())
+}
+
+impl IntoResponse for NoMember {
+    fn into_response(self) -> Response {
+        let text = match self {
+            NoMember::Starting => "joining: waiting for its own address and its data directory\n",
+            NoMember::Over => "over\n",
+        };
+        (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
     }
 }
 
@@ -301,10 +360,13 @@ async fn check_host(State(access): State<Arc<Access>>, request: Request, next: N
 }
 
 async fn check_token(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|text| text.to_str().ok());
-    if access.allows_token(given) {
+    if access.allows_token(authorization(request.headers())) {
         return next.run(request).await;
     }
     let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"elderlock\"")];
     (StatusCode::UNAUTHORIZED, ask, "the token is missing or wrong\n").into_response()
+}
+
+fn authorization(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()
 }

@@ -1,24 +1,24 @@
-//! `LockService`: a named set of locks.
+//! `LockService`: a named set of locks. `lock_service/inspection.rs` has its questions, and
+//! `lock_service/revocation.rs` the ways to have a hold back.
+
+mod inspection;
+mod revocation;
 
 use super::batch_guard::BatchGuard;
-use super::blockers::{self, Blockers};
 use super::command::CommandFuture;
 use super::grantorship::BecomeBuilder;
 use super::handle::ServiceHandle;
 use super::hold::HoldHandle;
-use super::inspect::{self, HeldLocks, InspectError, Inspection, ServiceExistsError, Waiters};
+use super::inspect::{self, ServiceExistsError};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 use super::lock_error::{InvalidWant, Unavailable};
 use super::owner_entry::OwnerEntry;
 use super::permit_guard::PermitGuard;
-use super::revocation::{self, RevokeBuilder, RevokeError};
-use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
-use crate::protocol::message::{Blocked, HoldState, Query, QueryReply};
 use crate::protocol::{
-    Command, ForceOrder, HolderInfo, InvalidName, LockName, LostReason, Metadata, OpenRequest,
-    Outcome, Permits, ProcessId, ServiceName, Time, Value, Want,
+    Command, LockName, LostReason, OpenRequest, Outcome, Permits, ProcessId, ServiceName, Time,
+    Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
 use std::pin::pin;
@@ -440,6 +440,89 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), Ok(Want::Suspension))
     }
 
+    /// Lets this member *keep* locks of the service after their release, as cluster file systems
+    /// do. Off by default. It applies to all handles of the service at this member, from their next
+    /// request on. Other members decide for themselves.
+    ///
+    /// A member that locks a name again within some seconds keeps the lock if no other member wants
+    /// it. Its tasks then take and release the lock without a message. When another member asks for
+    /// the lock, the grantor recalls it: that member waits for one more round trip, or until the
+    /// present holder releases it. A kept lock that is unused for 250 ms, or a sixteenth of
+    /// [`Timing::member_lease`](crate::Timing::member_lease) if that is less, goes back to the
+    /// grantor. A member keeps at most 1,024 locks of a service, unless
+    /// [`MemberBuilder::kept_locks`](crate::MemberBuilder::kept_locks) says another number.
+    ///
+    /// [Shares](LockService::share) are kept as well, by any number of members at once. Up to 64
+    /// tasks of a member have a kept share at the same time. When a member asks for the lock, the
+    /// grantor recalls all shares. An [upgrade](crate::Guard::upgrade) beside shares that
+    /// others keep free waits for the answers to the recalls.
+    ///
+    /// Batches, permits, locks with [`metadata`](LockBuilder::metadata) and
+    /// [revocable](LockBuilder::revocable) locks are not kept, nor is anything while the member's
+    /// lease does not run.
+    ///
+    /// It pays for names that one member locks many times in a row, such as a shard, a partition or
+    /// the files of a customer. [`become_grantor`](LockService::become_grantor) serves a member
+    /// that uses most names of a service.
+    ///
+    /// These promises change where it is on:
+    /// - Tokens rise for each *name*, and of a lock and a suspension the later one has the higher
+    ///   token. Tokens of different names have no common order. Tokens of shares that several
+    ///   members have at once have none either: each is higher than that of the lock before it, and
+    ///   lower than that of the lock after it.
+    /// - A grant of a kept lock counts as before all requests of other members whose recall the
+    ///   keeper has not heard.
+    /// - The death of the keeper costs what the death of a holder costs, also while the lock is
+    ///   free.
+    /// - A try at another member waits for the answer to the recall, at most
+    ///   [`Timing::answer`](crate::Timing::answer).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let shards = member.lock_service("shards").await?;
+    /// shards.keep_locks(true);
+    /// for _ in 0..3 {
+    ///     let guard = shards.lock("shard-7").await?;
+    ///     println!("write with token {}", guard.fence()?);
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn keep_locks(&self, keep: bool) {
+        self.inner.local_grants.set_keeps(keep);
+    }
+
+    /// Lets this member become the grantor of the service when it makes most of its requests. Off
+    /// by default. It applies to all handles of the service at this member, from their next request
+    /// on. Other members decide for themselves.
+    ///
+    /// A member asks to grant the service when it got at least two thirds of the service's tokens,
+    /// and at least 16, in each of three windows in a row. A window is a quarter of
+    /// [`Timing::member_lease`](crate::Timing::member_lease), or a little more. The member then
+    /// reports [`FollowsLoad`](crate::MemberEvent::FollowsLoad), and becomes the grantor as by
+    /// [`become_grantor`](LockService::become_grantor). So the grantor changes at most once in
+    /// three windows, and not at all while no member makes most of the requests. Neither holders
+    /// nor waiters notice a change.
+    ///
+    /// It pays for services whose load moves, such as those of a program with one active member.
+    /// [`keep_locks`](LockService::keep_locks) serves names that different members lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// jobs.follow_load(true);
+    /// let guard = jobs.lock("nightly").await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn follow_load(&self, follow: bool) {
+        self.inner.local_grants.set_follows(follow);
+    }
+
     /// Makes this member the grantor of the service, so that its own locks cost no message. Holders
     /// and waiters notice nothing: the old grantor transfers its table, with the order of the
     /// waiters.
@@ -500,346 +583,6 @@ impl LockService {
     /// ```
     pub fn grantor(&self) -> Option<ProcessId> {
         if self.is_destroyed() { None } else { self.inner.engine.grantor_of(&self.inner.name) }
-    }
-
-    /// Asks the grantor whether any member holds the lock, or a share or permits of that name. The
-    /// answer may be outdated when it is read: [`try_lock`](LockService::try_lock) takes a lock
-    /// that is free. [`inspect`](LockService::inspect) lists the holders.
-    ///
-    /// # Errors
-    /// [`InspectError`]; nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").await?;
-    /// assert!(stock.is_held("sku-42").await?);
-    /// guard.release().await?;
-    /// assert!(!stock.is_held("sku-42").await?);
-    /// # Ok(()) }
-    /// ```
-    pub async fn is_held(&self, name: impl AsRef<[u8]>) -> Result<bool, InspectError> {
-        // The argument is not held over the await: its type may not be fit for other threads.
-        let at = Query::Lock(LockName::new(name.as_ref())?);
-        Ok(self.inspect_at(at).await?.holder.is_some())
-    }
-
-    /// Asks the grantor for the holders of a lock and its waiters, with their owners. Costs one
-    /// round trip; if the service has no grantor, this member becomes it. The end of a hold's lease
-    /// is not in the answer: it runs on the holder's clock, and
-    /// [`hold_state`](LockService::hold_state) asks the holder's member for it.
-    ///
-    /// # Errors
-    /// [`InspectError`]; nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    ///
-    /// Geode: `DLockService.queryLock`, which is not public and tells of no waiters.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").metadata("till 3").await?;
-    /// let waiting = stock.lock("sku-42").metadata("till 4").start();
-    ///
-    /// let seen = stock.inspect("sku-42").await?;
-    /// let holder = seen.holder.unwrap();
-    /// assert_eq!((holder.token, holder.metadata.as_bytes()), (guard.token(), &b"till 3"[..]));
-    /// assert_eq!(seen.waiters[0].metadata.as_bytes(), b"till 4");
-    /// # Ok(()) }
-    /// ```
-    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, InspectError> {
-        // The argument is not held over the await: its type may not be fit for other threads.
-        let at = Query::Lock(LockName::new(name.as_ref())?);
-        self.inspect_at(at).await
-    }
-
-    /// Asks the grantor which member has suspended the service, with the reason as metadata, and
-    /// which wait to.
-    ///
-    /// # Errors
-    /// [`InspectError`]; nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let suspended = stock.suspend().reason("stock-taking").await?;
-    /// let holder = stock.inspect_suspension().await?.holder.unwrap();
-    /// assert_eq!(holder.metadata.as_bytes(), b"stock-taking");
-    /// # Ok(()) }
-    /// ```
-    pub async fn inspect_suspension(&self) -> Result<Inspection, InspectError> {
-        self.inspect_at(Query::Suspension).await
-    }
-
-    async fn inspect_at(&self, at: Query) -> Result<Inspection, InspectError> {
-        match inspect::look(&self.inner, at).await? {
-            QueryReply::Lock {
-                holders,
-                more_holders,
-                permits,
-                content,
-                opener_count,
-                waiters,
-                more,
-            } => Ok(Inspection {
-                holder: holders.first().cloned(),
-                holders,
-                more_holders,
-                permits,
-                value: content.map(Versioned::from),
-                opener_count,
-                waiters,
-                more,
-            }),
-            _ => Err(InspectError::Undecided),
-        }
-    }
-
-    /// Asks a holder's member whether it has the hold still, how long the lease of the hold lasts,
-    /// and for which requests its owner waits, in all services.
-    ///
-    /// # Errors
-    /// [`InspectError`], [`Undecided`](InspectError::Undecided) if the holder's member does not
-    /// answer; nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::HoldState;
-    /// use std::time::Duration;
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").lease(Duration::from_secs(60)).await?;
-    /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
-    /// let HoldState::Held { lease_left, .. } = stock.hold_state(&holder).await? else { panic!() };
-    /// assert!(lease_left.unwrap() <= Duration::from_secs(60));
-    /// guard.release().await?;
-    /// assert_eq!(stock.hold_state(&holder).await?, HoldState::NotHeld);
-    /// # Ok(()) }
-    /// ```
-    pub async fn hold_state(&self, holder: &HolderInfo) -> Result<HoldState, InspectError> {
-        blockers::ask_holder(&self.inner, holder.clone()).await
-    }
-
-    /// The holds that a request for a lock waits for, the holds that their owners wait for, and so
-    /// on through all services. A chain that leads back to one of its owners is a
-    /// [circle](crate::Blocker::circle).
-    ///
-    /// Two questions for each hold: to the holder's member, and to the grantor of each request for
-    /// which its owner waits. At most 256 holds are listed, and 16 in a row.
-    ///
-    /// # Errors
-    /// [`InspectError`] if the grantor of this service does not answer. If another member does
-    /// not, the chain is not [complete](Blockers::is_complete). Nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    ///
-    /// Geode: none.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let one = stock.lock("a").owner(1).await?;
-    /// let two = stock.lock("b").owner(2).await?;
-    /// let waiting = stock.lock("b").owner(1).start();
-    /// let seen = stock.blockers("a").await?;
-    /// assert_eq!((seen.holds.len(), seen.holds[1].holder.owner), (2, 2));
-    /// assert!(!seen.has_deadlock());
-    /// let last = stock.lock("a").owner(2).start();
-    /// assert!(stock.blockers("a").await?.has_deadlock());
-    /// # drop((one, two, waiting, last));
-    /// # Ok(()) }
-    /// ```
-    pub async fn blockers(&self, name: impl AsRef<[u8]>) -> Result<Blockers, InspectError> {
-        let of = Blocked::Name(LockName::new(name.as_ref())?);
-        blockers::walk(&self.inner, of).await
-    }
-
-    /// The holds that a request to suspend the service waits for; as
-    /// [`blockers`](LockService::blockers) for a lock.
-    ///
-    /// # Errors
-    /// As for `blockers`.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    pub async fn suspension_blockers(&self) -> Result<Blockers, InspectError> {
-        blockers::walk(&self.inner, Blocked::Suspension).await
-    }
-
-    /// The held locks of the service, in the order of their names, as the grantor lists them.
-    ///
-    /// Geode: none; its management beans list the locks of one member.
-    pub fn held(&self) -> HeldLocks {
-        HeldLocks::new(self.inner.clone())
-    }
-
-    /// All requests that wait for a lock, in their order, however many there are.
-    ///
-    /// # Errors
-    /// [`InvalidName`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").await?;
-    /// let waiting = stock.lock("sku-42").metadata("till 4").start();
-    /// let mut waiters = stock.waiters("sku-42")?;
-    /// while let Some(waiter) = waiters.next().await? {
-    ///     println!("{:?} waits: {:?}", waiter.process, waiter.metadata);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub fn waiters(&self, name: impl AsRef<[u8]>) -> Result<Waiters, InvalidName> {
-        Ok(Waiters::new(self.inner.clone(), LockName::new(name.as_ref())?))
-    }
-
-    /// Asks for a lock back: tells every holder, and completes when the holders' members have
-    /// confirmed it. The holders decide: each may release the lock at once, after a while or never.
-    /// Any member may ask, whether it waits for the lock or not.
-    ///
-    /// The holders at the moment of the grantor's answer are told; waiters and later holders are
-    /// not. All holders of shares are told, and all holders of permits of an object of that name. A
-    /// batch with the lock is requested back as a whole. Each call is told once.
-    ///
-    /// # Errors
-    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
-    /// holders may be told all the same. Nothing else stays.
-    ///
-    /// Curator: `Revoker.attemptRevoke`. OpenVMS and the Linux DLM: the blocking AST.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::RevokeError;
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// assert_eq!(stock.revoke("sku-42").await, Err(RevokeError::NotHeld));
-    ///
-    /// let guard = stock.lock("sku-42").revocable().await?;
-    /// let asked = stock.revoke("sku-42").metadata("till 4").await?;
-    /// assert_eq!(asked.told[0].token, guard.token());
-    /// let request = guard.revocation().requested().await.unwrap();
-    /// assert_eq!(request.metadata.as_bytes(), b"till 4");
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn revoke(&self, name: impl AsRef<[u8]>) -> RevokeBuilder {
-        RevokeBuilder::new(self.inner.clone(), LockName::new(name.as_ref()).map(Some))
-    }
-
-    /// Asks for the suspension of the service back; as [`revoke`](LockService::revoke) for a lock.
-    ///
-    /// # Errors
-    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
-    ///
-    /// # Cancel safety
-    /// As for `revoke`.
-    pub fn revoke_suspension(&self) -> RevokeBuilder {
-        RevokeBuilder::new(self.inner.clone(), Ok(None))
-    }
-
-    /// Takes a hold away from a holder that was told of the request and keeps it: for operators.
-    /// Take the holder from the result of [`revoke`](LockService::revoke).
-    ///
-    /// The holder's own member ends the hold: all guards of the hold fail with
-    /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next waiter get
-    /// the lock. So the lock never has two holders at once, and a resource that checks tokens
-    /// refuses later writes of the former holder. If that member does not answer for one [member
-    /// lease](crate::Timing::member_lease), this is [`Undecided`](RevokeError::Undecided). The
-    /// member is then stopped or cut off, its lease ends the hold, and nothing can do so earlier.
-    ///
-    /// # Errors
-    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
-    /// the hold may end all the same. Nothing else stays.
-    ///
-    /// Curator: none; deleting the holder's node, by hand, takes the lock from a holder that goes
-    /// on.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::{LostReason, RevokeError};
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").revocable().await?;
-    ///
-    /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
-    /// assert_eq!(stock.force_revoke(&holder).await, Err(RevokeError::HolderNotTold));
-    /// let asked = stock.revoke("sku-42").await?;
-    /// stock.force_revoke(&asked.told[0]).await?;
-    /// assert_eq!(guard.fence().unwrap_err().reason, LostReason::Revoked);
-    /// # Ok(()) }
-    /// ```
-    pub async fn force_revoke(&self, holder: &HolderInfo) -> Result<(), RevokeError> {
-        revocation::take(self.inner.clone(), holder.clone()).await
-    }
-
-    /// Takes a hold away by order of an operator, whether it is
-    /// [revocable](crate::LockBuilder::revocable) or not, and without a request before: only if the
-    /// holder's member allows [forced revokes](crate::MemberBuilder::forced_revokes). That member
-    /// ends the hold as by [`force_revoke`](LockService::force_revoke), so the lock never has two
-    /// holders at once. It reports
-    /// [`MemberEvent::ForcedRevoke`](crate::MemberEvent::ForcedRevoke) with `operator` and
-    /// `reason`, each up to 4096 bytes.
-    ///
-    /// # Errors
-    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
-    ///
-    /// # Cancel safety
-    /// As for `force_revoke`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::RevokeError;
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").await?;
-    /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
-    /// let refused = stock.force_revoke_as(&holder, "ann", "it hangs").await;
-    /// assert_eq!(refused, Err(RevokeError::ForceNotAllowed));
-    /// assert!(guard.fence().is_ok());
-    /// # Ok(()) }
-    /// ```
-    pub async fn force_revoke_as(
-        &self,
-        holder: &HolderInfo,
-        operator: &str,
-        reason: &str,
-    ) -> Result<(), RevokeError> {
-        let (operator, reason) = (operator.as_bytes(), reason.as_bytes());
-        let order =
-            ForceOrder { operator: Metadata::new(operator)?, reason: Metadata::new(reason)? };
-        revocation::force(self.inner.clone(), holder.clone(), order).await
     }
 
     /// Destroys the service at this member: its waiting requests are answered

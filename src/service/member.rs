@@ -5,6 +5,8 @@ use super::events::Events;
 use super::inspect::ServiceExistsError;
 use super::lock_error::Unavailable;
 use super::lock_service::LockService;
+#[cfg(feature = "http")]
+use super::waiting::Waiting;
 use crate::protocol::{InvalidName, MemberName, ProcessId, ServiceName, Status};
 use crate::runtime::engine::{ConnectionStatus, Engine, EngineClosed};
 use crate::runtime::net::counters::Counters;
@@ -319,6 +321,13 @@ impl Member {
     #[cfg(feature = "http")]
     pub(super) fn lease_left(&self) -> Option<std::time::Duration> {
         self.handle.engine.lease_left()
+    }
+
+    /// The seeds or members that it waits for while it joins.
+    #[cfg(feature = "http")]
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        let transport = self.handle.transport.as_ref()?;
+        Some(Waiting::of(&self.handle.engine, transport))
     }
 
     /// Tasks of its recipes run on this runtime where the caller is in none.

@@ -7,7 +7,9 @@ mod local_member;
 mod network_inbox;
 
 use super::member::{MAX_SERVICES, Member};
-use crate::protocol::{Config, MemberInfo, Timing};
+use crate::protocol::{Config, Limits, LinkLimits, MemberInfo, Timing};
+#[cfg(feature = "http")]
+use crate::service::http::{HttpView, MemberSlot};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use std::collections::BTreeSet;
@@ -26,6 +28,9 @@ const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// The bytes that may wait for strangers.
 const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
+
+/// The most locks of a service that a member can be told to keep.
+const MAX_KEPT_LOCKS: usize = 1 << 16;
 
 /// Sets up a member, from [`Member::builder`]. Needs an address to [bind](MemberBuilder::bind), and
 /// [seeds](MemberBuilder::seeds) or the order to [found](MemberBuilder::found).
@@ -51,8 +56,12 @@ pub struct MemberBuilder {
     busy_poll: Duration,
     stranger_memory: usize,
     max_services: usize,
+    kept_locks: u32,
     #[cfg(feature = "secure")]
     keyring: Option<Keyring>,
+    /// The view that shows the member while it joins, if there is one.
+    #[cfg(feature = "http")]
+    shown: std::sync::Weak<MemberSlot>,
 }
 
 impl Member {
@@ -99,8 +108,11 @@ impl MemberBuilder {
             },
             stranger_memory: STRANGER_MEMORY,
             max_services: MAX_SERVICES,
+            kept_locks: Limits::DEFAULT.link.kept_locks,
             #[cfg(feature = "secure")]
             keyring: None,
+            #[cfg(feature = "http")]
+            shown: std::sync::Weak::new(),
         }
     }
 
@@ -233,7 +245,7 @@ impl MemberBuilder {
     }
 
     /// Vouches that a member whose address refuses connections is dead, here and on every machine
-    /// of the cluster: its locks are then given away at once instead of after its lease. Wrong
+    /// of the cluster. Its locks are then given away at once instead of after its lease. Wrong
     /// where a firewall may answer for a living process.
     ///
     /// One member that is refused is not enough: a second one has to be refused as well, or not to
@@ -310,8 +322,8 @@ impl MemberBuilder {
     /// The most bytes that are kept for processes outside the view, over all of them: 64 MiB by
     /// default. Half of it is for frames that wait to be written: beyond it those of the largest
     /// user are dropped, and questions for the status are refused. The other half is for frames
-    /// that have begun and not ended: beyond it a connection whose frame grows is closed. A joining
-    /// process repeats its lost messages.
+    /// that have begun and not ended: beyond it the connection with the longest one is closed. A
+    /// joining process repeats its lost messages.
     pub fn stranger_memory(mut self, bytes: usize) -> Self {
         self.stranger_memory = bytes;
         self
@@ -330,13 +342,49 @@ impl MemberBuilder {
     /// How many lock services this member may use, [`MAX_SERVICES`] by default. A call of
     /// [`lock_service`](Member::lock_service) for one more fails. Names of services are kept by
     /// other members too, so a service for each key or for each user is a mistake: locks cost
-    /// nothing once they are idle.
+    /// nothing once they are idle. A higher number than 262,144 counts as that: the elder keeps no
+    /// more names for one member.
     pub fn max_services(mut self, count: usize) -> Self {
-        self.max_services = count;
+        self.max_services = count.min(Limits::DEFAULT.link.names as usize);
         self
     }
 
+    /// How many locks of each service this member [keeps](crate::LockService::keep_locks) after
+    /// their release, 1,024 by default. With 0 it keeps none. Each costs some hundred bytes here,
+    /// and a hold at its grantor. A higher number than 65,536 counts as that.
+    pub fn kept_locks(mut self, count: usize) -> Self {
+        self.kept_locks = count.min(MAX_KEPT_LOCKS) as u32;
+        self
+    }
+
+    /// The HTTP view of the member that this builder joins. It may serve before the join begins:
+    /// `/live` says 200, and `/ready` says 503 and what the member waits for. Events are shown from
+    /// the start. When the join fails or is dropped, both say 503 and `over`. Of several members
+    /// that clones of the builder join, it shows the one whose join began last. A later call
+    /// replaces the view.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Member;
+    /// let mut builder = Member::builder("shop").found();
+    /// let view = builder.http_view();
+    /// let served = tokio::spawn(view.serve("127.0.0.1:0".parse()?, |addr| println!("{addr}")));
+    /// let member = builder.join().await?;
+    /// member.leave().await?;
+    /// served.abort();
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "http")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+    pub fn http_view(&mut self) -> HttpView {
+        let slot = MemberSlot::starting();
+        self.shown = std::sync::Arc::downgrade(&slot);
+        HttpView::of_slot(slot)
+    }
+
     pub(super) fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
+        let link = LinkLimits { kept_locks: self.kept_locks, ..Limits::DEFAULT.link };
         Config {
             council_size: self.council,
             seeds,
@@ -344,6 +392,7 @@ impl MemberBuilder {
             expect: self.expect,
             trust_refused: self.trust_refused,
             forced_revokes: self.forced_revokes,
+            limits: Limits { link, ..Limits::DEFAULT },
             ..Config::new(me, self.timing)
         }
     }
@@ -356,5 +405,24 @@ impl MemberBuilder {
     #[cfg(feature = "simulated")]
     pub(super) fn seeds_given(&self) -> &[String] {
         &self.seeds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_keeps_as_many_locks_as_it_is_told_up_to_a_limit() {
+        let kept = |count| Member::builder("shop").kept_locks(count).kept_locks;
+        assert_eq!([0, 7, MAX_KEPT_LOCKS, usize::MAX].map(kept), [0, 7, 1 << 16, 1 << 16]);
+        assert_eq!(Member::builder("shop").kept_locks, 1024);
+    }
+
+    #[test]
+    fn a_member_uses_no_more_services_than_an_elder_keeps_names_for_one_member() {
+        let most = Limits::DEFAULT.link.names as usize;
+        let used = |count| Member::builder("shop").max_services(count).max_services;
+        assert_eq!([1, most, most + 1, usize::MAX].map(used), [1, most, most, most]);
     }
 }

@@ -7,10 +7,13 @@
 //! | `member.rs`, `member_builder.rs` | `Member` and its set-up |
 //! | `member_builder/check.rs` | the checks of the options of a builder |
 //! | `member_builder/join.rs` | the start of a member |
+//! | `waiting.rs` | the seeds or members that a joining process waits for |
 //! | `member_builder/local_member.rs` | a member without a network |
 //! | `member_builder/network_inbox.rs` | the way from the network to the engine |
-//! | `join_error.rs`, `key_file.rs` | `JoinError`; cluster keys from files |
+//! | `join_error.rs` | `JoinError` |
+//! | `key_file.rs`, `secret_file.rs` | cluster keys from files; files that no other user may use |
 //! | `lock_service.rs`, `handle.rs` | `LockService`, and the state that its guards share |
+//! | `lock_service/inspection.rs`, `lock_service/revocation.rs` | its questions; its revocations |
 //! | `lock_builder.rs`, `request.rs` | builders for requests; a request on its way |
 //! | `lock_error.rs`, `command.rs` | errors of locks; a command to the engine |
 //! | `guard.rs`, `batch_guard.rs`, `permit_guard.rs` | guards of a lock, a batch and permits |
@@ -24,6 +27,8 @@
 //! | `orders.rs`, `sessions.rs` | orders of operators; locks for programs without membership |
 //! | `blocking.rs` | the API for threads |
 //! | `http.rs`, `http/access.rs`, `http/metrics_text.rs` | a member over HTTP |
+//! | `http/last_events.rs` | the last events of a member, with their ages |
+//! | `http/member_slot.rs` | the member of a view, which may not be there yet |
 //! | `simulated.rs` | members of a simulation, for `elderlock-testing` |
 
 mod batch_guard;
@@ -55,6 +60,8 @@ mod permit_guard;
 mod request;
 mod revocation;
 mod scoped;
+#[cfg(feature = "secure")]
+mod secret_file;
 mod sessions;
 mod shared_value;
 #[cfg(feature = "simulated")]
@@ -62,6 +69,7 @@ mod shared_value;
 pub mod simulated;
 mod status_report;
 mod suspend_guard;
+mod waiting;
 
 pub use crate::runtime::DataDirError;
 pub use crate::runtime::engine::ConnectionStatus;
@@ -98,6 +106,8 @@ pub(crate) use request::sealed;
 pub use request::{Grant, LockFuture, TryLockFuture};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeFuture, RevokeOutcome};
 pub use scoped::WithError;
+#[cfg(feature = "secure")]
+pub use secret_file::{SecretFileError, read_secret_file};
 pub use shared_value::{SetError, SharedValue, ValueChanges, Versioned};
 pub use status_report::{
     HolderReport, LockReport, MemberReport, ServiceReport, StatusReport, ViewReport, WaiterReport,

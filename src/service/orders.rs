@@ -36,6 +36,10 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
     | Order::Held { service, .. }
     | Order::Transfer { service, .. } = &order
     {
+        // Its question would find no elder, and no answer would say that another member knows.
+        if engine.session_timing().is_none() {
+            return reporter.tell(OrderReport::Failed(OrderReport::JOINS.into())).await;
+        }
         match LockService::new(engine.clone(), service.clone()).exists().await {
             Ok(true) => {}
             Ok(false) => return reporter.tell(OrderReport::NoService).await,
@@ -68,6 +72,8 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
         Order::Held { service, leases } => {
             listed(held(&LockService::new(engine, service), leases, &reporter).await)
         }
+        // The network passes orders on.
+        Order::PassOn { .. } => OrderReport::Failed("the order is for another member".into()),
         Order::Lock(request) => {
             sessions::serve(&engine, request, &reporter.reports, messages).await
         }

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
-/// The local owners of one service's locks, by lock and owner. A lock without owner or asker takes
-/// no room.
+/// The local owners of one service's locks, by lock and owner. A lock without owner or requester
+/// takes no room.
 #[derive(Default)]
 pub(super) struct Owners(Mutex<BTreeMap<(LockName, u64), OwnerRow>>);
 
 pub(super) struct OwnerRow {
     pub(super) slot: Arc<OwnerSlot>,
-    /// The number of entries: those of askers, and that of the hold.
+    /// The number of entries: those of requesters, and that of the hold.
     pub(super) entries: usize,
 }
 

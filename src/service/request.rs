@@ -154,6 +154,8 @@ impl RequestFuture {
             wait: *wait,
             lease: *lease,
             detects: *detects,
+            keeps: service.local_grants.keeps(),
+            follows: service.local_grants.follows(),
         };
         self.phase = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None

@@ -115,7 +115,7 @@ impl RevokeBuilder {
         RevokeBuilder { service, name, metadata: Ok(Metadata::default()), wait: Wait::Try }
     }
 
-    /// The asker's metadata for the holder: up to 4096 bytes.
+    /// The requester's metadata for the holder: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.metadata = Metadata::new(metadata.as_ref());
         self

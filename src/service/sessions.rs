@@ -21,12 +21,15 @@ pub(super) async fn serve(
     reports: &mpsc::Sender<OrderReport>,
     mut messages: mpsc::Receiver<SessionMessage>,
 ) -> OrderReport {
-    let Some(timing) = engine.session_timing() else {
+    if !engine.serves_sessions() {
         return OrderReport::Failed(NOT_SERVED.into());
-    };
+    }
     // Held to the end: the member does not leave before.
     let Some(_open) = SessionCount::open(engine) else {
         return OrderReport::Leaves;
+    };
+    let Some(timing) = engine.session_timing() else {
+        return OrderReport::Failed(OrderReport::JOINS.into());
     };
     let service = LockService::new(engine.clone(), request.service.clone());
     let guard = tokio::select! {
@@ -93,7 +96,7 @@ impl ServedSession {
         let mut is_connected = true;
         loop {
             tokio::select! {
-                // The end first: no answer is given after it.
+                // The end is polled first, so no answer follows it.
                 biased;
                 () = tokio::time::sleep_until(self.told_until) => {
                     let _ = self.guard.release().await;

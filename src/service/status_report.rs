@@ -35,7 +35,8 @@ pub struct StatusReport {
     pub name: String,
     /// The member's address.
     pub addr: SocketAddr,
-    /// `healthy`: its lease runs. `suspended`: it has run out. `joining`: it is in no view.
+    /// `healthy`: its lease runs. `suspended`: it has run out, or its clock is not trusted.
+    /// `joining`: it is in no view.
     pub state: &'static str,
     /// The view that it is in.
     pub view: Option<ViewReport>,
@@ -112,6 +113,10 @@ pub struct ServiceReport {
     pub held_here: usize,
     /// Objects that this member has open.
     pub open_here: usize,
+    /// Locks that this member keeps, in use or free.
+    pub kept_here: usize,
+    /// How many of these are in use.
+    pub kept_in_use_here: usize,
 }
 
 /// A lock in a [`StatusReport`].
@@ -244,6 +249,8 @@ fn service_report(status: &Status, service: &ServiceStatus) -> ServiceReport {
         waiting_here: service.waiting_here,
         held_here: service.held_here,
         open_here: service.open_here,
+        kept_here: service.kept_here,
+        kept_in_use_here: service.kept_in_use_here,
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) mod rejoin;
 mod threads;
 
 use super::*;
-use crate::protocol::{LostReason, Token};
+use crate::protocol::{LostReason, Token, View};
 use crate::{InvalidWant, Unavailable};
 use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 use std::future::{Future, IntoFuture};
@@ -61,12 +61,15 @@ pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
 }
 
 /// Returns whether the member is in a view of so many, none of them a ghost, with a running lease.
+/// All of them vote: in the view in which the third has just joined, the first two alone do, and
+/// none of these may be lost.
 pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
-    status.leased
-        && status
-            .view
-            .is_some_and(|view| view.living().count() == members && view.members.len() == members)
+    let is_settled = |view: View| {
+        let count = view.members.len();
+        count == members && view.living().count() == members && view.has_promoted_all()
+    };
+    status.leased && status.view.is_some_and(is_settled)
 }
 
 /// Counts how often it was woken.

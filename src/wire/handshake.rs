@@ -21,7 +21,8 @@ use super::limits::MAX_HELLO;
 use super::order::OrderRequest;
 use super::role::Role;
 use super::version::{FROZEN, VERSIONS};
-use crate::protocol::{MemberInfo, Versions};
+use crate::protocol::versioned::Trailing;
+use crate::protocol::{MemberInfo, ProcessId, Versions};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -53,6 +54,9 @@ pub struct StatusQuery {
     pub versions: Versions,
     /// Room for authentication. Empty in this version, and ignored.
     pub reserved: Vec<u8>,
+    /// The member of the view whose status is wanted. `None`: that of the listener.
+    #[serde(with = "Trailing")]
+    pub of: Option<ProcessId>,
 }
 
 /// Why a connection is not accepted.
@@ -87,6 +91,10 @@ pub enum HandshakeRefusal {
     /// The role of the dialler's key does not allow what it wants.
     #[error("this process has an {} key: it {}", .0, .0.allows())]
     Role(Role),
+    /// The listener was asked for the status of another member, and has no answer from it, for this
+    /// reason.
+    #[error("it has no answer from that member: {}", .0.escape_debug())]
+    NotReached(String),
 }
 
 /// Returns whether others can reach a process at this address.

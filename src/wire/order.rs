@@ -5,7 +5,8 @@ use crate::protocol::MemberInfo;
 use crate::protocol::message::{HoldState, OwnerWait};
 use crate::protocol::versioned::Trailing;
 use crate::protocol::{
-    HolderInfo, LineageId, LockName, MemberName, Metadata, ServiceName, Token, Versions, WaiterInfo,
+    HolderInfo, LineageId, LockName, MemberName, Metadata, ProcessId, ServiceName, Token, Versions,
+    WaiterInfo,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -59,6 +60,14 @@ pub enum Order {
     /// To hold a lock for the program that gives the order, for as long as it keeps its session:
     /// [`hold_through`](crate::hold_through) gives it.
     Lock(SessionRequest),
+    /// An order to another member of the view, which the member passes on with its own key. So one
+    /// member that an operator reaches is enough. A lock is not passed on.
+    PassOn {
+        /// The other member.
+        to: ProcessId,
+        /// The order.
+        order: Box<Order>,
+    },
 }
 
 /// The lock of a session.
@@ -134,7 +143,12 @@ pub enum SessionMessage {
 impl Order {
     /// Returns whether it takes something away from members that do not agree.
     pub fn is_forced(&self) -> bool {
-        matches!(self, Order::Revoke { force: true, .. } | Order::Force)
+        match self {
+            Order::Revoke { force, .. } => *force,
+            Order::Force => true,
+            Order::PassOn { order, .. } => order.is_forced(),
+            _ => false,
+        }
     }
 
     /// A word for logs.
@@ -147,6 +161,7 @@ impl Order {
             Order::Inspect { .. } => "inspect",
             Order::Held { .. } => "held",
             Order::Lock(_) => "lock",
+            Order::PassOn { order, .. } => order.kind(),
         }
     }
 }
@@ -338,6 +353,12 @@ pub enum OrderReport {
 }
 
 impl OrderReport {
+    /// The reason of [`Failed`](OrderReport::Failed) at a member that joins: another one may carry
+    /// out the order. Programs go on by this text, so it stays as it is; a report of its own would
+    /// need a new version of the wire.
+    pub const JOINS: &str = "this member joins its cluster and is in no view yet: ask another one, \
+                             or ask again when it has joined";
+
     /// Returns whether no report follows.
     pub fn is_last(&self) -> bool {
         use OrderReport::{Done, Failed, NoService};

@@ -22,9 +22,11 @@ use crate::protocol::Versions;
 ///   their members speak. Processes have names and ranges of versions. Members of versions 11 and
 ///   later live together.
 /// - 12: waiters are listed with the numbers of their requests.
-pub const PROTOCOL_VERSION: u16 = 12;
+/// - 13: a member may keep a lock after its release, until it is recalled.
+pub const PROTOCOL_VERSION: u16 = 13;
 
-/// All versions that this build speaks: the highest one and the one before it.
+/// All versions that this build speaks: the highest one and those before it that live together with
+/// it.
 pub const VERSIONS: Versions = Versions { lowest: 11, highest: PROTOCOL_VERSION };
 
 /// The version of the forms that are read before the versions of the other side are known: the

@@ -109,8 +109,14 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Change, Config, MemberInfo, Node, ProcessId, Timing, VoteSecret};
+    use crate::protocol::message::Ballot;
+    use crate::protocol::{
+        Change, Config, Host, MemberInfo, MemberName, Node, ProcessId, Slot, StaticPublicKey,
+        Timing, Versions, View, VoteSecret,
+    };
+    use std::fmt::Write as _;
     use std::net::{Ipv4Addr, SocketAddr};
+    use std::path::Path;
 
     fn vote() -> StoredVote {
         let me = MemberInfo::new(ProcessId(7), SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)));
@@ -130,6 +136,75 @@ mod tests {
     fn a_vote_comes_out_as_it_went_in() {
         let bytes = write_vote("shop", &vote()).unwrap();
         assert_eq!(read_vote("shop", &bytes), Ok(vote()));
+    }
+
+    /// A member with each field set, and none drawn or counted from this build's versions.
+    fn recorded_member(process: u128, versions: Versions) -> MemberInfo {
+        let addr = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 5), 7400));
+        MemberInfo {
+            host: Some(Host { boot: 1 << 100, namespace: 4_026_531_836, pid: 77, started: 5 }),
+            vote_key: Some(VoteSecret::new([7; 32]).key()),
+            static_key: Some(StaticPublicKey([6; 32])),
+            serves_sessions: true,
+            name: MemberName::new("pod-0").unwrap(),
+            versions,
+            ..MemberInfo::new(ProcessId(process), addr)
+        }
+    }
+
+    /// A vote with each field set, in a view of this version.
+    fn recorded_vote(version: u16) -> StoredVote {
+        let versions = Versions { lowest: 11, highest: version };
+        let member = |process| recorded_member(process, versions);
+        let founders = vec![member(1), member(2), member(3)];
+        let first = View::first(Slot(900), founders, Timing::lan(), 7);
+        let gone = Change { remove: [ProcessId(3)].into(), ..Change::default() };
+        let change = Change {
+            join: vec![member(4)],
+            ghost: [ProcessId(2)].into(),
+            longer: true,
+            takeover: true,
+            ..Change::default()
+        };
+        let ballot = Ballot { round: 3, process: ProcessId(2) };
+        let mut vote = StoredVote { view: first.next(&gone), is_established: true, ..vote() };
+        vote.acceptor.promised = Some(ballot);
+        vote.acceptor.accepted = Some((ballot, change));
+        vote.acceptor.is_bound = true;
+        let mut successor = vote.voter.clone();
+        (successor.process, successor.secret) = (ProcessId(5), VoteSecret::new([2; 32]));
+        vote.successors = vec![successor];
+        vote
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// A difference means that a release does not start on the votes of the one before it.
+    /// `UPDATE_RECORDED=1` writes the file of a version anew; that of a released version never
+    /// changes.
+    #[test]
+    fn a_vote_of_each_spoken_version_is_written_and_read_as_it_was_recorded() {
+        for version in VERSIONS.lowest..=VERSIONS.highest {
+            let vote = recorded_vote(version);
+            assert_eq!(vote.view.version, version);
+            let bytes = write_vote("shop", &vote).unwrap();
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/vote");
+            let file = directory.join(format!("version-{version}.txt"));
+            if std::env::var_os("UPDATE_RECORDED").is_some() {
+                std::fs::write(&file, hex(&bytes) + "\n").unwrap();
+            }
+            let recorded = std::fs::read_to_string(&file).expect("each version has a file");
+            assert_eq!(hex(&bytes), recorded.trim_end(), "version {version} had another form");
+            let read = read_vote("shop", &bytes).unwrap();
+            // A field that the version does not have is lost, and nothing else.
+            assert_eq!(hex(&write_vote("shop", &read).unwrap()), hex(&bytes));
+            assert!(version < VERSIONS.highest || read == vote, "{read:?}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl<E: Display> Verdict for Result<(), E> {
     }
 }
 
-/// The output of a program that loops for ever, by its one name on stable Rust.
+/// The never type, which stable Rust cannot name directly.
 type Never = <fn() -> ! as never::Returns>::Output;
 
 mod never {

@@ -5,8 +5,8 @@
 //! waits does not hold up the others. The child ends when its standard input does: it never
 //! outlives the test.
 
-use super::status;
 use super::wait::now;
+use super::{keys, status};
 use elderlock::{
     Guard, LatchEvent, LatchEvents, LeaderLatch, LockService, Member, MemberEvent, Term, Timing,
 };
@@ -97,6 +97,9 @@ async fn act(
         state.members.lock().unwrap().insert(index, member);
         return Ok(text);
     }
+    if verb == "drain" {
+        return drain(words[0]).await.map_err(|error| error.to_string());
+    }
     if verb == "memory" {
         let text =
             std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
@@ -119,11 +122,7 @@ async fn act(
     }
     let member = state.members.lock().unwrap().get(&index).cloned().ok_or("no such member")?;
     match verb {
-        #[cfg(feature = "secure")]
-        "rekey" => member
-            .set_keyring(ring(words[0])?)
-            .map(|closed| closed.to_string())
-            .map_err(|error| error.to_string()),
+        "rekey" => keys::rekey(&member, words[0]),
         "counters" => {
             let counted = member.counters();
             let refused = counted.garbage
@@ -131,7 +130,9 @@ async fn act(
                 + counted.keyless
                 + counted.forged
                 + counted.silent;
-            Ok(format!("{refused} {} {}", counted.impostors, counted.evicted))
+            let (impostors, evicted, oversized) =
+                (counted.impostors, counted.evicted, counted.oversized);
+            Ok(format!("{refused} {impostors} {evicted} {oversized}"))
         }
         "status" => Ok(status::write(&member.status())),
         "leave" => {
@@ -237,13 +238,33 @@ async fn act(
     }
 }
 
+/// Reads and drops all that comes to this address, and answers nothing.
+async fn drain(addr: &str) -> std::io::Result<String> {
+    let listener = tokio::net::TcpListener::bind(addr).await?;
+    let addr = listener.local_addr()?;
+    // Another process may have that port for datagrams.
+    if let Ok(datagrams) = tokio::net::UdpSocket::bind(addr).await {
+        tokio::spawn(async move {
+            let mut bytes = [0; 2048];
+            while datagrams.recv_from(&mut bytes).await.is_ok() {}
+        });
+    }
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+            });
+        }
+    });
+    Ok(addr.to_string())
+}
+
 /// A copy lives for so long. Its test is over by then, or has failed.
 #[cfg(target_os = "linux")]
 const COPY: Duration = Duration::from_secs(15);
 
-/// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, makes
-/// the
-/// `calls` that ask the member itself, or `go`es on with its runtime.
+/// The command of a forked process for a guard. The process `believe`s in it, `drop`s it, `try`s a
+/// lock, makes the `calls` that ask the member itself, or `go`es on with its runtime.
 #[cfg(target_os = "linux")]
 async fn be_copy(
     state: &State,
@@ -372,9 +393,8 @@ async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
     if given.contains_key("insecure") {
         builder = builder.insecure();
     }
-    #[cfg(feature = "secure")]
     if let Some(keys) = given.get("keys") {
-        builder = builder.keyring(ring(keys)?);
+        builder = keys::give(builder, keys)?;
     }
     let member = builder.join().await.map_err(|error| error.to_string())?;
     let mut events = member.events();
@@ -384,12 +404,6 @@ async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
         }
     });
     Ok(member)
-}
-
-/// Keys in base64, with commas.
-#[cfg(feature = "secure")]
-fn ring(keys: &str) -> Result<elderlock::Keyring, String> {
-    elderlock::Keyring::parse(&keys.replace(',', "\n")).map_err(|error| error.to_string())
 }
 
 fn describe(event: &MemberEvent) -> String {

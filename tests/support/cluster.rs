@@ -36,7 +36,7 @@ impl Cluster {
         files: Option<u64>,
         rng: &mut Rng,
     ) -> Cluster {
-        // Ports that were free a moment ago may be taken by others: once more with others then.
+        // Other processes may have taken ports that were free; try again with other ports.
         for _ in 0..5 {
             let addrs: Vec<String> = ports::free(size).iter().map(ToString::to_string).collect();
             match Cluster::start_keyed(&addrs, 3, &[], (keys, files), rng) {

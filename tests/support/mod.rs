@@ -7,6 +7,11 @@ pub(crate) mod cluster;
 #[cfg(target_os = "linux")]
 pub(crate) mod fork;
 pub(crate) mod gauge;
+#[cfg(feature = "secure")]
+pub(crate) mod keys;
+#[cfg(not(feature = "secure"))]
+#[path = "keys_absent.rs"]
+pub(crate) mod keys;
 pub(crate) mod leaders;
 pub(crate) mod local;
 pub(crate) mod network;

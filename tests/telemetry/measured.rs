@@ -298,7 +298,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
 
     // Messages are counted by kind, at both ends, and by service if they are of one.
     let other = others[2].1.clone();
-    let asker = others[1].1.clone();
+    let requester = others[1].1.clone();
     others[2]
         .0
         .run(async move {
@@ -308,7 +308,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     others[1]
         .0
         .run(async move {
-            drop(asker.lock_service("other").await.expect("a good name").lock("a").await)
+            drop(requester.lock_service("other").await.expect("a good name").lock("a").await)
         })
         .await;
     for labels in [

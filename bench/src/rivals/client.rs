@@ -159,7 +159,7 @@ impl Client {
 }
 
 impl Locker for Client {
-    async fn turn(&mut self, name: &str) -> Outcome<()> {
+    async fn take(&mut self, name: &str) -> Outcome<()> {
         let held = self.take(name).await?;
         self.give(&held).await
     }

@@ -196,11 +196,11 @@ impl RunningRival {
     /// Measures all figures once.
     fn measure(&mut self, args: &BenchArgs, counts: bool, sheets: &mut [Sheet]) -> BenchResult<()> {
         for (work, sheet) in WORKS.iter().zip(&mut *sheets) {
-            let mut turns = vec![(self.entry.name, self.first)];
+            let mut entries = vec![(self.entry.name, self.first)];
             if self.server.is_none() && work.clients == 1 {
-                turns.insert(0, (AT_HOME, 0));
+                entries.insert(0, (AT_HOME, 0));
             }
-            for (name, first) in turns {
+            for (name, first) in entries {
                 let load = Load::Locks { tasks: work.tasks, names: work.names, timed: true };
                 let loads: Vec<(usize, Load)> =
                     (first..first + work.clients).map(|index| (index, load)).collect();

@@ -1,13 +1,15 @@
 //! A running process of the command, and an address for it.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// An address that was free just now.
+#[path = "../../../tests/support/ports.rs"]
+mod ports;
+
+/// An address that no other process takes before it is used.
+#[allow(dead_code)] // some tests know their addresses
 pub(crate) fn free_addr() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").to_string()
+    ports::free(1)[0].to_string()
 }
 
 /// A process that ends with this.

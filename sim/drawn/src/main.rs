@@ -19,20 +19,24 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Expr, ExprLit, ImplItem, Item, Lit, Stmt, parse_quote};
 
 /// The files, below the folder of the core.
-const FILES: [&str; 14] = [
+const FILES: [&str; 18] = [
     "cluster/lease.rs",
     "cluster/decision.rs",
     "link.rs",
+    "link/detour.rs",
     "locks/grantor.rs",
     "locks/grantor/recovery.rs",
     "locks/grantor/revalidation.rs",
+    "locks/grantor/revalidation_answers.rs",
     "locks/grantor/transfer.rs",
     "locks/table.rs",
     "locks/table/holders.rs",
     "locks/table/line.rs",
     "locks/table/objects.rs",
+    "locks/table/occupancy.rs",
     "locks/table/questions.rs",
     "locks/table/queues.rs",
+    "locks/table/request.rs",
     "locks/table/requests.rs",
 ];
 /// How many breaks are planted.

@@ -71,7 +71,7 @@ fuzz_target!(|bytes: &[u8]| {
     let answer = |packet: &[u8]| answer(&scene.ring, &scene.listener, packet);
     let is_taken = match number {
         0 => answer(&packet).is_ok(),
-        1 => started().expect("a good name").0.finish(&packet, &Purpose::Status).is_ok(),
+        1 => started().expect("a good name").0.finish(&packet, &Purpose::Status(None)).is_ok(),
         _ => answer(&scene.packets[0]).expect("it fits").0.finish(&packet).is_ok(),
     };
     assert_eq!(is_taken, packet == *right, "packet {number}");

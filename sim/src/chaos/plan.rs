@@ -15,6 +15,7 @@ use crate::network::{LinkConditions, MS, SECOND};
 use crate::step::ClientWant;
 use crate::world::World;
 use elderlock::protocol::{Limits, Timing};
+use elderlock::wire::VERSIONS;
 
 /// Kinds of faults in each plan at least: one more than a run must show to count.
 const MIN_KINDS: usize = 4;
@@ -26,11 +27,24 @@ const TWO_VERSIONS: u32 = 150_000;
 const CIRCLES: u32 = 150_000;
 /// How many plans have an operator that ends holds by force, in parts per million.
 const FORCES: u32 = 100_000;
+/// How many plans have members that keep locks, in parts per million.
+const KEEPS: u32 = 250_000;
+/// How many plans have members that follow the load, in parts per million.
+const FOLLOWS: u32 = 150_000;
+/// Seeds from this one on have such plans: earlier ones stay as their planted breaks need them.
+const FOLLOWS_FROM: u64 = 3_000_000;
+/// Seeds from this one on draw the later bounds.
+const LATER_BOUNDS_FROM: u64 = 4_000_000;
+/// Seeds from this one on have plans in which members keep shares too.
+const KEPT_SHARES_FROM: u64 = 4_500_000;
 /// The time by which such a list has all founders.
 const RESOLVED: u64 = 6 * SECOND;
 /// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
 /// and depend on their outcome.
 const PLAIN: u64 = 1_000;
+/// From this seed on, half of the earlier releases are the one before this build. Seeds below it
+/// keep their plans: the table of planted breaks names some of them.
+const RELEASE_BEFORE: u64 = 3_000_000;
 
 /// How often clients want something else than a lock, in parts per million of their requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,12 +233,20 @@ pub struct ChaosPlan {
     pub hosts: Vec<u32>,
     /// The members that hold locks for programs that are not members.
     pub sessions: Vec<usize>,
-    /// The founders whose first process is of the release before.
+    /// The founders whose first process is of an earlier release.
     pub older: Vec<usize>,
+    /// The highest version that the earlier release speaks.
+    pub older_highest: u16,
     /// The members that let operators end holds that are not revocable.
     pub forcible: Vec<usize>,
     /// Requests of owners are told of circles, and clients walk chains of waits.
     pub detects: bool,
+    /// Members keep locks after their release, and clients prefer a lock of their member.
+    pub keeps: bool,
+    /// Some of these locks are shares.
+    pub keeps_shares: bool,
+    /// Members follow the load, and most requests are those of one member at a time.
+    pub follows: bool,
     /// The questions along chains of waits, in parts per million of the clients' acts.
     pub chains: u32,
     /// The operator's orders, in parts per million of the clients' acts.
@@ -408,15 +430,29 @@ impl ChaosPlan {
             true => (0..founders).filter(|_| versions.chance(600_000)).collect(),
             false => Vec::new(),
         };
+        let older_highest = match has_versions && seed >= RELEASE_BEFORE {
+            // The release before speaks all but the highest; the first one only the lowest.
+            true if Rng::new(seed, 76).chance(500_000) => {
+                (VERSIONS.highest - 1).max(VERSIONS.lowest)
+            }
+            _ => VERSIONS.lowest,
+        };
         let mix =
             ClientMix { owners: if detects { circles.between(2, 4) } else { mix.owners }, ..mix };
         let mut operator = Rng::new(seed, 73);
         let has_operator = !is_plain && operator.chance(FORCES);
         let forces = if has_operator { operator.between(20_000, 100_000) as u32 } else { 0 };
         let forcible = (0..count).filter(|_| has_operator && operator.chance(500_000)).collect();
+        let keeps = !is_plain && Rng::new(seed, 74).chance(KEEPS);
+        let keeps_shares = keeps && seed >= KEPT_SHARES_FROM && Rng::new(seed, 77).chance(500_000);
+        let follows = seed >= FOLLOWS_FROM && Rng::new(seed, 75).chance(FOLLOWS);
         ChaosPlan {
             seed,
+            keeps,
+            keeps_shares,
+            follows,
             older,
+            older_highest,
             forcible,
             detects,
             chains,
@@ -445,7 +481,11 @@ impl ChaosPlan {
             limits: if is_plain {
                 limits::SMALL_PARTS
             } else {
-                limits::draw(&mut Rng::new(seed, 10))
+                let mut limits = limits::draw(&mut Rng::new(seed, 10));
+                if seed >= LATER_BOUNDS_FROM {
+                    limits::draw_later(&mut limits, &mut Rng::new(seed, 76));
+                }
+                limits
             },
             weather: LinkConditions {
                 slowest: rng.between(MS / 2, 5 * MS),
@@ -487,8 +527,12 @@ impl ChaosPlan {
             clocks: self.clocks.clone(),
             sessions: self.sessions.clone(),
             older: self.older.clone(),
+            older_highest: self.older_highest,
             forcible: self.forcible.clone(),
             detects: self.detects,
+            keeps: self.keeps,
+            keeps_shares: self.keeps_shares,
+            follows: self.follows,
             bounded: self.bounded,
             hints: !self.without_hints,
             durable: self.durable,
@@ -565,10 +609,20 @@ pub fn describe(plan: &ChaosPlan) -> String {
         text.push_str(&format!("\n  sessions at {:?}", plan.sessions));
     }
     if !plan.older.is_empty() {
-        text.push_str(&format!("\n  of the release before: {:?}", plan.older));
+        text.push_str(&format!(
+            "\n  of a release that speaks up to version {}: {:?}",
+            plan.older_highest, plan.older
+        ));
     }
     if plan.detects {
         text.push_str(&format!("\n  requests are told of circles, questions {} ppm", plan.chains));
+    }
+    if plan.keeps {
+        text.push_str("\n  members keep locks");
+        text.push_str(if plan.keeps_shares { " and shares" } else { "" });
+    }
+    if plan.follows {
+        text.push_str("\n  members follow the load");
     }
     if plan.forces > 0 {
         text.push_str(&format!(

@@ -1,11 +1,11 @@
 //! The scopes that are searched. In all of them the elder is m0.
 
 use crate::check::scope::{DeliveryOrder, LOCK, SERVICE, Scope};
-use crate::history::Ask;
+use crate::history::{Ask, ClientRequest};
 use crate::kind::kind;
 use crate::step::{ClientWant, Step};
 use crate::world::World;
-use elderlock::protocol::Wait;
+use elderlock::protocol::{LockName, OwnerId, Wait, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -256,6 +256,60 @@ pub const TRANSFER: Scope = Scope {
     ..Scope::STILL
 };
 
+/// m1 grants, and m2 keeps the lock, which is free.
+fn another_grants_and_m2_keeps(world: World) -> World {
+    kept_by_m2(world.keeping(), Want::Lock)
+}
+
+/// m1 grants, and m2 keeps a share of the lock, which is free.
+fn another_grants_and_m2_keeps_a_share(world: World) -> World {
+    kept_by_m2(world.keeping_shares(), Want::Share)
+}
+
+fn kept_by_m2(world: World, want: fn(LockName) -> Want) -> World {
+    let (mut world, _) = granted_by(world, [0; 3], 1, false);
+    let name = LockName::new(LOCK.as_bytes()).expect("a good name");
+    for _ in 0..2 {
+        let want = ClientRequest::Hold(want(name.clone()));
+        let ask = world.want(2, SERVICE, want, OwnerId::default(), Wait::Forever, None);
+        world.granted(ask);
+        world.release(ask);
+        rest(&mut world);
+    }
+    assert_eq!(world.kept_at(2), [false]);
+    world
+}
+
+/// A lock is kept, and recalled.
+pub const KEEPER: Scope = Scope {
+    name: "keeper",
+    about: "m2 keeps a free lock that m1 grants; m2 and the elder want it; m1 or m2 is killed",
+    start: another_grants_and_m2_keeps,
+    crashes: 1,
+    mortal: &[1, 2],
+    asks: &[2, 0, 2],
+    releases: true,
+    leaps: &[300],
+    at_once: upkeep,
+    larger: |scope| Scope { mortal: &[0, 1, 2], faults: 1, ..scope },
+    smaller: |scope| Scope { asks: &[2, 0], ..scope },
+    ..Scope::STILL
+};
+
+/// A share is kept, used by several requests, and recalled.
+pub const READER: Scope = Scope {
+    name: "reader",
+    about: "m2 keeps a free share that m1 grants, and wants it twice; the elder wants the lock; m1 \
+        or m2 is killed",
+    start: another_grants_and_m2_keeps_a_share,
+    wants: |index| {
+        let name = LOCK.to_string();
+        if index == 1 { ClientWant::Lock(name) } else { ClientWant::Share(name) }
+    },
+    smaller: |scope| scope,
+    ..KEEPER
+};
+
 /// The number of the share that is there from the beginning.
 const SHARE: usize = 40;
 
@@ -376,6 +430,6 @@ pub const VOTES: Scope = Scope {
 
 /// All of them.
 pub const ALL: &[Scope] = &[
-    VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, UPGRADE, SLEEPER, VOTES, RUMOUR,
-    LATE, GHOST,
+    VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, UPGRADE, KEEPER, READER, SLEEPER,
+    VOTES, RUMOUR, LATE, GHOST,
 ];

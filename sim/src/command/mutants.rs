@@ -16,6 +16,7 @@ pub(crate) struct MutantOptions {
     #[arg(long)]
     quick: bool,
     /// How many seeds are tried at once: as many as there are processors, unless said otherwise.
+    /// With `--quick` each of them is of another break.
     #[arg(long)]
     jobs: Option<usize>,
     /// The first seed; chaos begins at 1.
@@ -59,7 +60,7 @@ mod hunt {
     use std::path::Path;
     use std::process::ExitCode;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     use std::time::Instant;
 
     /// Seeds spent on one planted break at most.
@@ -99,6 +100,39 @@ mod hunt {
             }
             ProtocolMutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
             ProtocolMutant::TakeOlderRange => &["tokens_rise"],
+            ProtocolMutant::UseAfterRecall => &["no_grant_after_recall", "exclusive_by_lease"],
+            ProtocolMutant::ReleaseInUse => &["exclusive_by_lease", "holds_survive"],
+            ProtocolMutant::CarveNothing => &["token_belongs_to_one_hold", "tokens_rise"],
+            ProtocolMutant::FollowAtOnce | ProtocolMutant::MeterOwnOnly => {
+                &["load_moves_the_grantor"]
+            }
+            ProtocolMutant::KeepAcrossEpochs => {
+                &["no_grant_after_recall", "exclusive_by_lease", "tokens_rise", "holds_survive"]
+            }
+            ProtocolMutant::ReportWithoutPlace => &[
+                "nothing_lost_in_transfer",
+                "holds_survive",
+                "exclusive_by_lease",
+                "no_leaked_hold",
+                "no_lost_wakeup",
+            ],
+            ProtocolMutant::KeepBesideWaiter | ProtocolMutant::RecallForNoSuspension => {
+                &["no_grant_after_recall", "no_lost_wakeup"]
+            }
+            ProtocolMutant::RefuseTryForKeep => &["no_grant_after_recall"],
+            ProtocolMutant::TellFreeKeep => &["what_is_seen_is_so"],
+            ProtocolMutant::UseKeepTwice | ProtocolMutant::UseShareAsLock => {
+                &["exclusive_by_lease"]
+            }
+            ProtocolMutant::RecallNoShare => &["no_grant_after_recall"],
+            ProtocolMutant::ReplaceByOneShare => &["exclusive_by_lease", "holds_survive"],
+            ProtocolMutant::RepeatKeptToken => {
+                &["no_grant_after_recall", "token_belongs_to_one_hold"]
+            }
+            ProtocolMutant::KeepIdleForEver => &["no_leaked_hold"],
+            ProtocolMutant::KeepTokenOfPlace => {
+                &["nothing_lost_in_transfer", "holds_survive", "what_is_seen_is_so"]
+            }
             ProtocolMutant::DealTwice => &["one_grantor_per_epoch"],
             ProtocolMutant::DealMoreTwice => &[
                 "epochs_rise",
@@ -220,6 +254,20 @@ mod hunt {
             // Founders that do not understand each other found nothing.
             ProtocolMutant::SpeakHighest => &["version_is_spoken", "converges_after_heal"],
             ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
+            ProtocolMutant::LeaveHoldsOut
+            | ProtocolMutant::ActBeforeSecondReport
+            | ProtocolMutant::EndUnnoted
+            | ProtocolMutant::TakeRestOfTable => TWO_HOLDERS,
+            ProtocolMutant::LeaveWaitsOut
+            | ProtocolMutant::AskRefusedOnce
+            | ProtocolMutant::DropTokensOfInventory => &["no_lost_wakeup"],
+            // No invariant counts bytes.
+            ProtocolMutant::KeepAllWaits
+            | ProtocolMutant::CountPresentValues
+            | ProtocolMutant::TakeAllObjects
+            | ProtocolMutant::NoteAllReported
+            | ProtocolMutant::KeepWordOfTheGone
+            | ProtocolMutant::TakeAnyTable => &[],
             ProtocolMutant::TakeUntold | ProtocolMutant::ForceAnywhere => &["told_before_taken"],
             ProtocolMutant::TakeUnheard => {
                 &["exclusive_by_lease", "holds_survive", "tokens_rise", "told_before_taken"]
@@ -255,13 +303,16 @@ mod hunt {
                 "told_before_regrant",
                 "who_leaves_has_left",
             ],
+            ProtocolMutant::BelieveLearners => &["views_agree"],
             ProtocolMutant::BelieveAnyWitness => TWO_HOLDERS,
             ProtocolMutant::VouchForSessions => &["sessions_end_first"],
             ProtocolMutant::TakeAnyToken => &["tokens_rise"],
             ProtocolMutant::PromoteJoiners
             | ProtocolMutant::PromoteTheSilent
             | ProtocolMutant::PromoteAll => &["voters_have_answered"],
-            ProtocolMutant::FoundWithoutAll | ProtocolMutant::FoundWithFewer => &["one_lineage"],
+            ProtocolMutant::FoundWithoutAll
+            | ProtocolMutant::FoundWithFewer
+            | ProtocolMutant::AgreeTwice => &["one_lineage"],
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
             ProtocolMutant::TellPositionOneLater
             | ProtocolMutant::TellHoldsOneMore
@@ -320,52 +371,40 @@ mod hunt {
         let started = Instant::now();
         let is_wanted =
             |mutant: &ProtocolMutant| options.names.is_empty() || options.names.contains(mutant);
-        let (mut found, mut missed) = (0, Vec::new());
         println!("{:<22} {:>5} {:>6}  found by", "planted break", "seeds", "s");
+        let mut wanted = Vec::new();
         for mutant in ProtocolMutant::ALL.into_iter().filter(is_wanted) {
             let name = format!("{mutant:?}");
             if let Some(script) = found_by(mutant).filter(|_| options.names.is_empty()) {
                 println!("{name:<22} {:>5} {:>6}  told in {script}", "-", "-");
-                continue;
-            }
-            if has_unit_test(mutant) && options.names.is_empty() {
+            } else if has_unit_test(mutant) && options.names.is_empty() {
                 println!("{name:<22} {:>5} {:>6}  told in a unit test of the core", "-", "-");
-                continue;
-            }
-            let names = (!options.any).then(|| by(mutant));
-            let began = Instant::now();
-            let (from, seeds) = match (options.quick, known(mutant)) {
-                (false, _) => (options.from, SEEDS),
-                (true, known) => (options.from + known.unwrap_or(1) - 1, FEW),
-            };
-            let hunt = hunt(mutant, from..from + seeds, names, options.jobs);
-            let took = began.elapsed().as_secs_f64();
-            let others: Vec<String> =
-                hunt.others.iter().map(|(name, times)| format!("{name} {times}")).collect();
-            let others = if others.is_empty() {
-                String::new()
             } else {
-                format!(" (also broke {})", others.join(", "))
-            };
-            match &hunt.found {
-                Some((seed, one)) => {
-                    let seeds = seed - options.from + 1;
-                    println!("{name:<22} {seeds:>5} {took:>6.1}  {}{others}", one.invariant);
-                    found += 1;
-                    if let Some(folder) = &options.save {
-                        write(mutant, *seed, one, folder);
-                    }
-                }
-                None => {
-                    let tried = seeds;
-                    println!(
-                        "{name:<22} {tried:>5} {took:>6.1}  NOT FOUND by {}{others}",
-                        names.unwrap_or(&["any"]).join(", ")
-                    );
-                    missed.push(name);
-                }
+                wanted.push(mutant);
             }
         }
+        // The first seed of `quick` nearly always breaks, so others beside it would be for nothing.
+        let jobs = options
+            .jobs
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let (hunts, seeds_at_once) = if options.quick { (jobs, 1) } else { (1, jobs) };
+        let next = Mutex::new(wanted.into_iter());
+        let (found, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..hunts {
+                scope.spawn(|| {
+                    loop {
+                        let Some(mutant) = lock(&next).next() else { break };
+                        if report(mutant, options, seeds_at_once) {
+                            found.fetch_add(1, Ordering::Relaxed);
+                        } else {
+                            lock(&missed).push(format!("{mutant:?}"));
+                        }
+                    }
+                });
+            }
+        });
+        let (found, missed) = (found.into_inner(), std::mem::take(&mut *lock(&missed)));
         let took = started.elapsed().as_secs_f64();
         let from = options.from;
         let rest = if missed.is_empty() {
@@ -379,6 +418,37 @@ mod hunt {
         } else {
             ExitCode::FAILURE
         }
+    }
+
+    /// Hunts one planted break, tells what it found, and returns whether it found the break.
+    fn report(mutant: ProtocolMutant, options: &super::MutantOptions, jobs: usize) -> bool {
+        let name = format!("{mutant:?}");
+        let names = (!options.any).then(|| by(mutant));
+        let began = Instant::now();
+        let (from, seeds) = match (options.quick, known(mutant)) {
+            (false, _) => (options.from, SEEDS),
+            (true, known) => (options.from + known.unwrap_or(1) - 1, FEW),
+        };
+        let hunt = hunt(mutant, from..from + seeds, names, jobs);
+        let took = began.elapsed().as_secs_f64();
+        let others: Vec<String> =
+            hunt.others.iter().map(|(name, times)| format!("{name} {times}")).collect();
+        let others = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" (also broke {})", others.join(", "))
+        };
+        let Some((seed, one)) = &hunt.found else {
+            let names = names.unwrap_or(&["any"]).join(", ");
+            println!("{name:<22} {seeds:>5} {took:>6.1}  NOT FOUND by {names}{others}");
+            return false;
+        };
+        let seeds = seed - options.from + 1;
+        println!("{name:<22} {seeds:>5} {took:>6.1}  {}{others}", one.invariant);
+        if let Some(folder) = &options.save {
+            write(mutant, *seed, one, folder);
+        }
+        true
     }
 
     fn write(mutant: ProtocolMutant, seed: u64, found: &Violation, folder: &Path) {
@@ -401,22 +471,21 @@ mod hunt {
         others: BTreeMap<&'static str, u64>,
     }
 
-    /// Tries one seed after the other on all cores, until one of these invariants breaks, or any.
+    /// Tries so many seeds at once, one after the other, until one of these invariants breaks, or
+    /// any.
     /// The first breaking seed does not depend on the threads' speed: each thread finishes the
     /// earlier seeds that it has begun.
     fn hunt(
         mutant: ProtocolMutant,
         seeds: Range<u64>,
         names: Option<&[&str]>,
-        jobs: Option<usize>,
+        jobs: usize,
     ) -> MutantHunt {
         let next = AtomicU64::new(seeds.start);
         let breaks: Mutex<BTreeMap<u64, Violation>> = Mutex::default();
         let counts = |one: &Violation| names.is_none_or(|names| names.contains(&one.invariant));
-        let workers =
-            jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
-            for _ in 0..workers {
+            for _ in 0..jobs {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);

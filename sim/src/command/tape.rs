@@ -125,6 +125,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
                 cluster: "shop".into(),
                 versions: VERSIONS,
                 reserved: Vec::new(),
+                of: None,
             }),
         ),
         (

@@ -4,12 +4,12 @@
 //!
 //! The check comes after the step in which a suspension gets its position in the line of an acting
 //! grantor. The grantor may be the suspension's own member. The suspension must not wait for the
-//! first suspension in the queue, and that suspension for it: each of their owners has a hold that
+//! first suspension in the queue, and that suspension for it. Each of their owners has a hold that
 //! came before this step and is not the other's. An owner that is the whole member beside another
 //! owner of that member is left out.
 //!
 //! A request that detects circles, and is told of a deadlock, was in a circle of owners at some
-//! instant since it was asked: each of them waited for a hold of the next.
+//! instant since it was asked. Each of them waited for a hold of the next.
 //!
 //! After healing, no two owners wait for each other's locks for longer than three member leases, if
 //! requests are to be told of circles. (The budget of a probe may be too small for a longer circle
@@ -137,10 +137,10 @@ impl DeadlockIsTold {
             return Ok(());
         };
         let rival = (of.0, other.lock.owner);
-        let has_hold = |asker: Holder| {
+        let has_hold = |requester: Holder| {
             kept.holds.iter().any(|((process, request), hold)| {
-                let is_its =
-                    *process == asker.0 && [OwnerId::default(), hold.lock.owner].contains(&asker.1);
+                let is_its = *process == requester.0
+                    && [OwnerId::default(), hold.lock.owner].contains(&requester.1);
                 let call = world.history().find(*process, *request).map(|ask| world.call(ask));
                 // It was granted before this step for sure.
                 let is_old = call.is_some_and(|call| call.is_claim() && call.answered < asked);
@@ -186,10 +186,10 @@ impl DeadlockIsTold {
         let kept = GrantorRecord::at(world, site, &call.service);
         let waits = kept.waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
         let first = waits.min_by_key(|(key, wait)| (wait.ticket, **key));
-        let has_hold = |asker: Holder| {
+        let has_hold = |requester: Holder| {
             let is_its = |(process, _): &(ProcessId, RequestId), hold: &HoldReport| {
-                *process == asker.0
-                    && [OwnerId::default(), hold.lock.owner].contains(&asker.1)
+                *process == requester.0
+                    && [OwnerId::default(), hold.lock.owner].contains(&requester.1)
                     && !hold.lock.want.opens()
             };
             kept.holds.iter().any(|(key, hold)| is_its(key, hold))

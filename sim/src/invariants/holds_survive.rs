@@ -100,9 +100,12 @@ impl HoldsSurvive {
             let is_granted_here = node.grantors().any(|grantor| is_latest(&grantor));
             if is_granted_here && world.bounded && view.contains(call.process) {
                 self.premises += 1;
+                let place = world.place_of(call);
                 let mut held = node.table(&call.service);
                 if !held.any(|(process, request, token)| {
-                    (process, request) == (call.process, call.request) && may_be(token)
+                    process == call.process
+                        && (request == call.request && may_be(token)
+                            || Some(request) == place && token.is_some())
                 }) {
                     return Err(format!(
                         "m{site} grants {} and knows nothing of {call:?}",

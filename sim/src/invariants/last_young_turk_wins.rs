@@ -139,6 +139,8 @@ pub struct LastYoungTurkWins {
     passing: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// The services whose grantor began to act in this step.
     began: BTreeSet<ServiceName>,
+    /// The processes that have bid for a service because of its load.
+    followers: BTreeSet<(ServiceName, ProcessId)>,
     premises: Count,
 }
 
@@ -210,9 +212,10 @@ impl LastYoungTurkWins {
         self.premises += 1;
         let is_true = if by == elder {
             // The elder asks itself without a packet.
-            world.history().calls.iter().any(|of| {
+            let asks = world.history().calls.iter().any(|of| {
                 of.process == by && of.deed == ClientRequest::Become && of.service == service
-            })
+            });
+            asks || self.followers.contains(&(service.clone(), by))
         } else {
             let spent = self.spent.entry((service.clone(), by, elder, process)).or_default();
             *spent += 1;
@@ -408,6 +411,9 @@ impl Invariant for LastYoungTurkWins {
                 ..
             } => {
                 self.ended.insert((service.clone(), *process, *ended));
+            }
+            Observation::Event { process, event: Event::FollowsLoad { service }, .. } => {
+                self.followers.insert((service.clone(), *process));
             }
             // A new elder has heard no bid yet, even if it was the elder before.
             Observation::Event { process, event: Event::BecameElder(_), .. } => {

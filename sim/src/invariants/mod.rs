@@ -15,7 +15,9 @@ pub mod exclusive_by_lease;
 pub mod fifo_across_failover;
 pub mod holds_survive;
 pub mod last_young_turk_wins;
+pub mod load_moves_the_grantor;
 pub mod minority_is_silent;
+pub mod no_grant_after_recall;
 pub mod no_leaked_hold;
 pub mod no_lost_wakeup;
 pub mod no_resurrected_grant;
@@ -237,8 +239,7 @@ impl GrantorRecord {
             let ask = world.history().find(*process, *request)?;
             let call = world.call(ask);
             let most = stretched(world, world.now - call.asked);
-            // All of them are asked for as revocable.
-            let asked = (call.owner, &call.metadata, true);
+            let asked = (call.owner, &call.metadata, !world.may_keep(call));
             let is_same = call.may_be_known_as(want) && (owner, metadata, revocable) == asked;
             let what = || {
                 format!(
@@ -346,6 +347,8 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(destroyed_is_over::DestroyedIsOver::default()),
         Box::new(what_is_seen_is_so::WhatIsSeenIsSo::default()),
         Box::new(no_resurrected_grant::NoResurrectedGrant::default()),
+        Box::new(no_grant_after_recall::NoGrantAfterRecall::default()),
+        Box::new(load_moves_the_grantor::LoadMovesTheGrantor::default()),
         Box::new(fifo_across_failover::FifoAcrossFailover::default()),
         Box::new(minority_is_silent::MinorityIsSilent::default()),
         Box::new(deadlock_is_told::DeadlockIsTold::default()),

@@ -71,7 +71,13 @@ impl NothingLostInTransfer {
             if call.service == *service && is_member(call.process) {
                 self.premises += 1;
                 let known = kept.holds.get(&(call.process, call.request)).map(|hold| hold.token);
-                if known != call.token() && !(call.turns.is_some() && known.is_some()) {
+                let is_kept = world
+                    .place_of(call)
+                    .is_some_and(|place| kept.holds.contains_key(&(call.process, place)));
+                if known != call.token()
+                    && !(call.turns.is_some() && known.is_some())
+                    && !(known.is_none() && is_kept)
+                {
                     self.lost = call.keys.first().cloned();
                     return Err(format!("m{site} has taken over {known:?} of a hold: {call:?}"));
                 }

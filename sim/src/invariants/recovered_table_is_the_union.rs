@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A recovery.
 #[derive(Clone, Hash, Debug)]
-struct Asking {
+struct ObservedRecovery {
     epoch: Epoch,
     /// When it began.
     since: u64,
@@ -32,7 +32,7 @@ struct Asking {
 #[derive(Clone, Hash, Debug, Default)]
 pub struct RecoveredTableIsTheUnion {
     /// The latest recovery of each service.
-    asking: BTreeMap<ServiceName, Asking>,
+    recoveries: BTreeMap<ServiceName, ObservedRecovery>,
     /// A recovery that ended in the present step.
     ended: Option<(usize, ServiceName)>,
     /// The processes that left a member's views at one instant. The grantor there ends many
@@ -62,13 +62,13 @@ impl RecoveredTableIsTheUnion {
         world: &World,
         site: usize,
         service: &ServiceName,
-        asking: &Asking,
+        recovery: &ObservedRecovery,
     ) -> Verdict {
         if !world.is_ready(site) {
             // It slept, and others have gone on: it grants nothing with its table.
             return Ok(());
         }
-        let since = asking.since;
+        let since = recovery.since;
         let Some(node) = world.sites[site].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> = node
             .table(service)
@@ -138,7 +138,7 @@ impl RecoveredTableIsTheUnion {
                          {call:?}"
                     ));
                 }
-            } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {
+            } else if !is_try && call.asked < since && recovery.whom.contains(&call.process) {
                 self.premises += 1;
                 // Of two holders that want to suspend the service, one is refused.
                 let suspends = |(process, request): &(_, _)| {
@@ -185,30 +185,30 @@ impl Invariant for RecoveredTableIsTheUnion {
                 if node.is_some_and(|node| node.grantors().any(acts)) {
                     return Ok(());
                 }
-                if self.asking.get(service).is_none_or(|latest| latest.epoch < *epoch) {
-                    let asking = Asking {
+                if self.recoveries.get(service).is_none_or(|latest| latest.epoch < *epoch) {
+                    let recovery = ObservedRecovery {
                         epoch: *epoch,
                         since: world.now,
                         whom: BTreeSet::from([*process]),
                     };
-                    self.asking.insert(service.clone(), asking);
+                    self.recoveries.insert(service.clone(), recovery);
                 }
-                if let Some(asking) =
-                    self.asking.get_mut(service).filter(|asking| asking.epoch == *epoch)
+                if let Some(recovery) =
+                    self.recoveries.get_mut(service).filter(|recovery| recovery.epoch == *epoch)
                 {
-                    asking.whom.insert(*to);
+                    recovery.whom.insert(*to);
                 }
             }
             Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 let role = (service, *epoch);
                 let asked = acts_after(GrantorState::Recovering, world, *site, role);
-                match self.asking.get(service) {
+                match self.recoveries.get(service) {
                     Some(latest) if latest.epoch == *epoch && asked => {
                         self.ended = Some((*site, service.clone()));
                     }
                     Some(latest) if latest.epoch > *epoch => {}
                     // It has got a table: no earlier recovery is the latest any more.
-                    _ => _ = self.asking.remove(service),
+                    _ => _ = self.recoveries.remove(service),
                 }
             }
             Observation::Event { site, event: Event::ViewInstalled(view), .. } => {
@@ -231,8 +231,9 @@ impl Invariant for RecoveredTableIsTheUnion {
                 let ended = self.ended.take_if(|(of, _)| of == site);
                 let verdict = match ended {
                     Some((site, service)) if world.bounded => {
-                        let asking = self.asking.get(&service).cloned();
-                        asking.map_or(Ok(()), |asking| self.check(world, site, &service, &asking))
+                        let recovery = self.recoveries.get(&service).cloned();
+                        let check = |recovery| self.check(world, site, &service, &recovery);
+                        recovery.map_or(Ok(()), check)
                     }
                     _ => Ok(()),
                 };

@@ -1,7 +1,7 @@
 //! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens.
 //! Inside the clock bound.
 //!
-//! Outside it two holds may overlap, and the hold with the lower token may begin later: its grant
+//! Outside it two holds may overlap, and the hold with the lower token may begin later. Its grant
 //! was long under way, or comes from a grantor that does not know its end yet. The store then
 //! refuses the lower one. The rest holds for any clocks:
 //!
@@ -155,7 +155,9 @@ impl Invariant for TokensRise {
                 Message::Client(ClientMessage::Upgraded { service, epoch, token, .. }) => {
                     self.on_grant((*site, world.dealt_apart(*process)), service, *epoch, *token)
                 }
-                Message::Client(ClientMessage::Grant { service, epoch, token, request }) => {
+                Message::Client(ClientMessage::Grant {
+                    service, epoch, token, request, ..
+                }) => {
                     let verdict = self.on_grant(
                         (*site, world.dealt_apart(*process)),
                         service,

@@ -8,7 +8,7 @@
 //!
 //! A grantor may not have heard yet that a hold is over. So a listed holder need not hold any more.
 //! The check comes after the step in which the grantor answers, and only for a grantor with a
-//! running lease: one that is cut off may tell of a grant that its client never heard of.
+//! running lease. One that is cut off may tell of a grant that its client never heard of.
 //! Completeness is demanded inside the clock bound, of members of the grantor's view that believed
 //! before. Waiters are known by their requests' metadata; waiters with equal metadata are not
 //! checked.

@@ -102,7 +102,7 @@ impl BarrierStay {
 }
 
 /// A latch counted down.
-struct Counted {
+struct CountDown {
     worker: u64,
     latch: String,
     left: u32,
@@ -112,7 +112,7 @@ struct Counted {
 
 /// The additions to the counter.
 #[derive(Default)]
-pub struct Sums {
+pub struct CounterSums {
     /// The sum of all that began, executed or not.
     pub begun: i64,
     /// The sum of those that were confirmed.
@@ -141,7 +141,7 @@ pub struct BeliefChecker {
     /// The number of each version, and whether no fault was active when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
     /// The sums of the counter.
-    pub sums: RefCell<Sums>,
+    pub sums: RefCell<CounterSums>,
     /// The ticks that a worker has begun and no worker has dropped.
     ticks: RefCell<BTreeSet<i64>>,
     /// The instants of touches by service and name.
@@ -156,7 +156,7 @@ pub struct BeliefChecker {
     troubles: Cell<u64>,
     undisturbed_from: Cell<u64>,
     count_downs: RefCell<BTreeMap<String, u64>>,
-    counted: RefCell<Vec<Counted>>,
+    counted: RefCell<Vec<CountDown>>,
     /// Revocable holds, by token.
     pub wanted: RefCell<BTreeMap<Token, Rc<WatchedHold>>>,
     /// Confirmed releases by token, with the time of the confirmation.
@@ -710,6 +710,6 @@ impl BeliefChecker {
                 self.fail("barrier_opens_once", what);
             }
         }
-        counted.push(Counted { worker, latch: latch.to_owned(), left, at: self.now(), is_open });
+        counted.push(CountDown { worker, latch: latch.to_owned(), left, at: self.now(), is_open });
     }
 }

@@ -89,6 +89,8 @@ pub struct RecipePlan {
     pub limits: Limits,
     /// Whether other members see the end of a process for certain.
     pub vouched: bool,
+    /// Whether members keep locks after their release.
+    pub keeps: bool,
     /// The workloads of the workers.
     pub workloads: Vec<WorkloadKind>,
     /// The highest number of workers of each workload at each member.
@@ -133,8 +135,21 @@ impl RecipePlan {
         let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
         clocks.truncate(sites);
         let limits = if cut.plain { SMALL_PARTS } else { limits::draw(&mut Rng::new(seed, 2)) };
+        let keeps = !cut.plain && Rng::new(seed, 3).chance(KEEPS);
         let workers = cut.workers.unwrap_or(u64::MAX);
-        RecipePlan { seed, luck, sites, span, clocks, limits, vouched, workloads, workers, faults }
+        RecipePlan {
+            seed,
+            luck,
+            sites,
+            span,
+            clocks,
+            limits,
+            vouched,
+            keeps,
+            workloads,
+            workers,
+            faults,
+        }
     }
 
     /// One line each.
@@ -148,6 +163,9 @@ impl RecipePlan {
             if self.vouched { "seen" } else { "found out" },
             self.clocks,
         );
+        if self.keeps {
+            text += "  members keep locks\n";
+        }
         if self.limits != SMALL_PARTS {
             text += &format!("  limits{}\n", limits::write(self.limits));
         }
@@ -178,6 +196,8 @@ impl RecipeFault {
     }
 }
 
+/// The runs in a million in which members keep locks.
+const KEEPS: u32 = 300_000;
 /// The highest error of clocks, in millionths: a little less than the bound that members rely on.
 const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
 

@@ -13,7 +13,7 @@ const SLOWEST: usize = 10;
 
 /// How long one run took to converge after everything was healed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Heal {
+pub struct ConvergenceTime {
     /// Nanoseconds until the last view was installed or the last lease ran again.
     pub took: u64,
     /// The run.
@@ -32,7 +32,7 @@ pub struct Gallery {
     /// Runs in which a kind of fault began, by kind and number of members.
     pub kinds: BTreeMap<(&'static str, usize), u64>,
     /// The slowest heals, slowest first.
-    pub heals: Vec<Heal>,
+    pub heals: Vec<ConvergenceTime>,
 }
 
 impl Gallery {
@@ -46,7 +46,7 @@ impl Gallery {
         if run.complete
             && let Some(took) = healing(run.world.record())
         {
-            self.heals.push(Heal {
+            self.heals.push(ConvergenceTime {
                 took,
                 seed: plan.seed,
                 members,
@@ -260,7 +260,7 @@ fn heals(out: &mut String, batch: &BatchReport<'_>) {
     );
     let (low, high) = batch.members;
     let slow = batch.gallery.heals.iter().filter(|heal| heal.took > 0);
-    let row = |heal: &Heal| {
+    let row = |heal: &ConvergenceTime| {
         let draw = format!("report --seed {} --members {low}..{high}", heal.seed);
         vec![about(heal.took), heal.members.to_string(), draw, heal.faults.join(", ")]
     };

@@ -5,7 +5,7 @@ mod batch;
 mod run_builder;
 mod words;
 
-pub use batch::{BatchReport, Gallery, Heal, held, of_batch, timed};
+pub use batch::{BatchReport, ConvergenceTime, Gallery, held, of_batch, timed};
 pub use elderlock_testing::drawing::page::{about, grouped};
 pub use words::meaning;
 

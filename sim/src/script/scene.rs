@@ -5,6 +5,7 @@ use crate::limits::{self, SMALL_PARTS};
 use crate::log::Scene;
 use crate::transcript::span;
 use elderlock::protocol::Timing;
+use elderlock::wire::VERSIONS;
 use goldenscript::ArgumentConsumer;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub(super) fn write_scene(scene: &Scene) -> String {
         (scene.lineages, " lineages=several"),
         (scene.asleep, " asleep=yes"),
         (scene.detects, " circles=told"),
+        (scene.keeps, " locks=kept"),
+        (scene.keeps_shares, " shares=kept"),
+        (scene.follows, " load=followed"),
     ] {
         text += if said { word } else { "" };
     }
@@ -60,7 +64,11 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     }
     if !scene.older.is_empty() {
         let sites = scene.older.iter().map(|site| format!(" m{site}"));
-        text += &format!("older{}\n", sites.collect::<String>());
+        text += &format!("older{}", sites.collect::<String>());
+        if scene.older_highest != VERSIONS.lowest {
+            text += &format!(" highest={}", scene.older_highest);
+        }
+        text += "\n";
     }
     if !scene.forcible.is_empty() {
         let sites = scene.forcible.iter().map(|site| format!(" m{site}"));
@@ -96,6 +104,9 @@ pub(super) fn read_scene(
                     ("lineages", "several") => scene.lineages = true,
                     ("asleep", "yes") => scene.asleep = true,
                     ("circles", "told") => scene.detects = true,
+                    ("locks", "kept") => scene.keeps = true,
+                    ("shares", "kept") => scene.keeps_shares = true,
+                    ("load", "followed") => scene.follows = true,
                     _ => return Err(format!("no world has {key}={value}").into()),
                 }
             }
@@ -133,7 +144,15 @@ pub(super) fn read_scene(
                 std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?
         }
         "sessions" => scene.sessions = sites(args)?,
-        "older" => scene.older = sites(args)?,
+        "older" => {
+            scene.older = sites(args)?;
+            while let Some((key, value)) = args.next_key() {
+                scene.older_highest = match (key, value.parse()?) {
+                    ("highest", highest) if VERSIONS.contains(highest) => highest,
+                    _ => return Err(format!("no release speaks {key}={value}").into()),
+                }
+            }
+        }
         "forcible" => scene.forcible = sites(args)?,
         "clock" => {
             let site = site(args)?;

@@ -144,6 +144,25 @@ impl World {
         self
     }
 
+    /// Members may keep plain locks without metadata after their release. Such locks are not
+    /// revocable.
+    pub fn keeping(mut self) -> World {
+        self.keeps = true;
+        self
+    }
+
+    /// Members may keep plain locks and plain shares without metadata after their release.
+    pub fn keeping_shares(mut self) -> World {
+        self.keeps_shares = true;
+        self.keeping()
+    }
+
+    /// Members ask to grant a service if they make most of its requests.
+    pub fn following(mut self) -> World {
+        self.follows = true;
+        self
+    }
+
     /// No process is started until [`start`](Self::start).
     pub fn asleep(mut self) -> World {
         self.manual = true;

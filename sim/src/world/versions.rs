@@ -5,16 +5,14 @@ use super::{Observation, World};
 use elderlock::protocol::{Packet, ProcessId, Versions};
 use elderlock::wire::{Decoder, Frame, VERSIONS, encode};
 
-/// The versions of the earlier release.
-pub(crate) const OLDER: Versions = Versions { lowest: VERSIONS.lowest, highest: VERSIONS.lowest };
-
 impl World {
-    /// The first processes at these sites are of the release before; all later ones, and those of
-    /// other sites, speak both versions. Without such sites packets do not pass the codec.
-    pub fn older(mut self, sites: &[usize]) -> World {
+    /// The first processes at these sites are of an earlier release, which speaks the versions up
+    /// to this one. All later ones, and those of other sites, speak all versions of this build.
+    /// Without such sites packets do not pass the codec.
+    pub fn older(mut self, sites: &[usize], highest: u16) -> World {
         self.common.has_versions |= !sites.is_empty();
         for site in sites {
-            self.sites[*site].is_older = true;
+            self.sites[*site].older = Some(Versions { lowest: VERSIONS.lowest, highest });
         }
         self
     }

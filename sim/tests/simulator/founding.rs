@@ -1,6 +1,7 @@
 //! How a cluster begins, grows and shrinks.
 
 use elderlock::protocol::{Limits, Outcome, ProcessId, Slot, Timing, Token};
+use elderlock::wire::VERSIONS;
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
 use elderlock_sim::record::Entry;
@@ -83,6 +84,25 @@ fn a_founding_survives_the_death_of_any_seed_at_any_moment() {
             w.restart(victim);
             w.settle();
         }
+    }
+}
+
+/// Issue: a rolling upgrade from the first release that lives together with this one, and from the
+/// one before it.
+#[test]
+fn a_view_has_the_version_of_its_oldest_release_until_that_is_replaced() {
+    for older in VERSIONS.lowest..VERSIONS.highest {
+        let mut w = World::new(13).members(3).older(&[0, 2], older);
+        w.settle();
+        let version = |w: &World| w.latest_view().map(|view| view.version);
+        for site in [0, 2] {
+            assert_eq!(version(&w), Some(older), "m{site} is not replaced yet");
+            w.crash(site);
+            w.run_for(Duration::from_millis(300));
+            w.restart(site);
+            w.settle();
+        }
+        assert_eq!(version(&w), Some(VERSIONS.highest));
     }
 }
 

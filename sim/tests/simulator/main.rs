@@ -8,6 +8,8 @@ mod deaths;
 mod faults;
 mod founding;
 mod gossip;
+mod kept_locks;
+mod load;
 mod locks;
 mod offline;
 // Two hundred runs: where `.ci/run` has the optimised build, which is the one with the recipes.

@@ -39,7 +39,7 @@ fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
     w.granted(after);
 }
 
-/// Mistake 20, its end: a holder may still take other locks while a suspension waits.
+/// A holder may still take other locks while a suspension waits (common mistake 20).
 #[test]
 fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
     let (mut w, order) = with_grantor(2, 4);

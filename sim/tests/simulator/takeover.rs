@@ -75,8 +75,8 @@ fn a_vouched_death_of_elder_and_grantor_is_quick() {
     if grantor != order[0] {
         w.crash(grantor);
     }
-    let asker = order[3];
-    let b = w.lock(asker, "s", "y");
+    let requester = order[3];
+    let b = w.lock(requester, "s", "y");
     w.expect_within("a lock of the service is granted", ms(100), |w| w.is_granted(b));
     let _ = held;
 }
@@ -180,26 +180,26 @@ fn a_new_elder_asks_all_members_at_once_for_their_grants_and_a_founder_asks_none
 }
 
 /// Unlike in Geode's documentation, a member that is asked as the elder does not take itself for
-/// it: it answers when it has the view in which it is the elder.
+/// it. It answers when it has the view in which it is the elder.
 #[test]
 fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_no_grantor() {
     let mut w = World::new(34).members(3);
     w.settle();
-    let [elder, next, asker] = w.in_view()[..] else { panic!("three members") };
+    let [elder, next, requester] = w.in_view()[..] else { panic!("three members") };
     let news = w.hold(move |flight| {
         flight.to == next
             && ["Install", "FullView", "Fetch", "StaleVote"].contains(&kind(flight.packet))
     });
     w.leave(elder);
-    w.expect("the asker has the next view", |w| {
-        w.view(asker).is_some_and(|view| view.members.len() == 2)
+    w.expect("the requester has the next view", |w| {
+        w.view(requester).is_some_and(|view| view.members.len() == 2)
     });
     assert!(w.view(next).is_some_and(|view| view.members.len() == 3));
-    let asked = w.hold_kind(asker, next, "FindGrantor");
+    let asked = w.hold_kind(requester, next, "FindGrantor");
     let named = w.hold(move |flight| {
         flight.from == next && ["NameGrantor", "GrantorIs"].contains(&kind(flight.packet))
     });
-    let ask = w.lock(asker, "s", "x");
+    let ask = w.lock(requester, "s", "x");
     w.expect("the next elder is asked", |w| w.matched(asked) > 0);
     w.let_go(asked);
     w.run_for(ms(50));
@@ -207,7 +207,7 @@ fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_no_grantor(
     w.let_go(named);
     w.let_go(news);
     w.granted(ask);
-    assert_eq!((w.elder(), w.grantor("s")), (next, asker));
+    assert_eq!((w.elder(), w.grantor("s")), (next, requester));
 }
 
 /// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of

@@ -227,19 +227,19 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
 #[test]
 fn a_young_turk_answers_no_request_before_its_table_has_come() {
     let (mut w, order) = with_settled_grantor(22, 4);
-    let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
+    let (elder, grantor, requester, turk) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(elder, "s", "x");
-    let known = w.hold_lock(asker, "s", "known");
+    let known = w.hold_lock(requester, "s", "known");
     // The table is held on any way.
     let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let bid = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
     assert_eq!((granting(&w, grantor), granting(&w, turk)), (None, Some(GrantorState::Receiving)));
-    let refusals = w.hold_kind(grantor, asker, "NotGrantor");
-    let free = w.lock(asker, "s", "free");
+    let refusals = w.hold_kind(grantor, requester, "NotGrantor");
+    let free = w.lock(requester, "s", "free");
     w.expect("the old grantor says that it is not the grantor", |w| w.matched(refusals) > 0);
     w.let_go(refusals);
-    let asked = w.hold_kind(asker, turk, "RequestLock");
+    let asked = w.hold_kind(requester, turk, "RequestLock");
     w.expect("the young turk is asked", |w| w.matched(asked) > 0);
     w.let_go(asked);
     let own = w.lock(turk, "s", "own");
@@ -485,10 +485,10 @@ fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
     assert!((5..40).contains(&transfers), "a transfer takes place now and then: {transfers}");
 }
 
-/// `last_young_turk_wins` lets an asker ask anew only if it was expelled. One that lives, hears
+/// `last_young_turk_wins` lets a young turk ask anew only if it was expelled. One that lives, hears
 /// `Won` and does not act breaks it: here a grantor whose lease is over and stays so.
 #[test]
-fn a_living_asker_that_hears_won_and_never_acts_breaks_the_invariant() {
+fn a_living_young_turk_that_hears_won_and_never_acts_breaks_the_invariant() {
     let mut w = World::new(77).members(3).lenient();
     w.settle();
     w.hold_lock(2, "s", "x");

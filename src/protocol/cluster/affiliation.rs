@@ -344,8 +344,8 @@ impl Cluster {
 
     /// The council greets the seeds all the time, so that seeds which start again find the cluster
     /// instead of founding another. A member that no elder renews asks the processes that it knows
-    /// whether the cluster went on: the council each time, and a few of the other members in turn,
-    /// since the council may be gone.
+    /// whether the cluster went on. It asks the council each time, and a few of the other members
+    /// in turn, since the council may be gone.
     pub(crate) fn greet(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         if self.phase != MemberPhase::Member || now < self.greeting.at {
@@ -388,7 +388,9 @@ impl Cluster {
     /// member's, is worth one. 0: none.
     pub(super) fn nonce_for(&self, addr: SocketAddr) -> u64 {
         let Some(nonce) = self.config.nonce else { return 0 };
-        let is_in = |view: &View| view.members.iter().any(|member| member.info.addr == addr);
+        let is_in = |view: &View| {
+            view.members.iter().any(|member| member.info.addr == addr && !member.learner)
+        };
         let is_proven = match &self.phase {
             MemberPhase::Seeking(seeking) => seeking.proven_addrs().any(|known| known == addr),
             _ => false,
@@ -420,12 +422,18 @@ impl Cluster {
             || planted!(self.config.mutant, BelieveAnyRelay)
     }
 
-    /// Returns whether the word of `from` on views counts. Without authentication that of a
-    /// stranger does only with a proof that it was asked.
+    /// Returns whether the word of `from` counts: on views, on deaths, and on the origin of what it
+    /// passes on. Without authentication that of a stranger does only with a proof that it was
+    /// asked. A learner has shown nothing either: one notice makes any process a learner.
     pub(super) fn is_believed(&self, from: ProcessId, nonce: u64) -> bool {
         let Some(own) = self.config.nonce else { return true };
+        let is_shown = |view: &View| {
+            view.member(from).is_some_and(|member| {
+                !member.learner || planted!(self.config.mutant, BelieveLearners)
+            })
+        };
         nonce == own.get()
-            || self.ballot_view().is_some_and(|view| view.contains(from))
+            || self.ballot_view().is_some_and(|view| is_shown(&view))
             || self.votes.successors.all().any(|info| info.process == from)
             || planted!(self.config.mutant, BelieveStrangers)
     }

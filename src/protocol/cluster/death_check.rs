@@ -15,21 +15,6 @@
 
 use super::*;
 
-/// A member that refuses connections, or that others report as refusing.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct DeathSuspicion {
-    /// When the suspicion began.
-    since: Time,
-    /// Whether this member is refused.
-    refused: bool,
-    /// Whether it is refused, or does not reach the process.
-    unreached: bool,
-    /// The other members that report it.
-    witnesses: BTreeSet<ProcessId>,
-    /// When the report is sent, and judged, again.
-    again_at: Time,
-}
-
 impl Cluster {
     /// Returns whether a refused connection may count as a death.
     pub(super) fn trusts_refused(&self) -> bool {

@@ -93,6 +93,8 @@ pub struct SeedReport {
     pub seeds: Vec<(SocketAddr, Option<String>)>,
     /// The distinct processes at these addresses that are in no view, itself included.
     pub founders: usize,
+    /// The least number of founders with which it founds.
+    pub expected: usize,
     /// Whether some process has told of a view.
     pub hears_of_cluster: bool,
 }
@@ -308,6 +310,7 @@ impl Discovery {
         }
         let agreed = match &self.bound {
             None => true,
+            Some(_) if planted!(config.mutant, AgreeTwice) => true,
             Some(bound) => bound.coordinator.process == from && bound.attempt <= attempt,
         };
         if agreed {
@@ -333,7 +336,8 @@ impl Discovery {
     }
 
     /// The answer from each seed, for people.
-    pub(crate) fn report(&self, me: &MemberInfo) -> SeedReport {
+    pub(crate) fn report(&self, config: &Config) -> SeedReport {
+        let me = &config.me;
         let describe = |heard: &SeedReply| match &heard.belonging {
             Affiliation::Discovery { seeds, .. } if *seeds != self.seeds => {
                 "seeks too, but with other seeds".to_string()
@@ -374,6 +378,7 @@ impl Discovery {
         let mut all = self.heard.values();
         SeedReport {
             founders: founders.len(),
+            expected: config.expect,
             hears_of_cluster: all
                 .any(|heard| matches!(heard.belonging, Affiliation::Member { .. })),
             seeds: self.seeds.iter().map(|addr| (*addr, answer(addr))).collect(),
@@ -665,11 +670,11 @@ mod tests {
     #[test]
     fn a_report_counts_the_founders_that_are_there() {
         let (config, mut discovery, now) = seeking(1, &[1, 2, 3], 3);
-        assert_eq!(discovery.report(&config.me).founders, 1);
+        assert_eq!(discovery.report(&config).founders, 1);
         let answer = (Some(addr(2)), true);
         let belonging = discovery.belonging();
         discovery.on_hello(&config, now, info(2), answer, belonging, &mut Vec::new());
-        let report = discovery.report(&config.me);
+        let report = discovery.report(&config);
         assert_eq!((report.founders, report.hears_of_cluster), (2, false));
         let answers: Vec<bool> = report.seeds.iter().map(|(_, answer)| answer.is_some()).collect();
         assert_eq!(answers, [true, true, false]);

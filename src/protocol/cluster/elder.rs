@@ -57,7 +57,7 @@ pub(crate) struct Elder {
     awake_at: Time,
     /// Until then no member is removed for a lease that ended, so that unread beats can be read
     /// first.
-    patient_until: Time,
+    no_removal_before: Time,
     /// A planted break.
     #[cfg(elderlock_mutants)]
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
@@ -87,7 +87,7 @@ impl Elder {
             viewed_at: now,
             answer_at: now,
             awake_at: now,
-            patient_until: now,
+            no_removal_before: now,
             #[cfg(elderlock_mutants)]
             mutant: None,
         };
@@ -134,7 +134,7 @@ impl Elder {
         let mut asked: BTreeMap<ProcessId, Time> = self
             .members
             .iter()
-            .filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent)))
+            .filter_map(|(process, record)| record.acked.map(|sent| (*process, sent)))
             .collect();
         asked.insert(me, Time::MAX);
         self.quorum_since = view.quorum_value(&asked);
@@ -159,34 +159,34 @@ impl Elder {
         dead: &BTreeSet<ProcessId>,
     ) -> Option<Notice> {
         let sent_at = self.pulses.sent_at(pulse);
-        let seat = self.members.get_mut(&from)?;
-        seat.view = seat.view.max(theirs);
+        let record = self.members.get_mut(&from)?;
+        record.view = record.view.max(theirs);
         if kept {
-            seat.kept = seat.kept.max(theirs);
+            record.kept = record.kept.max(theirs);
         }
-        seat.heard_at = now;
-        seat.confirmed = seat.confirmed.max(confirmed);
+        record.heard_at = now;
+        record.confirmed = record.confirmed.max(confirmed);
         if theirs == view.number {
             self.missing_view.remove(&from);
         }
         if dead.contains(&from) {
             return None;
         }
-        if sent_at > seat.acked {
-            seat.acked = sent_at;
-            seat.unheard_since = None;
+        if sent_at > record.acked {
+            record.acked = sent_at;
+            record.unheard_since = None;
             let had = self.has_authority(now, &view.timing);
             self.recount(me, view);
             if !had {
                 // Members that beat in vain meanwhile get their renewal before any member is
                 // missed.
-                self.patient_until = now + view.timing.silence();
+                self.no_removal_before = now + view.timing.silence();
             }
         }
         let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
         let is_going = self.leaves.contains_key(&from) || is_condemned;
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
-        let seat = self.members.get_mut(&from)?;
+        let record = self.members.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
             // Only a ghost that knows of this view can hear. A deaf one that is older than this
             // elder would be the elder again. No lease would then be renewed until it is replaced
@@ -198,16 +198,17 @@ impl Elder {
         }
         // Only a member that knows of its last renewal gets another one. A member that cannot hear
         // this elder must not stay for ever.
-        let can_hear =
-            seat.renewed == 0 || confirmed >= seat.renewed || planted!(self.mutant, RenewTheDeaf);
-        if may_renew && beat > seat.renewed && can_hear {
-            self.lease_ends.remove(&(lease_end(seat, &view.timing), from));
-            seat.renewed = beat;
-            seat.renewed_at = now;
-            self.lease_ends.insert((lease_end(seat, &view.timing), from));
+        let can_hear = record.renewed == 0
+            || confirmed >= record.renewed
+            || planted!(self.mutant, RenewTheDeaf);
+        if may_renew && beat > record.renewed && can_hear {
+            self.lease_ends.remove(&(lease_end(record, &view.timing), from));
+            record.renewed = beat;
+            record.renewed_at = now;
+            self.lease_ends.insert((lease_end(record, &view.timing), from));
         }
-        let renews = if may_renew { seat.renewed } else { 0 };
-        seat.unheard_since.get_or_insert(now);
+        let renews = if may_renew { record.renewed } else { 0 };
+        record.unheard_since.get_or_insert(now);
         let pulse = self.pulses.next(now, &view.timing);
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false, settled: false })
     }
@@ -216,14 +217,14 @@ impl Elder {
     pub(crate) fn is_unheard(&self, now: Time, process: ProcessId, view: &View) -> bool {
         let timing = &view.timing;
         let period = if view.has_vote(process) { timing.beat } else { timing.slow_beat() };
-        let seat = self.members.get(&process);
-        seat.and_then(|seat| seat.unheard_since).is_some_and(|since| since + period * 2 <= now)
+        let since = self.members.get(&process).and_then(|record| record.unheard_since);
+        since.is_some_and(|since| since + period * 2 <= now)
     }
 
     /// Notes that this elder is awake.
     pub(crate) fn note_awake(&mut self, now: Time, timing: &Timing) {
         if self.awake_at + timing.retry * 3 < now {
-            self.patient_until = now + timing.silence();
+            self.no_removal_before = now + timing.silence();
         }
         self.awake_at = now.max(self.awake_at);
     }
@@ -263,7 +264,7 @@ impl Elder {
         let others: Vec<ProcessId> =
             view.council().map(|info| info.process).filter(|process| *process != me).collect();
         let pulse = |process: ProcessId| {
-            let renews = self.members.get(&process).map_or(0, |seat| seat.renewed);
+            let renews = self.members.get(&process).map_or(0, |record| record.renewed);
             let pulse = self.pulses.next(now, &view.timing);
             (
                 process,
@@ -301,13 +302,13 @@ impl Elder {
 
     /// The latest view that the directory of the process is known to have.
     pub(crate) fn kept_view(&self, process: ProcessId) -> ViewNumber {
-        self.members.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
+        self.members.get(&process).map_or(ViewNumber(0), |record| record.kept)
     }
 
     /// Returns whether a quorum of the view's council has the view, on its disks where there are
     /// some. `own`: this member, if it has.
     pub(crate) fn is_settled(&self, own: Option<ProcessId>, view: &View) -> bool {
-        let has_it = |(_, seat): &(&ProcessId, &MemberRecord)| seat.kept >= view.number;
+        let has_it = |(_, record): &(&ProcessId, &MemberRecord)| record.kept >= view.number;
         view.is_quorum(self.members.iter().filter(has_it).map(|(process, _)| process).chain(&own))
             || planted!(self.mutant, CallItSettled)
     }
@@ -328,7 +329,7 @@ impl Elder {
                 *at = now + timing.retry;
                 due.push((
                     *process,
-                    self.members.get(process).map_or(ViewNumber(0), |seat| seat.view),
+                    self.members.get(process).map_or(ViewNumber(0), |record| record.view),
                 ));
             }
         }
@@ -359,7 +360,7 @@ impl Elder {
             dead.iter().copied().filter(|process| view.contains(*process) && *process != me),
         );
         change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
-        if now >= self.patient_until && self.has_authority(now, &view.timing) {
+        if now >= self.no_removal_before && self.has_authority(now, &view.timing) {
             let is_over = |at: Time| at <= now;
             planted!(=> let is_over = |at: Time| self.plant_removal(at, now, view) || is_over(at));
             let over = self
@@ -384,7 +385,7 @@ impl Elder {
             // It does not wait for silent members of the council either: the view keeps them as
             // ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
-                let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.silence() <= now;
+                let is_old = |record: &MemberRecord| record.heard_at + view.timing.silence() <= now;
                 gone.contains(process) || self.members.get(process).is_some_and(is_old)
             };
             // The only voter has no other council member to ask. The members that vote after it
@@ -397,7 +398,7 @@ impl Elder {
             };
             let since = self.leaves.get(&me).copied().unwrap_or(now);
             let is_there = |process: &ProcessId| {
-                !is_sole || self.members.get(process).is_none_or(|seat| seat.heard_at >= since)
+                !is_sole || self.members.get(process).is_none_or(|record| record.heard_at >= since)
             };
             let silent = successors
                 .iter()
@@ -465,8 +466,8 @@ impl Elder {
         let others = view.others_at(info).map(|one| one.process);
         let is_over = |one: ProcessId| {
             let claimed = successors.of(one).is_some_and(|by| by.process == info.process);
-            let seat = self.members.get(&one);
-            claimed || seat.is_some_and(|seat| seat.heard_at + view.timing.silence() <= now)
+            let record = self.members.get(&one);
+            claimed || record.is_some_and(|record| record.heard_at + view.timing.silence() <= now)
         };
         others.filter(|one| *one != me && is_over(*one)).collect()
     }
@@ -519,8 +520,8 @@ impl Elder {
     /// Returns whether a member has sent no beat for a quarter of a member lease. This elder may
     /// have slept or have lacked its quorum; then it reads the beats of that time first.
     pub(crate) fn is_silent(&self, process: ProcessId, now: Time, timing: &Timing) -> bool {
-        let is_old = |seat: &MemberRecord| seat.heard_at + timing.silence() <= now;
-        let is_awake = self.awake_at + timing.retry * 3 >= now && now >= self.patient_until;
+        let is_old = |record: &MemberRecord| record.heard_at + timing.silence() <= now;
+        let is_awake = self.awake_at + timing.retry * 3 >= now && now >= self.no_removal_before;
         is_awake && self.members.get(&process).is_some_and(is_old)
     }
 
@@ -528,11 +529,11 @@ impl Elder {
     /// member that beats, and knows of its last renewal and of the view, only waits for this elder
     /// to have its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
-        let Some(seat) = self.members.get(&process) else { return false };
+        let Some(record) = self.members.get(&process) else { return false };
         let span = view.timing.silence();
-        let is_behind = seat.view < view.number && self.viewed_at + span <= now;
-        seat.heard_at + span <= now
-            || seat.confirmed < seat.renewed
+        let is_behind = record.view < view.number && self.viewed_at + span <= now;
+        record.heard_at + span <= now
+            || record.confirmed < record.renewed
             || (is_behind && !planted!(self.mutant, KeepTheDeaf))
     }
 
@@ -561,18 +562,18 @@ impl Elder {
     fn seat_members(&mut self, now: Time, me: ProcessId, view: &View) {
         for member in view.members.iter().filter(|member| member.info.process != me) {
             let process = member.info.process;
-            let seat = self.members.entry(process).or_insert_with(|| {
-                let seat = MemberRecord::new(now);
-                self.lease_ends.insert((lease_end(&seat, &view.timing), process));
-                seat
+            let record = self.members.entry(process).or_insert_with(|| {
+                let record = MemberRecord::new(now);
+                self.lease_ends.insert((lease_end(&record, &view.timing), process));
+                record
             });
-            if seat.view < view.number {
+            if record.view < view.number {
                 self.missing_view.insert(process, now + view.timing.retry / 2);
             }
         }
     }
 }
 
-fn lease_end(seat: &MemberRecord, timing: &Timing) -> Time {
-    seat.renewed_at + timing.surely(timing.member_lease)
+fn lease_end(record: &MemberRecord, timing: &Timing) -> Time {
+    record.renewed_at + timing.surely(timing.member_lease)
 }

@@ -224,7 +224,7 @@ impl Cluster {
         step: &mut StepParts,
     ) {
         let Some(view) = &self.view else { return };
-        if !view.contains(from) {
+        if !view.contains(from) || !self.is_believed(from, 0) {
             return;
         }
         let is_witness = |process: &ProcessId| {

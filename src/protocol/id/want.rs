@@ -159,6 +159,15 @@ impl Want {
         }
     }
 
+    /// The name of a lock or of a share, and whether it is a share.
+    pub(crate) fn lock_or_share(&self) -> Option<(&LockName, bool)> {
+        match self {
+            Want::Lock(name) => Some((name, false)),
+            Want::Share(name) => Some((name, true)),
+            _ => None,
+        }
+    }
+
     /// How many tokens a grant of this want takes.
     pub fn tokens(&self) -> u32 {
         match self {

@@ -1,6 +1,7 @@
 //! Planted breaks of links, see `mutant.rs`.
 
-use super::{Detour, LinkSet};
+use super::LinkSet;
+use super::detour::Detour;
 use crate::protocol::id::ProcessId;
 use crate::protocol::limits::LinkLimits;
 use crate::protocol::message::Packet;

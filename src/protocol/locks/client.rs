@@ -2,8 +2,8 @@
 //!
 //! - Wait limits and leases of locks live here and only here, on this member's clock; the grantor
 //!   times nothing.
-//! - `one_outcome_per_request`: a request is answered when it leaves this book or begins to hold,
-//!   and never twice.
+//! - `one_outcome_per_request`: a request is answered when the client forgets it or it begins to
+//!   hold, and never twice.
 //! - A request that is over is forgotten at once. A grant of it that still arrives is released.
 //!
 //! ```text
@@ -18,14 +18,16 @@
 //! `holds.rs`.
 //!
 //! A call that other members answer and that is not a request for a lock is a pending call
-//! (`calls.rs`). Open objects are in `objects.rs`. A hold that is requested back is in
-//! `revocation.rs`.
+//! (`pending_call.rs`, `calls.rs`). Open objects are in `open_object.rs` and `objects.rs`. A hold
+//! that is requested back is in `revocation_call.rs` and `revocation.rs`, and a lock that is kept
+//! in `kept_locks.rs` and `keeps.rs`. `load_meter.rs` finds whether this member makes
+//! most of a service's requests.
 
 use crate::protocol::cluster::view::View;
 use crate::protocol::content::Content;
 use crate::protocol::content::Edit;
 use crate::protocol::event::{
-    LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait,
+    Event, LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait,
 };
 use crate::protocol::id::{
     Epoch, LockName, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
@@ -46,18 +48,28 @@ use std::time::Duration;
 mod calls;
 mod grantors;
 mod holds;
+mod keeps;
+mod kept_locks;
+mod load_meter;
 mod objects;
+mod open_object;
 mod owners;
+mod pending_call;
 #[cfg(elderlock_mutants)]
 mod planted;
 mod probes;
 mod report;
 mod request;
 mod revocation;
+mod revocation_call;
 mod service_state;
 
-use calls::{CallKind, PendingCall, PendingCalls};
-use objects::OpenObject;
+use kept_locks::KeptLocks;
+pub use kept_locks::KeptUse;
+pub(crate) use kept_locks::{MAX_USERS, speaks_of_keeping};
+use load_meter::LoadMeter;
+use open_object::OpenObject;
+use pending_call::{CallKind, PendingCall};
 pub(crate) use request::LockCall;
 use request::{ClientRequest, ClientRequestState};
 use service_state::{DueServices, ServiceState};
@@ -79,24 +91,43 @@ pub(crate) struct LockClient {
     probes: BTreeSet<(Time, RequestId)>,
     /// Requests that were granted while this member's lease did not run.
     won: BTreeSet<(Token, RequestId)>,
-    /// Services for which the elder is asked again: it did not know yet, or the grantor does not
-    /// answer.
+    /// Services for which the elder is asked again: it did not know yet, or may have refused the
+    /// name, or the grantor does not answer.
     again: DueServices,
+    /// Those of them whose name the elder may have refused.
+    unanswered: BTreeSet<ServiceName>,
     /// Pending calls of the kind `Ending`.
     endings: BTreeSet<RequestId>,
     /// The endings whose grantor knows.
     confirmed: BTreeSet<RequestId>,
+    /// Locks that this member keeps after their release.
+    kept: KeptLocks,
+    /// The meters of the services whose load this member follows.
+    loads: BTreeMap<u32, LoadMeter>,
     /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
     most: usize,
+    /// The approximate bytes of all requests.
+    bytes: usize,
+    /// From so many bytes on, the caller of one more request is told [`Outcome::Busy`].
+    most_bytes: usize,
 }
 
 impl LockClient {
     pub(crate) fn new(limits: &Limits) -> LockClient {
-        LockClient { most: limits.requests as usize, ..LockClient::default() }
+        LockClient {
+            most: limits.requests as usize,
+            most_bytes: limits.link.request_bytes as usize,
+            ..LockClient::default()
+        }
     }
 
     fn is_full(&self) -> bool {
         self.services.len() >= self.most
+    }
+
+    /// Returns whether one more request may be kept.
+    fn has_room(&self) -> bool {
+        !self.is_full() && self.bytes < self.most_bytes
     }
 
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on
@@ -109,10 +140,15 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let (request, service) = (call.request, call.service.clone());
-        let is_full = self.is_full();
+        if !self.has_room() {
+            self.state(&service).destroyed = false;
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        let Some((call, keep)) = self.use_kept(call, cx) else { return };
         let state = self.state(&service);
         state.destroyed = false;
-        if is_full || state.grantor.is_some_and(|(process, _)| crowded(process)) {
+        if state.grantor.is_some_and(|(process, _)| crowded(process)) {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
@@ -138,14 +174,21 @@ impl LockClient {
             }
             _ => {}
         }
-        let waiting = call.waiting(answer, cx.now);
+        let mut waiting = call.waiting(answer, cx.now);
+        waiting.keep = keep;
         let is_one = call.lock.owner != OwnerId::default();
         let detects = call.detects && is_one && !waiting.is_only_if_free();
+        let follows = call.follows;
+        self.bytes += call.lock.kept_weight();
         let state = self.state(&service);
         let (number, limit) = (state.number, waiting.limit);
         state.requests.insert(request, call.kept(Some(waiting), ClientRequestState::Unsent));
         state.waits.insert(request);
         self.services.insert(request, number);
+        match follows {
+            true => _ = self.loads.entry(number).or_default(),
+            false => _ = self.loads.remove(&number),
+        }
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
         }
@@ -225,6 +268,7 @@ impl LockClient {
                 self.again.insert((at, service));
                 break;
             }
+            self.unanswered.remove(&service);
             if let Some(state) = self.states.get_mut(&service) {
                 state.refused = None;
                 state.asked_elder = false;
@@ -238,6 +282,7 @@ impl LockClient {
             }
         }
         self.send_probes(cx);
+        self.look_at_kept(cx);
         // Those beyond stay due.
         for _ in 0..cx.limits.slice {
             let Some(&(at, request)) = self.agenda.first() else { break };
@@ -274,14 +319,21 @@ impl LockClient {
 
     /// Adds the sizes of this client.
     pub(crate) fn count(&self, sizes: &mut Sizes) {
-        sizes.requests += self.services.len();
+        sizes.requests += self.services.len() + self.kept.len();
         sizes.request_timers += self.agenda.len() + self.again.len() + self.probes.len();
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
         let again = self.again.first().map(|(at, _)| *at);
         let probe = self.probes.first().map(|(at, _)| *at);
-        self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).chain(probe).min()
+        self.agenda
+            .first()
+            .map(|(at, _)| *at)
+            .into_iter()
+            .chain(again)
+            .chain(probe)
+            .chain(self.kept.deadline())
+            .min()
     }
 
     /// The position of the request, if it was reported.
@@ -382,6 +434,7 @@ impl LockClient {
 
     /// The member is out: everything ends.
     pub(crate) fn close(&mut self, reason: LostReason, cx: &mut StepContext) {
+        self.end_keeps(None, cx);
         let requests = self.services.keys().collect::<Vec<_>>();
         self.close_all(requests.clone(), requests, reason, cx);
     }
@@ -413,6 +466,9 @@ impl LockClient {
 
     /// Forgets the request and tells the grantor, if it may know of it.
     fn end(&mut self, request: RequestId, cx: &mut StepContext) {
+        if self.stays_kept(request, cx) {
+            return;
+        }
         let Some((service, entry)) = self.take(request) else { return };
         self.shut(&service, &entry, cx);
         planted!(=> if planted::is_kept(&entry, cx) { return });
@@ -423,7 +479,7 @@ impl LockClient {
         if let Some(grantor) =
             grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(state.last)
         {
-            cx.send(grantor, GrantorMessage::Release { service, request });
+            self.send_release(&service, request, grantor, cx);
         }
     }
 
@@ -435,8 +491,10 @@ impl LockClient {
 
     fn forget(&mut self, request: RequestId) -> Option<ClientRequest> {
         let number = self.services.remove(&request)?;
+        self.forget_stand_in(request);
         let state = self.states.get_mut(self.names.get(number as usize)?)?;
         let entry = state.requests.remove(&request)?;
+        self.bytes -= entry.weight();
         let is_held = matches!(entry.state, ClientRequestState::Held { .. });
         if !is_held {
             state.waits.remove(&request);
@@ -489,6 +547,8 @@ impl LockClient {
         let number = state.number;
         if *state == (ServiceState { number, ..ServiceState::default() }) {
             self.states.remove(service);
+            self.kept.forget_service(number);
+            self.loads.remove(&number);
             if number as usize + 1 == self.names.len() {
                 self.names.pop();
             }

@@ -1,7 +1,7 @@
 //! Commands of the program about locks, and the fast path of the most frequent ones.
 
 use super::*;
-use crate::protocol::message::{LockRequest, Query};
+use crate::protocol::message::Query;
 
 impl Locks {
     /// A command of the program. `crowded`: whether too much is on its way to a member already.
@@ -13,8 +13,9 @@ impl Locks {
     ) {
         let client = &mut self.client;
         match command {
-            Command::Lock { request, service, lock, wait, lease, detects } => {
-                let call = LockCall { request, service, lock, wait, lease, detects };
+            Command::Lock { request, service, lock, wait, lease, detects, keeps, follows } => {
+                let call =
+                    LockCall { request, service, lock, wait, lease, detects, keeps, follows };
                 client.lock(call, cx.timing.answer, crowded, cx);
             }
             Command::Confirm { request, service, over } => {
@@ -90,12 +91,25 @@ impl Locks {
         command: &Command,
     ) -> Option<FastOutcome> {
         match command {
-            Command::Lock { request, service, lock, wait, lease, .. } => {
+            Command::Lock { request, service, lock, wait, lease, keeps, .. } => {
                 let (request, wait, lease) = (*request, *wait, *lease);
-                let grantor = self.grantors.get_mut(service)?;
-                let (service, lock) = (service.clone(), lock.clone());
                 // It is granted at once, or asked for again.
-                let call = LockCall { request, service, lock, wait, lease, detects: false };
+                let call = || LockCall {
+                    request,
+                    service: service.clone(),
+                    lock: lock.clone(),
+                    wait,
+                    lease,
+                    detects: false,
+                    keeps: false,
+                    follows: false,
+                };
+                let Some(grantor) = self.grantors.get_mut(service) else {
+                    let at = (request, service, lock);
+                    let held = keeps.then(|| self.client.hold_kept_at_once(call, at, now))?;
+                    return held.map(|(token, until)| FastOutcome::Granted(token, until));
+                };
+                let call = call();
                 let home = (me, grantor.epoch());
                 let (token, until) = self.client.hold_at_once(call, home, now, |call| {
                     grantor.grant_at_once((me, request), || call.lock.clone(), now)
@@ -104,7 +118,10 @@ impl Locks {
             }
             Command::Release { request } => {
                 let (service, name) = self.client.held_lock(*request)?;
-                let grantor = self.grantors.get_mut(service)?;
+                let Some(grantor) = self.grantors.get_mut(service) else {
+                    let is_over = self.client.end_kept_at_once(*request, now);
+                    return is_over.then_some(FastOutcome::Released);
+                };
                 if !self.client.is_home(service, (me, grantor.epoch()))
                     || !grantor.end_at_once((me, *request), name)
                 {
@@ -121,12 +138,15 @@ impl Locks {
     pub(crate) fn offer(
         &self,
         me: ProcessId,
-        service: &ServiceName,
-        name: &LockName,
-    ) -> Option<TokenRange> {
-        let grantor = self.grantors.get(service)?;
+        (service, name): (&ServiceName, &LockName),
+        keeps: bool,
+    ) -> Option<LocalOffer> {
+        let Some(grantor) = self.grantors.get(service) else {
+            let range = keeps.then(|| self.client.kept_tokens(service, name))?;
+            return range.map(LocalOffer::OfName);
+        };
         if self.client.may_hold(service, (me, grantor.epoch())) {
-            grantor.offer(name)
+            grantor.offer(name).map(LocalOffer::OfService)
         } else {
             None
         }
@@ -142,17 +162,20 @@ impl Locks {
     ) {
         let Some(grantor) = self.grantors.get_mut(service) else { return };
         for (request, LocalGrant { name, owner, token, since }) in held {
-            let lock = LockRequest {
-                want: Want::Lock(name),
-                owner,
-                revocable: false,
-                metadata: Metadata::default(),
-            };
-            grantor.hold((me, request), lock.clone(), token, since);
-            let (service, wait) = (service.clone(), Wait::Try);
-            let call = LockCall { request, service, lock, wait, lease: None, detects: false };
+            let call = LockCall::taken(request, service.clone(), (name, owner));
+            grantor.hold((me, request), call.lock.clone(), token, since);
             self.client.hold(call, token, since);
         }
         grantor.spend(spent);
+    }
+
+    /// Enters local grants: see [`Node::absorb_kept`](crate::protocol::Node::absorb_kept).
+    pub(crate) fn absorb_kept(
+        &mut self,
+        service: &ServiceName,
+        used: KeptUse,
+        holder: Option<(RequestId, OwnerId)>,
+    ) {
+        self.client.absorb_kept(service, used, holder);
     }
 }

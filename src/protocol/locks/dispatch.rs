@@ -75,18 +75,15 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         match message {
-            GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free } => {
-                let asked = ReceivedRequest { from, request, lock, only_if_free };
+            GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free, keep } => {
+                let asked = ReceivedRequest { from, request, lock, only_if_free, keep };
                 self.on_request_lock(service, epoch, asked, cx);
             }
             GrantorMessage::Release { service, request } => {
                 self.on_release(from, &service, request, cx)
             }
             GrantorMessage::Reduce { service, epoch, request, want, token } => {
-                // A `Reduce` to an earlier epoch here is contained in a later report.
-                if let Some(grantor) =
-                    self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch)
-                {
+                if let Some(grantor) = self.grantor_up_to(&service, epoch) {
                     grantor.on_reduce((from, request), &want, token, cx);
                 }
             }
@@ -106,6 +103,11 @@ impl Locks {
             GrantorMessage::ProbeWait { service, request, probe } => {
                 if let Some(grantor) = self.grantors.get(&service) {
                     grantor.on_probe(from, request, &probe, cx);
+                }
+            }
+            GrantorMessage::KeepInUse { service, epoch, place, holds } => {
+                if let Some(grantor) = self.grantor_up_to(&service, epoch) {
+                    grantor.on_keep_in_use((from, place), holds.into_vec(), cx);
                 }
             }
             GrantorMessage::ConfirmDestroy { service, request } => {
@@ -155,8 +157,13 @@ impl Locks {
         let view = cx.view;
         let is_known = |process: ProcessId| view.is_none_or(|view| view.contains(process));
         match message {
-            ClientMessage::Grant { service, epoch, request, token } => {
+            ClientMessage::Grant { service, epoch, request, token, kept } => {
                 self.client.on_grant(from, &service, epoch, request, token, cx);
+                self.client.keep(&service, epoch, request, (token, kept), cx);
+                self.client.follow_load((from, &service, epoch), request, (token, kept), cx);
+            }
+            ClientMessage::Recall { service, request } => {
+                self.client.on_recall(from, &service, request, cx);
             }
             ClientMessage::Queued { service, epoch, request, ticket } => {
                 self.client.on_queued(from, &service, epoch, (request, ticket), cx);

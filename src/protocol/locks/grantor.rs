@@ -26,29 +26,27 @@ use crate::protocol::message::{
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
-use phase::{HeardEarly, PassedTable, Phase};
-use revalidation::Revalidation;
+use kept_holds::KeptHolds;
+use phase::{HeardEarly, LeftOutWaits, PassedTable, Phase};
+use revalidation_answers::RevalidationAnswers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use token_pool::TokenPool;
 
+mod kept_holds;
 mod phase;
 #[cfg(elderlock_mutants)]
 mod planted;
 mod probing;
+mod recalls;
+mod received_request;
 mod recovery;
 mod revalidation;
+mod revalidation_answers;
 mod token_pool;
 mod transfer;
 
-/// A request as it was asked.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ReceivedRequest {
-    pub(crate) from: ProcessId,
-    pub(crate) request: RequestId,
-    pub(crate) lock: LockRequest,
-    pub(crate) only_if_free: bool,
-}
+pub(crate) use received_request::ReceivedRequest;
 
 /// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
 /// named.
@@ -81,10 +79,12 @@ pub(crate) struct Grantor {
     phase: Phase,
     /// Members that have not been heard since a transfer, and have something in the table or had
     /// not answered a recovery before it.
-    revalidations: BTreeMap<ProcessId, Revalidation>,
+    revalidations: BTreeMap<ProcessId, RevalidationAnswers>,
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
     /// table instead: their next report is that answer, and is older than the revalidation.
     outdated_reporters: BTreeSet<ProcessId>,
+    /// Predecessors whose tables were beyond the bounds.
+    refused_tables: BTreeSet<ProcessId>,
     /// The member of the latest grantor before this epoch that this member had heard of, if any.
     /// `Some(None)`: this member had heard of a grantor, but not on which member it was.
     last_known: Option<Option<ProcessId>>,
@@ -95,6 +95,8 @@ pub(crate) struct Grantor {
     /// The members that have declined to take over. `Some` while this member leaves, or has
     /// destroyed the service here. See `transfer.rs`.
     unwilling_successors: Option<BTreeSet<ProcessId>>,
+    /// The holds that members keep after their release.
+    kept: KeptHolds,
 }
 
 impl Grantor {
@@ -118,10 +120,12 @@ impl Grantor {
             phase: Phase::Acting,
             revalidations: BTreeMap::new(),
             outdated_reporters: BTreeSet::new(),
+            refused_tables: BTreeSet::new(),
             last_known: None,
             departed: BTreeSet::new(),
             is_unfinished: false,
             unwilling_successors: None,
+            kept: KeptHolds::default(),
         };
         if origin == Origin::Free {
             cx.out.push(Output::Event(Event::BecameGrantor {
@@ -174,7 +178,7 @@ impl Grantor {
         Some(Message::Client(ClientMessage::Queued { service, epoch, request, ticket }))
     }
 
-    /// Returns whether the request waits, at that place.
+    /// Returns whether the request waits, at that position.
     pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
         self.table.entry_status(key) == Some(EntryStatus::Waits(ticket))
     }
@@ -226,11 +230,12 @@ impl Grantor {
     }
 
     /// The number of locks and requests that it keeps, and of the entries that it has heard before
-    /// it acts.
+    /// it acts or in a revalidation.
     pub(crate) fn size(&self) -> usize {
         let heard = self.phase.heard().map_or(0, HeardEarly::len);
         let awaited = self.awaiting().count() + self.outdated_reporters.len();
-        self.table.size() + heard + awaited
+        let reported: usize = self.revalidations.values().map(RevalidationAnswers::len).sum();
+        self.table.size() + heard + awaited + reported
     }
 
     /// The members that it waits for.
@@ -257,7 +262,7 @@ impl Grantor {
             return;
         }
         if let Some(heard) = self.revalidations.get_mut(&asked.from) {
-            heard.reported.insert(asked.request);
+            heard.note_reported(asked.request, cx.limits.member_bytes());
             // Holds of this member that came with the table may be over, and would let it pass a
             // suspension. It asks again in a while, when it has answered the revalidation.
             let may_pass = self.table.has_suspension()
@@ -270,19 +275,26 @@ impl Grantor {
             // The member asks twice if the first answer was for an epoch that it no longer trusts.
             Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, cx),
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, cx),
+            // Its own member asks for no more than that.
+            None if !self.has_room(asked.from, cx) => return self.send_on(&asked, None, cx),
             None => {}
         }
-        let ReceivedRequest { from, request, lock: entry, only_if_free } = asked;
+        let ReceivedRequest { from, request, lock: entry, only_if_free, keep } = asked;
         planted!(=> self.plant_deadlock(from, cx));
         let free = self.table.is_free(from, &entry, cx.now);
         planted!(=> let (entry, free) = self.plant_ask(entry, free, cx));
         let may_grant = cx.leased || planted!(cx.mutant, GrantWhileSuspended);
         match free {
             Ok(()) if may_grant && self.tokens.has(entry.want.tokens()) => {
-                if let Some(token) = self.tokens.take(entry.want.tokens()) {
+                let kept = self.tokens_to_keep((from, keep), &entry.want, cx);
+                let carved = if planted!(cx.mutant, CarveNothing) { 0 } else { kept };
+                if let Some(token) = self.tokens.take(entry.want.tokens() + carved) {
                     let is_limit = entry.want.opens();
                     self.table.hold(key, entry, token, cx.now);
-                    self.tell_grant(key, token, cx);
+                    if kept > 0 {
+                        self.note_kept(key);
+                    }
+                    self.tell_grant_to_keep(key, (token, kept), cx);
                     if is_limit {
                         // Permits may be waited for that were reported without their object.
                         self.grant(cx);
@@ -293,6 +305,11 @@ impl Grantor {
             // free here.
             _ if only_if_free && !cx.leased => {
                 return self.tell_refusal((from, request), Refusal::Undecided, cx);
+            }
+            Err(_) if only_if_free && self.kept.is_in_use() && self.recalls_for_try(&entry, cx) => {
+                let lock = entry;
+                let asked = ReceivedRequest { from, request, lock, only_if_free, keep };
+                return self.put_off_try(asked, cx);
             }
             Err(refusal)
                 if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) =>
@@ -305,7 +322,7 @@ impl Grantor {
                 self.tell_refusal((from, request), Refusal::Undecided, cx);
                 return self.request_tokens(entry.want.tokens(), cx);
             }
-            _ => match self.table.queue(key, entry, cx.now) {
+            _ => match self.queue(key, entry, cx) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, cx);
                     planted!(=> self.plant_queue(key, cx));
@@ -377,6 +394,12 @@ impl Grantor {
         is_quiet
     }
 
+    /// Returns whether the table may have one more request of a member.
+    fn has_room(&self, process: ProcessId, cx: &StepContext) -> bool {
+        planted!(cx.mutant, CountPresentValues => return self.has_room_now(process, cx));
+        self.table.bytes_of(process) < cx.limits.member_bytes()
+    }
+
     /// Returns whether it acts and has heard of every member.
     fn is_at_rest(&self) -> bool {
         self.is_acting() && self.revalidations.is_empty() && self.unwilling_successors.is_none()
@@ -388,9 +411,11 @@ impl Grantor {
         if let Some(heard) = self.phase.heard_mut()
             && !planted!(cx.mutant, ForgetWhatEnded)
         {
-            heard.over.insert(key);
+            heard.note_over(key, cx.limits.member_bytes());
         }
         self.table.release(key);
+        self.kept.drop_try(key);
+        self.end_kept(key, cx);
         self.grant(cx);
     }
 
@@ -417,12 +442,14 @@ impl Grantor {
     ) {
         let key = (from, hold);
         planted!(=> self.plant_upgrade(key, cx));
+        // Other members give back the shares that they keep free.
+        let awaits_recall = self.is_acting() && self.recalls_beside(key, cx);
         let refusal = match (
             self.table.held_by(key),
             self.table.entry_status(key),
             self.table.others_beside(key),
         ) {
-            _ if !self.is_acting() => Refusal::Undecided,
+            _ if !self.is_acting() || awaits_recall => Refusal::Undecided,
             // The member has asked twice.
             (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
                 return self.tell_upgraded((from, request), token, cx);
@@ -553,7 +580,7 @@ impl Grantor {
 
     /// A member queries the table.
     pub(crate) fn on_query(
-        &self,
+        &mut self,
         from: ProcessId,
         request: RequestId,
         at: &Query,
@@ -568,6 +595,8 @@ impl Grantor {
             _ => None,
         };
         let is_heard = asked.is_none_or(|process| !self.revalidations.contains_key(&process));
+        // The holders of kept locks are known once these are recalled.
+        let is_heard = is_heard && !self.recall_for(from, at, cx);
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
         let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
         planted!(=> let seen = planted::reply(seen, cx));
@@ -662,13 +691,16 @@ impl Grantor {
         self.departed.extend(departed.iter().filter(|process| self.table.has_part_of(**process)));
         self.end_departed(cx);
         planted!(cx.mutant, FreeGhosts => self.free_ghosts(view));
+        self.kept.retain(|process| view.contains(process));
         self.revalidations.retain(|process, _| view.contains(*process));
         self.outdated_reporters.retain(|process| view.contains(*process));
+        self.refused_tables.retain(|process| view.contains(*process));
         if let Some(heard) = self.phase.heard_mut()
             && !departed.is_empty()
+            && !planted!(cx.mutant, KeepWordOfTheGone)
         {
-            heard.waits.retain(|(process, _)| view.contains(*process));
-            departed.iter().for_each(|process| heard.parked.remove_all(*process));
+            heard.keep_members(|process| view.contains(process));
+            departed.iter().for_each(|process| heard.forget(*process));
         }
         if let Phase::Recovering { awaiting, .. } = &mut self.phase {
             awaiting.retain(|process| view.contains(*process));
@@ -686,7 +718,7 @@ impl Grantor {
     }
 
     /// From here on it acts. `is_transferred`: with the whole table of another member.
-    fn begin(&mut self, heard: HeardEarly, is_transferred: bool, cx: &mut StepContext) {
+    fn begin(&mut self, mut heard: HeardEarly, is_transferred: bool, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         cx.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         cx.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
@@ -696,9 +728,12 @@ impl Grantor {
             // been a higher one.
             self.table.objects().for_each(|(name, _)| self.tell_all(name, None, cx));
         }
+        for (key, holds) in heard.take_uses() {
+            self.on_keep_in_use(key, holds, cx);
+        }
         self.grant(cx);
-        for asked in heard.parked {
-            if !heard.over.contains(&(asked.from, asked.request)) {
+        for asked in std::mem::take(&mut heard.parked) {
+            if !heard.is_over((asked.from, asked.request)) {
                 self.on_request_lock(asked, cx);
             }
         }
@@ -744,10 +779,14 @@ impl Grantor {
         cx.send(process, ClientMessage::Refuse { service, epoch, request, refusal });
     }
 
-    fn tell_grant(
+    fn tell_grant(&self, key: (ProcessId, RequestId), token: Token, cx: &mut StepContext) {
+        self.tell_grant_to_keep(key, (token, 0), cx);
+    }
+
+    fn tell_grant_to_keep(
         &self,
         key @ (process, request): (ProcessId, RequestId),
-        token: Token,
+        (token, kept): (Token, u32),
         cx: &mut StepContext,
     ) {
         if let Some(Want::Open(opening)) = self.table.held_by(key) {
@@ -765,6 +804,7 @@ impl Grantor {
                 epoch: self.epoch,
                 request,
                 token,
+                kept,
             },
         );
     }

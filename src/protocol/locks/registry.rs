@@ -4,8 +4,11 @@
 //!   view in which this elder began has answered or has left, and none had heard of the service.
 //! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
+mod asked_names;
 #[cfg(elderlock_mutants)]
 mod planted;
+
+use asked_names::AskedNames;
 
 use super::dealer::Dealer;
 use crate::protocol::cluster::view::View;
@@ -54,8 +57,11 @@ pub(crate) struct Registry {
     waiting_bids: BTreeMap<ServiceName, (ProcessId, RequestId)>,
     /// The last request that a later bid ends, of each young turk that was told of the later bid.
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
-    /// Grantors that want tokens and have not got them yet, with how many they want.
+    /// Grantors that want tokens and have not got them yet, with how many they want: of one service
+    /// and one process the latest.
     hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
+    /// The members that asked for the names first.
+    asked_names: AskedNames,
     pub(super) dealer: Dealer,
     /// The first token that this elder could deal: earlier elders dealt the lower ones.
     began: Token,
@@ -123,6 +129,7 @@ impl Registry {
             waiting_bids: BTreeMap::new(),
             outbid: BTreeMap::new(),
             hungry: BTreeMap::new(),
+            asked_names: AskedNames::default(),
             dealer,
             began: view.first_token(),
             barred_until: None,
@@ -180,18 +187,19 @@ impl Registry {
         }
         self.awaiting.retain(|process| view.contains(*process));
         self.hungry.retain(|(_, process, _), _| view.contains(*process));
-        for askers in self.parked_queries.values_mut() {
-            askers.retain(|process| view.contains(*process));
+        for requesters in self.parked_queries.values_mut() {
+            requesters.retain(|process| view.contains(*process));
         }
         self.waiting_bids.retain(|_, (turk, _)| view.contains(*turk));
         self.outbid.retain(|(_, turk), _| view.contains(*turk));
+        self.asked_names.keep(|process| view.contains(process));
         self.keep(|process| view.contains(process));
     }
 
     /// A member said goodbye: it grants nothing any more, and is named for nothing.
     pub(crate) fn on_leave(&mut self, process: ProcessId) {
-        for askers in self.parked_queries.values_mut() {
-            askers.remove(&process);
+        for requesters in self.parked_queries.values_mut() {
+            requesters.remove(&process);
         }
         self.waiting_bids.retain(|_, (turk, _)| *turk != process);
         self.outbid.retain(|(_, turk), _| *turk != process);
@@ -248,6 +256,9 @@ impl Registry {
         may_name: bool,
         cx: &mut StepContext,
     ) {
+        if !self.has_room(from, &service, cx) {
+            return;
+        }
         // It may have heard of a grantor of a former elder after its inventory.
         if heard.is_some() && !planted!(cx.mutant, HearOnlyInventories) {
             let entry = self.entries.entry(service.clone()).or_default();
@@ -255,6 +266,27 @@ impl Registry {
         }
         self.parked_queries.entry(service.clone()).or_default().insert(from);
         self.answer_for(service, may_name, cx);
+    }
+
+    /// Returns whether the name may be kept that a member asks for. Inventories are taken whole: a
+    /// grantor that the elder does not know of would grant beside the one that it names.
+    fn has_room(&mut self, from: ProcessId, service: &ServiceName, cx: &StepContext) -> bool {
+        if self.entries.contains_key(service) {
+            return true;
+        }
+        let most = cx.limits.link.names as usize;
+        let Registry { entries, parked_queries, waiting_bids, outbid, asked_names, .. } = self;
+        asked_names.add(from, service, most, |vacant| {
+            let bids = (vacant.clone(), ProcessId(0))..=(vacant.clone(), ProcessId(u128::MAX));
+            let is_free = entries.get(vacant).is_none_or(|entry| entry.vacant)
+                && !parked_queries.contains_key(vacant)
+                && !waiting_bids.contains_key(vacant)
+                && outbid.range(bids).next().is_none();
+            if is_free {
+                entries.remove(vacant);
+            }
+            is_free
+        })
     }
 
     /// Returns `Ok` if no member grants a service. Then nothing can be left of the requests that a
@@ -337,6 +369,23 @@ impl Registry {
     ) {
         let is_known =
             self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
+        // The name may be in an inventory that is incomplete, and the grantor asks no second time.
+        // An inventory is taken whole, so a member can make the elder keep these names anyway.
+        let is_complete =
+            !self.awaiting.contains(&from) || planted!(cx.mutant, DropTokensOfInventory);
+        if is_complete && !self.has_room(from, &service, cx) {
+            return;
+        }
+        // A process has one grantor of a service at a time, and its epochs rise.
+        let earliest = (service.clone(), from, Epoch(Token::new(Slot(0), 0)));
+        let of_process = |key: &(ServiceName, ProcessId, Epoch)| key.0 == service && key.1 == from;
+        let before = self.hungry.range(earliest..).map(|(key, _)| key).next();
+        if let Some(key) = before.filter(|key| of_process(key)).cloned() {
+            if key.2 > epoch {
+                return;
+            }
+            self.hungry.remove(&key);
+        }
         let key = (service, from, epoch);
         self.hungry.insert(key.clone(), count);
         if is_known && may_name && self.may_deal(cx.now) {
@@ -413,7 +462,7 @@ impl Registry {
 
     /// Answers the members that asked for one service, if that can be.
     fn answer_for(&mut self, service: ServiceName, may_name: bool, cx: &mut StepContext) {
-        let Some(askers) = self.parked_queries.remove(&service) else { return };
+        let Some(requesters) = self.parked_queries.remove(&service) else { return };
         let entry = self.entries.get(&service);
         let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_there = |process: &ProcessId| !cx.is_lost(*process);
@@ -426,9 +475,10 @@ impl Registry {
             let known = entry
                 .and_then(RegistryEntry::last)
                 .map(|(process, _)| process)
-                .filter(|known| askers.contains(known));
+                .filter(|known| requesters.contains(known));
             let named = grantor.map(|(process, _)| process);
-            let first = named.into_iter().chain(known).chain(askers.iter().copied()).find(is_there);
+            let first =
+                named.into_iter().chain(known).chain(requesters.iter().copied()).find(is_there);
             let next = turk.or(first.map(|process| (process, None)));
             grantor =
                 next.map(|(process, asked)| (process, self.name(&service, (process, asked), cx)));
@@ -436,16 +486,16 @@ impl Registry {
         self.park_overtaken(&service);
         match grantor {
             Some((grantor, epoch)) => {
-                for process in askers {
+                for process in requesters {
                     cx.send(
                         process,
                         MemberMessage::GrantorIs { service: service.clone(), grantor, epoch },
                     );
                 }
             }
-            None if askers.is_empty() => {}
+            None if requesters.is_empty() => {}
             None => {
-                self.parked_queries.insert(service, askers);
+                self.parked_queries.insert(service, requesters);
             }
         }
     }
@@ -457,6 +507,18 @@ impl Registry {
         if let Some(process) = overtaken {
             self.parked_queries.entry(service.clone()).or_default().insert(process);
         }
+    }
+
+    /// The services that it has heard of.
+    #[cfg(test)]
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ServiceName> {
+        self.entries.keys()
+    }
+
+    /// The number of requests for tokens that wait.
+    #[cfg(test)]
+    pub(crate) fn hungry(&self) -> usize {
+        self.hungry.len()
     }
 
     /// Returns whether a member waits for an answer.
@@ -551,6 +613,9 @@ impl Registry {
             if is_stuck && may_name && self.may_deal(cx.now) {
                 self.name(&service, (from, asked), cx);
             }
+            return;
+        }
+        if !self.has_room(from, &service, cx) {
             return;
         }
         let before = self.waiting_bids.insert(service.clone(), (from, request));
@@ -668,6 +733,7 @@ impl Registry {
             && epoch.0 >= self.began
         {
             *entry = RegistryEntry { vacant: true, ..RegistryEntry::default() };
+            self.asked_names.note_vacant(service);
         }
     }
 

@@ -5,7 +5,7 @@ use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 
 /// The most pending positions that one call walks for a member. Only a recovered or received table
 /// has more.
-const WALKED: usize = 1 << 12;
+const MAX_WALKED_POSITIONS: usize = 1 << 12;
 
 impl Locks {
     /// The positions of requests that have waited for a while and still wait, for their members.
@@ -45,7 +45,7 @@ impl Locks {
         at: &Query,
     ) -> Vec<Message> {
         let mut taken = Vec::new();
-        if self.pending_positions.len() > WALKED {
+        if self.pending_positions.len() > MAX_WALKED_POSITIONS {
             let position =
                 |request| Some(self.grantors.get(service)?.queued_message((to, request)));
             if let Query::Position(request) = at {
@@ -528,7 +528,7 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         if let Some(grantor) =
-            self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch)
+            self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() >= epoch)
         {
             grantor.on_query(from, request, at, cx);
         } else if !self.client.has_heard_of(&service, epoch) && cx.is_member {
@@ -547,9 +547,9 @@ impl Locks {
         }
     }
 
-    /// The grantor here, in the epoch of the request. Otherwise the asker is told where to ask, or
-    /// that there is no answer yet. A request for an earlier epoch here may have been served
-    /// elsewhere since: the asker repeats it if it still needs it.
+    /// The grantor here, in the epoch of the request. Otherwise the requester is told where to ask,
+    /// or that there is no answer yet. A request for an earlier epoch here may have been served
+    /// elsewhere since: the requester repeats it if it still needs it.
     pub(super) fn asked_of(
         &mut self,
         from: ProcessId,

@@ -92,6 +92,11 @@ impl Locks {
                 ServiceStatus { grantor, epoch, waiting_here, held_here, open_here, ..own };
             services.insert(service.clone(), status);
         }
+        for (service, [kept, in_use]) in self.client.kept_counts() {
+            if let Some(status) = services.get_mut(service) {
+                (status.kept_here, status.kept_in_use_here) = (kept, in_use);
+            }
+        }
         for (service, grantor) in
             self.grantors.range::<ServiceName, _>((from, Bound::Unbounded)).take(most)
         {

@@ -12,7 +12,7 @@
 //!   line could be granted. A request that still waits before it then waits for the suspension's
 //!   owner, which would otherwise wait for itself;
 //! - no request behind the **first suspension** of the line. While a suspension is held, only the
-//!   requests that passed it stand before that place.
+//!   requests that passed it stand before that position.
 //!
 //! A request of an owner with a hold **passes**: it gets a position in the line right before the
 //! first suspension. So tickets have room:
@@ -37,7 +37,8 @@
 //!
 //! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, `holders.rs` the
 //! holders of each name, `requests.rs` the requests of each member, and `objects.rs` the objects.
-//! `questions.rs` answers queries.
+//! `questions.rs` answers queries. Below them are the entries of the table: `queue_rank.rs`,
+//! `occupancy.rs`, `request.rs` and `object.rs`.
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{
@@ -57,22 +58,23 @@ mod bloom_filter;
 mod holders;
 mod line;
 mod names;
+mod object;
 mod objects;
+mod occupancy;
 #[cfg(elderlock_mutants)]
 mod planted;
 mod questions;
+mod queue_rank;
 mod queues;
+mod request;
 mod requests;
 
 pub(crate) use blockers::{Edge, TableBlocker};
-use holders::Occupancy;
-use line::{POSITION, QueueRank};
 use names::NameMap;
-use objects::TableObject;
-use requests::{MemberRequests, TableRequest, TableRequestState, WaitStart, nth};
-
-/// A request, wherever it comes from.
-pub(crate) type RequestKey = (ProcessId, RequestId);
+use object::TableObject;
+use occupancy::Occupancy;
+use queue_rank::{POSITION, QueueRank};
+use request::{MemberRequests, RequestKey, TableRequest, TableRequestState, WaitStart, nth};
 
 /// Holds and waits, with their members, as one grantor sends them to another.
 pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
@@ -359,6 +361,59 @@ impl Table {
                 self.opening.remove(&(ticket, key));
                 names.iter().for_each(|name| self.leave(name, (ticket, key)));
             }
+        }
+    }
+
+    /// Requests of the same member hold a lock, or shares of it, in place of the one that was
+    /// granted it. If that one is among them, it holds as before. None: it is over.
+    pub(crate) fn replace(&mut self, key: RequestKey, holds: Vec<HoldReport>, now: Time) {
+        let has = match self.held_by(key) {
+            Some(has @ (Want::Lock(_) | Want::Share(_))) => has.clone(),
+            _ => return,
+        };
+        let stays = holds.iter().any(|hold| hold.request == key.1);
+        let mut holds = holds.into_iter();
+        if let Want::Lock(name) = &has {
+            return match holds.next() {
+                _ if stays => {}
+                Some(hold) => self.replace_lock((key, name), hold, now),
+                None => self.release(key),
+            };
+        }
+        if !stays {
+            self.release(key);
+        }
+        for HoldReport { request, lock, token, held_for } in holds {
+            let by = (key.0, request);
+            if lock.want == has && self.get(by).is_none() {
+                self.hold(by, lock, token, now.back(held_for));
+            }
+        }
+    }
+
+    /// Another request of the same member holds a lock in place of the one that was granted it.
+    fn replace_lock(
+        &mut self,
+        (key, name): (RequestKey, &LockName),
+        HoldReport { request, lock, token, held_for }: HoldReport,
+        now: Time,
+    ) {
+        let (by, since) = ((key.0, request), now.back(held_for));
+        let is_taken = self.get(by).is_some();
+        let (has, wants) = (Want::Lock(name.clone()), lock.want.clone());
+        if is_taken || (wants != has && !wants.is_less_than(&has)) {
+            return;
+        }
+        self.remove(key);
+        self.reoccupy(name, by);
+        let entry = LockRequest { want: has.clone(), ..lock };
+        self.insert_hold(
+            by,
+            TableRequest { entry, state: TableRequestState::Holds { token, since } },
+        );
+        // It may be a share by now.
+        if wants != has {
+            self.narrow(by, &wants, token);
         }
     }
 

@@ -248,7 +248,7 @@ pub enum Notice {
     },
     /// Send me your view; mine is this.
     Fetch {
-        /// The lineage of the asker's view.
+        /// The lineage of the requester's view.
         lineage: Lineage,
         /// Its number.
         have: ViewNumber,

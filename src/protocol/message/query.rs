@@ -77,7 +77,7 @@ pub enum Query {
     Lock(LockName),
     /// The suspension of the service, and the requests that wait for one.
     Suspension,
-    /// The number of requests before this request of the asker.
+    /// The number of requests before this request of the requester.
     Position(RequestId),
     /// The held locks after this one, in the order of their names.
     Held(Option<LockName>),

@@ -14,7 +14,7 @@ use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
 use crate::protocol::locks::client::LockCall;
 use crate::protocol::message::{
     ClientMessage, GrantorMessage, HoldReport, LockRequest, MemberMessage, Message, Notice,
-    ObjectReply, Origin, Query, QueryReply, Refusal,
+    ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange,
 };
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,9 +22,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod bounds;
 mod clones;
 mod goodbyes;
 mod grantors;
+mod kept_locks;
 mod large;
 mod offers;
 mod positions;
@@ -117,6 +119,21 @@ const fn token(n: u32) -> Token {
     Token::new(Slot(1), n)
 }
 
+/// A request for a lock that waits for as long as it takes.
+fn lock_call(request: RequestId, want: Want) -> LockCall {
+    let (owner, metadata) = (OwnerId::default(), Metadata::default());
+    LockCall {
+        detects: false,
+        keeps: false,
+        follows: false,
+        request,
+        service: service(),
+        wait: Wait::Forever,
+        lease: None,
+        lock: LockRequest { want, owner, revocable: false, metadata },
+    }
+}
+
 /// A hold whose request has the number of its token.
 fn hold(name: &str, n: u32) -> HoldReport {
     HoldReport {
@@ -176,6 +193,8 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
     let wait = Wait::Forever;
     let command = Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request,
         service: service(),
         wait,
@@ -424,6 +443,8 @@ fn a_hold_that_is_extended_without_limit_does_not_end() {
     let (want, wait, lease) = (want("x"), Wait::Forever, Some(second));
     let command = Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request,
         service: service(),
         wait,
@@ -653,6 +674,8 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let want = Want::Open(OpenRequest::new(object(), value("red")));
     let command = Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request: first,
         service: service(),
         wait,
@@ -704,17 +727,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let (first, epoch) = (RequestId(1), Epoch(token(100)));
     node.cx(NOW, &mut Vec::new(), |locks, cx| {
         cx.standing.leased = true;
-        let (owner, metadata) = (OwnerId::default(), Metadata::default());
-        let (want, wait) = (share(1).lock.want, Wait::Forever);
-        let lock = LockRequest { want, owner, revocable: false, metadata };
-        let call = LockCall {
-            detects: false,
-            request: first,
-            service: service(),
-            lock,
-            wait,
-            lease: None,
-        };
+        let call = lock_call(first, share(1).lock.want);
         locks.client.on_grantor_is(&service(), ANN, epoch, cx);
         locks.client.lock(call, Duration::ZERO, |_| false, cx);
         locks.client.on_grant(ANN, &service(), epoch, first, token(101), cx);
@@ -815,16 +828,7 @@ fn a_request_without_a_grantor_is_repeated_in_the_same_tenure() {
     let mut node = with_two_more();
     let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
     node.cx(NOW, &mut Vec::new(), |locks, cx| {
-        let (owner, metadata) = (OwnerId::default(), Metadata::default());
-        let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
-        let call = LockCall {
-            detects: false,
-            request: open,
-            service: service(),
-            wait,
-            lease: None,
-            lock: LockRequest { want, owner, metadata, revocable: false },
-        };
+        let call = lock_call(open, Want::Open(OpenRequest::new(object(), value("red"))));
         let of = |cx: &mut StepContext| {
             cx.outbox
                 .drain(..)

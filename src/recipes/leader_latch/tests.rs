@@ -41,7 +41,7 @@ async fn line(lan: &Lan, members: [&Member; 3]) -> [LeaderLatch; 3] {
         soon(wait).await;
         latches.push(latch);
     }
-    lan.places(2).await;
+    lan.positions(2).await;
     latches.try_into().unwrap()
 }
 
@@ -217,7 +217,7 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
     };
     let ids: Vec<String> = line(100).await;
     // The other half is the grantor's own.
-    lan.places(50).await;
+    lan.positions(50).await;
     let at = |id: &String| id.trim_start_matches("client").parse::<usize>().unwrap();
     for round in 0..3 {
         let (leads, next) = (at(&ids[round]), at(&ids[round + 1]));

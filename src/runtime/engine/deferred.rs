@@ -1,8 +1,7 @@
 //! `DeferredQueue`: work for the next thread that has the engine state.
 
 use super::super::hold_cell::HoldCell;
-use super::super::sync::{AtomicU64, Mutex, fence};
-use super::lock;
+use super::super::sync::{AtomicU64, Mutex, fence, lock};
 use crate::protocol::{Command, Want};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

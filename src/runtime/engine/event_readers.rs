@@ -1,9 +1,7 @@
 //! The readers of a member's events.
 
 use super::super::clock_watch::Rates;
-use super::super::sync::{ThreadMutant, is_planted};
-use super::{Engine, lock};
-use crate::protocol::{Event, ProcessId};
+use crate::protocol::{Event, ProcessId, Time};
 use tokio::sync::broadcast;
 
 /// Changes of status kept for a slow reader. Each takes a member lease or a join, so this is
@@ -65,6 +63,10 @@ pub enum ConnectionStatus {
 /// The readers of a member's events.
 pub(super) struct EventReaders {
     pub(super) events: broadcast::Sender<Announcement>,
+    /// The last events alone, with the times at which they were announced; since a reader wanted
+    /// them. It may not read for days, and the ring of all events would keep a thousand views for
+    /// it.
+    pub(super) last: Option<broadcast::Sender<(Time, Announcement)>>,
     pub(super) statuses: broadcast::Sender<ConnectionStatus>,
     /// The status that was told last: where a new reader begins.
     pub(super) told: ConnectionStatus,
@@ -74,81 +76,25 @@ impl EventReaders {
     pub(super) fn new() -> EventReaders {
         EventReaders {
             events: broadcast::Sender::new(EVENT_RING),
+            last: None,
             statuses: broadcast::Sender::new(STATUS_RING),
             told: ConnectionStatus::Lost,
         }
     }
 
-    pub(super) fn tell(&mut self, changed: ReaderUpdate) {
+    pub(super) fn tell(&mut self, now: Time, changed: ReaderUpdate) {
         // Sending fails without readers, which is not a fault.
         match changed {
-            ReaderUpdate::Happened(announcement) => _ = self.events.send(announcement),
+            ReaderUpdate::Happened(announcement) => {
+                if let Some(last) = self.last.as_ref().filter(|last| last.receiver_count() > 0) {
+                    let _ = last.send((now, announcement.clone()));
+                }
+                let _ = self.events.send(announcement);
+            }
             ReaderUpdate::Status(status) => {
                 self.told = status;
                 let _ = self.statuses.send(status);
             }
         }
-    }
-}
-
-impl Engine {
-    /// Events from now on.
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
-        let receiver = match &*lock(&self.readers) {
-            Some(readers) => readers.events.subscribe(),
-            // A channel without a sender ends at once.
-            None => broadcast::channel(1).1,
-        };
-        self.announce();
-        receiver
-    }
-
-    /// The status that readers of all changes know, and the changes from then on.
-    pub(crate) fn subscribe_status(
-        &self,
-    ) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
-        let mut readers = lock(&self.readers);
-        // First, so that no reader begins with a status that is known to be old.
-        self.hand_out(&mut readers);
-        let start = match &*readers {
-            Some(readers) => (readers.told, readers.statuses.subscribe()),
-            None => (ConnectionStatus::Lost, broadcast::channel(1).1),
-        };
-        drop(readers);
-        // A thread that put an event in meanwhile found the right to announce it taken.
-        self.announce();
-        start
-    }
-
-    /// Announces events to the readers, unless another thread does: then that thread looks again.
-    pub(super) fn announce(&self) {
-        while !lock(&self.announcements).is_empty() || self.has_unannounced_end() {
-            let Ok(mut readers) = self.readers.try_lock() else { return };
-            self.hand_out(&mut readers);
-            if self.is_closed() && lock(&self.announcements).is_empty() {
-                *readers = None;
-            }
-            drop(readers);
-            if is_planted(ThreadMutant::EventStays) {
-                return;
-            }
-        }
-    }
-
-    fn hand_out(&self, readers: &mut Option<EventReaders>) {
-        let batch = std::mem::take(&mut *lock(&self.announcements));
-        if let Some(readers) = readers {
-            batch.into_iter().for_each(|changed| readers.tell(changed));
-        }
-    }
-
-    fn has_unannounced_end(&self) -> bool {
-        self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
-    }
-
-    /// Returns whether every reader may know that it has left. Keeps no lock on the phase: others
-    /// are taken after it.
-    fn is_closed(&self) -> bool {
-        self.phase.borrow().closed.is_some()
     }
 }

@@ -1,16 +1,16 @@
 //! Requests of service handles, and their holds: asked, awaited, reduced and released.
 
+use super::Engine;
 use super::deferred::DeferredCommand;
 use super::state::{Answer, EngineState, PendingRequest, TurnEffects, closed};
 use super::turn::TurnResult;
-use super::{Engine, lock};
 use crate::protocol::{
     Command, Input, LockName, LostReason, Outcome, OwnerId, RequestId, ServiceName, Time, Want,
 };
 use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::local_grants::LocalGrants;
 use crate::runtime::net::ConnectionReader;
-use crate::runtime::sync::{AtomicBool, ThreadMutant, is_planted};
+use crate::runtime::sync::{AtomicBool, ThreadMutant, is_planted, lock};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -33,9 +33,10 @@ impl Engine {
         })
     }
 
-    /// Takes a free lock of a service that this member grants itself. It needs no turn, and other
-    /// threads may do the same at once. [`release`](Self::release) ends the hold in every case.
-    /// `None`: this needs a turn. `destroyed`: as of [`request`](Self::request).
+    /// Takes a free lock of a service that this member grants itself, or one that it keeps. It
+    /// needs no turn, and other threads may do the same at once. [`release`](Self::release) ends
+    /// the hold in every case. `None`: this needs a turn. `destroyed`: as of
+    /// [`request`](Self::request).
     pub(crate) fn take(
         &self,
         local_grants: &Arc<LocalGrants>,
@@ -53,7 +54,11 @@ impl Engine {
             return None;
         }
         let now = self.now();
-        let offer = state.node.offer(now, &local_grants.service, name)?;
+        if !state.node.offers(now) {
+            return None;
+        }
+        let at = (&local_grants.service, name);
+        let offer = || state.node.offer(now, at, local_grants.keeps());
         let (cell, is_first) = local_grants.take((name, owner, now), offer, |spare, token| {
             HoldCell::in_place_of(spare, None, token, Time::MAX, &state.lease)
         })?;
@@ -117,7 +122,7 @@ impl Engine {
     /// comes, if the question has left.
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys
-    /// its service: so nothing that is asked by way of the handle outlives it.
+    /// its service. So nothing that is asked by way of the handle outlives it.
     pub(crate) fn request(
         &self,
         command: &mut Command,

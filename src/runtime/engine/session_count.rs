@@ -1,9 +1,8 @@
 //! `SessionCount`: how many locks a member holds for programs that are not members. The member
 //! leaves when all of them are over.
 
-use super::Engine;
 use crate::runtime::sync::{Mutex, MutexGuard};
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use tokio_util::sync::CancellationToken;
 
 /// The open sessions of a member; they keep it from leaving.
@@ -15,19 +14,14 @@ pub(crate) struct SessionCount {
 }
 
 #[derive(Default)]
-struct SessionTable {
-    open: usize,
+pub(super) struct SessionTable {
+    pub(super) open: usize,
     /// The member leaves as soon as none is open.
-    leaves: bool,
-}
-
-/// A session that is open until this is dropped.
-pub(crate) struct CountedSession {
-    engine: Arc<Engine>,
+    pub(super) leaves: bool,
 }
 
 impl SessionCount {
-    fn table(&self) -> MutexGuard<'_, SessionTable> {
+    pub(super) fn table(&self) -> MutexGuard<'_, SessionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,26 +38,5 @@ impl SessionCount {
     /// Cancelled when the member is to leave.
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
-    }
-
-    /// Opens one. `None`: the member leaves.
-    pub(crate) fn open(engine: &Arc<Engine>) -> Option<CountedSession> {
-        let mut table = engine.sessions.table();
-        let stays = !table.leaves;
-        table.open += usize::from(stays);
-        drop(table);
-        stays.then(|| CountedSession { engine: engine.clone() })
-    }
-}
-
-impl Drop for CountedSession {
-    fn drop(&mut self) {
-        let mut table = self.engine.sessions.table();
-        table.open -= 1;
-        let was_last = table.leaves && table.open == 0;
-        drop(table);
-        if was_last {
-            self.engine.leave_now();
-        }
     }
 }

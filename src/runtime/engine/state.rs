@@ -3,7 +3,7 @@
 use super::super::clock;
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
 use super::super::hold_cell::{HoldCell, MemberLease};
-use super::super::local_grants::{Drained, LocalGrants};
+use super::super::local_grants::{Drained, LocalGrants, LocalHold};
 use super::super::member_clock::MemberClock;
 use super::super::network::Network;
 use super::super::process_id::draw_vote_secret;
@@ -11,11 +11,11 @@ use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
 use super::super::telemetry::{MemberLog, PacketCounts, SpanTracker, TelemetryNote};
 use super::super::vote_writer::{VoteStorage, VoteWriter};
 use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
-use super::{EngineClosed, EnginePhase};
+use super::phase::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
     Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet,
-    RequestId, ServiceName, Time, Token, Want,
+    RequestId, ServiceName, Status, Time, Token, Want,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -210,16 +210,25 @@ impl EngineState {
         // No other thread is here.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         for local_grants in used.drain(..) {
-            let Drained { spent, held } = local_grants.empty();
-            let mut taken = Vec::with_capacity(held.len());
-            for (hold, cell) in held {
+            let Drained { spent, held, kept } = local_grants.empty();
+            let mut number = |cell: Arc<HoldCell>| {
                 let request = next_request();
                 cell.note_request(request);
                 self.holds.insert(request, cell);
-                taken.push((request, hold));
+                request
+            };
+            let mut taken = Vec::with_capacity(held.len());
+            for (hold, cell) in held {
+                taken.push((number(cell), hold));
             }
             if !is_broken {
                 self.node.absorb(&local_grants.service, spent, taken);
+            }
+            for (used, hold) in kept {
+                let holder = hold.map(|LocalHold { cell, owner }| (number(cell), owner));
+                if !is_broken {
+                    self.node.absorb_kept(&local_grants.service, used, holder);
+                }
             }
         }
     }
@@ -377,7 +386,8 @@ impl EngineState {
                 }
             }
             Output::Event(event) => {
-                self.watch.said(&event, &self.node, now, &mut after.notes);
+                let me = &self.config.me;
+                self.watch.said(&event, (me, &self.node), now, &mut after.notes);
                 let mut lines = Vec::new();
                 self.log.said(&event, self.config.me.process, &mut lines);
                 after.notes.extend(lines.into_iter().map(TelemetryNote::Log));
@@ -551,6 +561,8 @@ impl EngineState {
             Event::GrantorAborted { .. } | Event::Supplied { .. } => {}
             // Any stranger can cause as many as it likes: a count and a line of the log at times.
             Event::VoteClaimRefused { .. } => self.network.claim_refused(),
+            // Any member can cause as many as it likes: lines of the log at times.
+            Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => {}
             event => after.announce(Announcement::Event(event)),
         }
     }
@@ -695,6 +707,12 @@ impl EngineState {
         } else {
             ConnectionStatus::Suspended
         }
+    }
+
+    /// The core's status with the state of this member. The core does not know of a clock that is
+    /// not trusted, and counts its lease by that clock.
+    pub(super) fn complete(&self, status: Status) -> Status {
+        Status { leased: self.stands() == ConnectionStatus::Connected, ..status }
     }
 
     pub(super) fn note_status(&mut self, status: ConnectionStatus, after: &mut TurnEffects) {

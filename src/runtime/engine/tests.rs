@@ -45,6 +45,8 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let (want, owner, metadata) = (Want::Lock(name), OwnerId::default(), Metadata::default());
     let mut command = Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request,
         service,
         wait,

@@ -2,11 +2,11 @@
 
 use super::deferred::DeferredCommand;
 use super::state::{EngineState, TurnEffects};
-use super::{Engine, EnginePhase, lock};
+use super::{Engine, EnginePhase};
 use crate::protocol::Command;
 use crate::runtime::net::ConnectionReader;
 use crate::runtime::sync::{
-    MutexGuard, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, seam, spin_loop,
+    MutexGuard, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, lock, seam, spin_loop,
 };
 use std::sync::{Arc, PoisonError, TryLockError};
 

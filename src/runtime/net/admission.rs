@@ -2,8 +2,8 @@
 //!
 //! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
 //! It may have been a member's before. Few strangers are admitted. When no more may be, a new
-//! connection closes the stranger that was silent longest: a process that joins sends packets, and
-//! an attacker that only keeps connections open does not.
+//! connection closes the stranger that was silent longest. A process that joins sends packets. An
+//! attacker that only keeps connections open does not.
 
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,11 +15,11 @@
 //! does it below the socket.
 
 use super::admission::{Admission, ConnectionOpening};
+use super::begun_frames::BegunShare;
 use super::counters::add;
 use super::incarnation::Incarnation;
 use super::rate_limit::RateLimit;
 use super::reception::{GossipInput, Reception};
-use super::stranger_budget::BudgetShare;
 use crate::protocol::{Input, MemberInfo};
 use crate::wire::{Decoder, Frame};
 use socket2::SockRef;
@@ -93,7 +93,7 @@ struct ReadHalf {
     /// The time by which the frame must end whose beginning waits in the decoder.
     due: Option<Instant>,
     /// The bytes of that frame, if the other side is a stranger whose frames are short.
-    share: BudgetShare,
+    share: BegunShare,
     /// Reused from one read to the next.
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
@@ -143,7 +143,7 @@ impl ConnectionReader {
             half,
             decoder,
             due: None,
-            share: BudgetShare::new(&reception.begun, 0),
+            share: BegunShare::new(&reception.begun, info.addr, admission.end.clone()),
             packets: Vec::new(),
             ending: None,
             admission,
@@ -417,12 +417,11 @@ impl ConnectionReader {
             *due = Some(Instant::now() + reception.timeouts.frame);
         }
         let is_counted = !standing.is_member && !standing.may_be_long;
-        if !share.resize(if is_counted { decoder.len() } else { 0 }) {
+        for addr in share.resize(if is_counted { decoder.len() } else { 0 }) {
             add(&reception.counters.busy, 1);
-            reception.log_refused(Some(info.addr), &"the memory for strangers is used up");
-            return Err(ConnectionEnd::Ours);
+            reception.log_refused(Some(addr), &"the memory for strangers is used up");
         }
-        Ok(read)
+        if share.is_ended() { Err(ConnectionEnd::Ours) } else { Ok(read) }
     }
 
     /// Looks the other side up after each change of the view, and notes that a stranger has

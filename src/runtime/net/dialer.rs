@@ -2,11 +2,13 @@
 //! process.
 
 use super::counters::add;
+use super::dial_error::DialError;
 use super::incarnation::Incarnation;
-use super::peer::{DialError, Peer, TaskWork, WriteHalf};
+use super::peer::{Peer, TaskWork};
 use super::poll_on_wake::on_wake;
 use super::tcp;
 use super::transport_state::TransportState;
+use super::write_half::WriteHalf;
 use crate::protocol::{Hint, Input, ProcessId};
 use std::collections::BTreeSet;
 use std::pin::Pin;

@@ -4,13 +4,17 @@
 //! [incarnation](incarnation::Incarnation) and its peers. A `peer` is an address with queues of
 //! frames. Its task is in `dialer`, which dials through `tcp` when frames wait and no connection
 //! leads to their process. `connection_reader` reads a connection and hands its packets to the
-//! engine. `udp` runs the gossip machine. `admission`, `rate_limit` and
-//! `stranger_budget` bound strangers, and `security` seals what a cluster with a key sends.
+//! engine. `udp` runs the gossip machine. `query` asks a member for its status, and `status_answer`
+//! answers. `admission`, `begun_frames`, `rate_limit` and `stranger_budget` bound strangers, and
+//! `security` seals what a cluster with a key sends.
 
 mod admission;
+mod begun_frames;
 mod connection_reader;
+mod connection_writer;
 pub(crate) mod counters;
 pub(crate) mod death_watch;
+mod dial_error;
 mod dialer;
 mod hello;
 mod incarnation;
@@ -28,20 +32,22 @@ mod security;
 #[path = "security_absent.rs"]
 mod security;
 mod session;
+mod status_answer;
 mod stranger_budget;
 mod tcp;
 pub(crate) mod timeouts;
 pub(crate) mod transport;
 mod transport_state;
 mod udp;
+mod write_half;
 
 pub(crate) use connection_reader::ConnectionReader;
 #[cfg(feature = "secure")]
 pub use operator::give_order_with;
 pub use operator::{OrderReports, give_order};
+pub use query::{QueryError, query_status, query_status_of};
 #[cfg(feature = "secure")]
-pub use query::query_status_with;
-pub use query::{QueryError, query_status};
+pub use query::{query_status_of_with, query_status_with};
 #[cfg(feature = "secure")]
 pub use session::hold_through_with;
 pub use session::{SessionEnd, SessionError, SessionGuard, hold_through};

@@ -3,7 +3,6 @@
 use super::query::{self, QueryError};
 #[cfg(feature = "secure")]
 use super::security::{self, SecureHandshakeError, StaticKey};
-use super::tcp::configure;
 use super::timeouts::ConnectionTimeouts;
 #[cfg(feature = "secure")]
 use crate::wire::HandshakeRefusal;
@@ -223,7 +222,7 @@ fn frame_bytes(frame: &Frame) -> Result<Vec<u8>, QueryError> {
 async fn connect(addr: &str) -> Result<TcpStream, QueryError> {
     let stream = TcpStream::connect(addr).await.map_err(unreachable(addr))?;
     // A member that is gone without a word is noticed by keepalive.
-    configure(&stream, &ConnectionTimeouts::default()).map_err(unreachable(addr))?;
+    ConnectionTimeouts::default().configure(&stream).map_err(unreachable(addr))?;
     Ok(stream)
 }
 

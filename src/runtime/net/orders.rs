@@ -4,9 +4,11 @@ use super::admission::{Admission, NO_PROCESS};
 use super::counters::add;
 use super::hello::{HelloError, read_hello};
 use super::incarnation::Incarnation;
-use super::security::{self, Secured};
+use super::operator;
+use super::security::{self, HandshakeForWriter};
 use super::transport_state::TransportState;
-use crate::runtime::inbox::OrderExchange;
+use crate::protocol::ProcessId;
+use crate::runtime::inbox::{OrderExchange, OrderWork};
 use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage, VERSIONS};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ pub(super) struct PendingOrder {
     /// Reads what follows a lock.
     pub(super) decoder: Decoder,
     /// Seals the reports, if the cluster has a key.
-    pub(super) secured: Option<Secured>,
+    pub(super) secured: Option<HandshakeForWriter>,
 }
 
 /// Whether the other end of a connection is on this host. Without a key only its users give orders:
@@ -61,7 +63,7 @@ pub(super) async fn read(
     shared: &TransportState,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-    secured: Secured,
+    secured: HandshakeForWriter,
 ) -> Option<PendingOrder> {
     decoder.await_order();
     match read_hello(stream, decoder, &mut 0).await {
@@ -88,6 +90,11 @@ pub(super) async fn carry_out(
     admission: Admission,
 ) {
     let PendingOrder { order, version, mut decoder, mut secured } = pending;
+    let (to, order) = match order {
+        Order::PassOn { to, order } if to == incarnation.me.process => (None, *order),
+        Order::PassOn { to, order } => (Some(to), *order),
+        order => (None, order),
+    };
     // The order ends when its key is removed.
     let _session = match (&shared.security, &secured) {
         (Some(security), Some(secured)) => {
@@ -101,7 +108,7 @@ pub(super) async fn carry_out(
     let from = stream.peer_addr().ok();
     let (mut incoming, mut outgoing) = stream.into_split();
     let limit = shared.reception.timeouts.handshake;
-    let is_lock = matches!(order, Order::Lock(_));
+    let is_lock = to.is_none() && matches!(order, Order::Lock(_));
     // Programs that wait for locks take no room from operators.
     let room = if is_lock { &shared.sessions } else { &shared.orders };
     let Ok(_permit) = room.try_acquire() else {
@@ -130,7 +137,10 @@ pub(super) async fn carry_out(
     let (sender, mut reports) = mpsc::channel(REPORTS);
     let (messages, receiver) = mpsc::channel(REPORTS);
     let exchange = OrderExchange { reports: sender, messages: receiver };
-    let mut work = incarnation.inbox.carry_out(order, exchange);
+    let mut work = match to {
+        Some(to) => Box::pin(pass_on(shared.clone(), to, order, exchange.reports)) as OrderWork,
+        None => incarnation.inbox.carry_out(order, exchange),
+    };
     let mut is_working = true;
     let mut tick = tokio::time::interval(TICK);
     loop {
@@ -166,6 +176,54 @@ pub(super) async fn carry_out(
     }
 }
 
+/// Gives an order to another member, at its address in the view, and hands its reports on. The
+/// operator names a process and no address, so it cannot have this member dial any other.
+async fn pass_on(
+    shared: Arc<TransportState>,
+    to: ProcessId,
+    order: Order,
+    reports: mpsc::Sender<OrderReport>,
+) {
+    let failed = |reason: String| OrderReport::Failed(format!("member {to}: {reason}"));
+    let Some(addr) = shared.reception.addr_of(to).map(|addr| addr.to_string()) else {
+        // A member without a view joins, and the operator asks another one.
+        let report = match shared.spoken() {
+            None => OrderReport::Failed(OrderReport::JOINS.into()),
+            Some(_) => failed("this member's view has no such process".into()),
+        };
+        return drop(reports.send(report).await);
+    };
+    if matches!(order, Order::Lock(_) | Order::PassOn { .. }) {
+        let reason = "neither a lock nor a passed order is passed on: ask that member itself";
+        let _ = reports.send(failed(reason.into())).await;
+        return;
+    }
+    // The process at the address may be another one by now, and takes no order for this one.
+    let order = Order::PassOn { to, order: Box::new(order) };
+    let given = match &shared.security {
+        #[cfg(feature = "secure")]
+        Some(security) => {
+            operator::give_order_with(&addr, &shared.cluster, &security.ring(), order).await
+        }
+        _ => operator::give_order(&addr, &shared.cluster, order).await,
+    };
+    let mut theirs = match given {
+        Ok(theirs) => theirs,
+        Err(error) => return drop(reports.send(failed(error.to_string())).await),
+    };
+    loop {
+        let report = match theirs.next().await {
+            Ok(Some(report)) => report,
+            Ok(None) => return,
+            Err(error) => failed(error.to_string()),
+        };
+        let is_last = report.is_last();
+        if reports.send(report).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
 /// The next message of a session. `None`: the connection has ended, or something else came.
 ///
 /// # Cancel safety
@@ -189,7 +247,7 @@ async fn next_message(
 /// `false`: it cannot be written.
 async fn write(
     stream: &mut OwnedWriteHalf,
-    secured: Option<&mut Secured>,
+    secured: Option<&mut HandshakeForWriter>,
     version: u16,
     report: OrderReport,
 ) -> bool {

@@ -20,281 +20,28 @@
 //! one, and the thread that writes has it. When the thread puts it back, either all frames are
 //! written, or the thread wakes the task.
 
+mod queue;
+
 use super::connection_reader::ConnectionReader;
+use super::connection_writer::ConnectionWriter;
 use super::counters::{AtomicCounters, add};
+use super::dial_error::DialError;
 use super::stranger_budget::{BudgetShare, StrangerBudget};
-use crate::protocol::{Packet, ProcessId, Versions};
-use crate::wire::secure::Sealer;
-use crate::wire::{self, ByteQueue, Frame, VERSIONS};
-use std::collections::{BTreeMap, BTreeSet};
+use super::write_half::{PartialWrite, SlowWrite, WriteHalf};
+use crate::protocol::{Packet, ProcessId};
+use crate::wire::{Frame, VERSIONS};
+use queue::{AsideConnection, BULK, NOTICES, NextWrite, PeerQueue, QueueState, STRANGER_BYTES};
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::tcp::OwnedWriteHalf;
+use std::task::{Context, Poll};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-
-/// A peer gets a few notices in a second. Thousands mean that it has not read for long.
-const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
-/// Locks: a busy member's messages of about a second; more is late anyway.
-const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
-/// Notices and bulk together for a process outside the view: several views. Messages about locks do
-/// not go there.
-const STRANGER_BYTES: usize = 1024 * 1024;
-/// Bulk in one write: a notice waits for no more than this.
-const BATCH: usize = 256 * 1024;
-
-struct QueueLimit {
-    frames: usize,
-    bytes: usize,
-}
-
-/// The sending half of a connection.
-pub(super) struct ConnectionWriter {
-    /// The process at the other end, from the handshake.
-    pub(super) process: ProcessId,
-    /// The versions that it speaks, from the handshake.
-    pub(super) versions: Versions,
-    pub(super) writer: OwnedWriteHalf,
-    /// Seals what is written, if the cluster has a key.
-    pub(super) sealer: Option<Sealer>,
-    pub(super) reader: Arc<ConnectionReader>,
-    /// Cancelled when either half has ended; ends the other.
-    pub(super) closed: CancellationToken,
-    /// Cancelled to close a connection that is not needed, with which nothing is wrong.
-    pub(super) redundant: CancellationToken,
-    /// The handshake's dialler was this member.
-    pub(super) dialled: bool,
-    /// Both sides use this one of two connections that crossed. So a caller knows where its
-    /// answer arrives.
-    pub(super) is_preferred: bool,
-    pub(super) opened: Instant,
-}
-
-/// Why an address was not reached.
-#[derive(Debug)]
-pub(super) enum DialError {
-    /// The address refuses connections.
-    Refused,
-    /// Something answers that is not a member of this cluster.
-    Stranger(String),
-    /// Nothing answers, or it went away.
-    Unreachable(String),
-}
-
-impl DialError {
-    pub(super) fn text(&self) -> String {
-        match self {
-            DialError::Refused => "connection refused".into(),
-            DialError::Stranger(why) | DialError::Unreachable(why) => why.clone(),
-        }
-    }
-}
 
 pub(super) struct Peer {
     pub(super) addr: SocketAddr,
     pub(super) born: Instant,
     queue: Mutex<PeerQueue>,
-}
-
-struct PeerQueue {
-    budget: Arc<StrangerBudget>,
-    /// The versions of the process that answered at the address last.
-    versions: Option<Versions>,
-    /// The queues by the process that the frames are meant for; `None`: any process at the address.
-    wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
-    notices: QueueLoad,
-    bulk: QueueLoad,
-    /// New connections, for the task to take over.
-    offered: Vec<ConnectionWriter>,
-    /// The connections that are set aside: the frames for their processes wait.
-    aside: BTreeMap<u64, AsideConnection>,
-    next_aside: u64,
-    /// The peer has made room for another one, and its task ends.
-    is_retired: bool,
-    /// Connections that were [set aside](WriteHalf::set_aside) and have taken their bytes.
-    returned: Vec<ConnectionWriter>,
-    /// How the dial that was under way has ended.
-    dialled: Option<Result<ProcessId, DialError>>,
-    /// Connections have come or gone, or a dial has ended.
-    changed: bool,
-    /// `None`: a thread writes.
-    write_half: Option<WriteHalf>,
-    /// The task has found no write half, and waits for it.
-    wanted: bool,
-    /// The task is to look, or does, and has not done so yet.
-    woken: bool,
-    /// The task, while it waits to be woken.
-    task: Option<Waker>,
-}
-
-/// The right to write, and its buffers.
-#[derive(Default)]
-pub(super) struct WriteHalf {
-    links: Vec<ConnectionWriter>,
-    /// The bytes to write, reused from one batch to the next.
-    batch: Vec<u8>,
-    /// The frames of a batch before sealing, reused likewise.
-    frames: Vec<u8>,
-    /// The rest of a batch that was not taken whole. It goes before all else.
-    begun: Option<PartialWrite>,
-}
-
-/// A batch on its way.
-struct PartialWrite {
-    /// Index of its link.
-    link: usize,
-    /// How many of its bytes are written.
-    written: usize,
-    frames: usize,
-}
-
-/// A stranger's connection with the rest of a batch, apart from its peer.
-pub(super) struct SlowWrite {
-    link: ConnectionWriter,
-    batch: Vec<u8>,
-    written: usize,
-    frames: usize,
-}
-
-/// A connection that is set aside, as its peer knows it.
-struct AsideConnection {
-    process: ProcessId,
-    /// Of its batch.
-    share: BudgetShare,
-    /// Ends the connection.
-    closed: CancellationToken,
-}
-
-impl SlowWrite {
-    /// Writes the rest within `limit`. `None`: it was not taken, and the connection is closed.
-    pub(super) async fn finish(
-        mut self,
-        counters: &AtomicCounters,
-        limit: Duration,
-    ) -> Option<ConnectionWriter> {
-        let rest = &self.batch[self.written..];
-        let is_written = tokio::select! {
-            written = tokio::time::timeout(limit, self.link.writer.write_all(rest)) => {
-                matches!(written, Ok(Ok(())))
-            }
-            () = self.link.closed.cancelled() => false,
-        };
-        if is_written {
-            add(&counters.frames_out, self.frames);
-            add(&counters.bytes_out, self.batch.len());
-            return Some(self.link);
-        }
-        add(&counters.undelivered, self.frames);
-        self.link.closed.cancel();
-        None
-    }
-}
-
-#[derive(Default)]
-struct OutboundQueues {
-    notices: ByteQueue,
-    bulk: ByteQueue,
-    /// The process was outside the view when the latest frame was queued.
-    is_strange: bool,
-    /// The bytes of it that the budget counts.
-    counted: usize,
-}
-
-/// The frames of one kind that wait, over all processes.
-#[derive(Default)]
-struct QueueLoad {
-    frames: usize,
-    bytes: usize,
-}
-
-impl OutboundQueues {
-    fn is_empty(&self) -> bool {
-        self.notices.is_empty() && self.bulk.is_empty()
-    }
-
-    fn len(&self) -> usize {
-        self.notices.len() + self.bulk.len()
-    }
-
-    /// Updates the budget.
-    fn count(&mut self, budget: &StrangerBudget) {
-        let counted = if self.is_strange { self.len() } else { 0 };
-        let before = std::mem::replace(&mut self.counted, counted);
-        budget.replace(before, counted);
-    }
-}
-
-impl Drop for PeerQueue {
-    fn drop(&mut self) {
-        let counted: usize = self.wants.values().map(|queues| queues.counted).sum();
-        self.budget.replace(counted, 0);
-    }
-}
-
-impl QueueLoad {
-    /// Appends `frame` to `waiting` if the bound allows.
-    fn push(
-        &mut self,
-        waiting: &mut ByteQueue,
-        (frame, version): (&Frame, u16),
-        bound: &QueueLimit,
-    ) -> bool {
-        if self.frames >= bound.frames || self.bytes >= bound.bytes {
-            return false;
-        }
-        let before = waiting.len();
-        if let Err(error) = wire::encode(frame, version, waiting.back()) {
-            tracing::error!(%error, "a frame cannot be written");
-            return false;
-        }
-        self.frames += 1;
-        self.bytes += waiting.len() - before;
-        true
-    }
-
-    /// Moves whole frames of about `budget` bytes, at least one, to `batch`; returns how many.
-    fn take(&mut self, waiting: &mut ByteQueue, budget: usize, batch: &mut Vec<u8>) -> usize {
-        let bytes = waiting.as_slice();
-        let (mut end, mut frames) = (0, 0);
-        while end < budget.min(bytes.len()) {
-            // Only whole frames were put in.
-            let Some(length) = wire::frame_length(&bytes[end..]) else { break };
-            end += length;
-            frames += 1;
-        }
-        batch.extend_from_slice(&bytes[..end]);
-        waiting.advance(end);
-        self.frames -= frames;
-        self.bytes -= end;
-        frames
-    }
-
-    /// Forgets all frames in `waiting`; returns how many there were.
-    fn drop_all(&mut self, waiting: &mut ByteQueue) -> usize {
-        let mut frames = 0;
-        while let Some(length) = wire::frame_length(waiting.as_slice()) {
-            waiting.advance(length);
-            self.bytes -= length;
-            frames += 1;
-        }
-        self.frames -= frames;
-        frames
-    }
-}
-
-/// The state that the task finds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum QueueState {
-    /// Nothing is queued: mostly another thread has written it.
-    Empty,
-    /// Something is to be written.
-    Queued,
-    /// There is something else to do.
-    Changed,
 }
 
 /// The work that the task finds, with the right to write.
@@ -308,136 +55,14 @@ pub(super) struct TaskWork {
     pub(super) dialled: Option<Result<ProcessId, DialError>>,
 }
 
-/// The task's next step.
-struct NextWrite {
-    /// The batch is for this link.
-    write: Option<usize>,
-    /// Frames in the batch.
-    frames: usize,
-    /// Something waits for a process that no link leads to.
-    dial: bool,
-}
-
-impl PeerQueue {
-    fn new(budget: Arc<StrangerBudget>) -> Self {
-        PeerQueue {
-            budget,
-            versions: None,
-            wants: BTreeMap::new(),
-            notices: QueueLoad::default(),
-            bulk: QueueLoad::default(),
-            offered: Vec::new(),
-            aside: BTreeMap::new(),
-            next_aside: 0,
-            is_retired: false,
-            returned: Vec::new(),
-            dialled: None,
-            changed: false,
-            write_half: Some(WriteHalf::default()),
-            wanted: false,
-            woken: false,
-            task: None,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.wants.values().all(OutboundQueues::is_empty)
-    }
-
-    /// Drops the frames of the fitting queues; returns how many.
-    fn drop_frames(&mut self, fits: impl Fn(&OutboundQueues) -> bool) -> usize {
-        let PeerQueue { wants, notices, bulk, budget, .. } = self;
-        let mut frames = 0;
-        for queues in wants.values_mut().filter(|queues| fits(queues)) {
-            frames += notices.drop_all(&mut queues.notices) + bulk.drop_all(&mut queues.bulk);
-            queues.count(budget);
-        }
-        frames
-    }
-
-    /// Takes the write half, for the task. `None`: the task is woken when the write half is back.
-    fn take_write_half(&mut self) -> Option<WriteHalf> {
-        self.wanted = self.write_half.is_none();
-        self.write_half.take()
-    }
-
-    /// Returns the state that the task finds.
-    fn look(&mut self) -> QueueState {
-        self.woken = false;
-        if self.changed {
-            QueueState::Changed
-        } else if self.is_empty() {
-            QueueState::Empty
-        } else {
-            QueueState::Queued
-        }
-    }
-
-    fn plan(&mut self, links: &[ConnectionWriter], batch: &mut Vec<u8>) -> NextWrite {
-        let mut plan = NextWrite { write: None, frames: 0, dial: false };
-        // A queue is dropped if no link leads to its process and no frame waits in it.
-        self.wants.retain(|want, queues| !queues.is_empty() || route(links, *want).is_some());
-        let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
-        for (want, queues) in &mut self.wants {
-            if queues.is_empty() {
-                continue;
-            }
-            match route(links, *want) {
-                None if aside.contains(want) => {}
-                None => plan.dial = true,
-                Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
-                    plan.write = Some(link);
-                    plan.frames += self.notices.take(&mut queues.notices, usize::MAX, batch);
-                    plan.frames +=
-                        self.bulk.take(&mut queues.bulk, BATCH.saturating_sub(batch.len()), batch);
-                    queues.count(&self.budget);
-                }
-                // Its turn comes with the next batch.
-                Some(_) => {}
-            }
-        }
-        plan
-    }
-
-    /// Drops the frames for processes that no link leads to. Returns those processes, and how many
-    /// frames.
-    fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
-        let (mut processes, mut frames) = (Vec::new(), 0);
-        let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
-        for (want, queues) in &mut self.wants {
-            if !queues.is_empty() && !aside.contains(want) && route(links, *want).is_none() {
-                frames += self.notices.drop_all(&mut queues.notices)
-                    + self.bulk.drop_all(&mut queues.bulk);
-                queues.count(&self.budget);
-                processes.extend(*want);
-            }
-        }
-        (processes, frames)
-    }
-}
-
-impl ConnectionWriter {
-    /// Returns whether it leads to the wanted process, or to any process at the address. An
-    /// accepted connection of a stranger does not: its process claims that address, and shows
-    /// nothing.
-    pub(super) fn leads_to(&self, want: Option<ProcessId>) -> bool {
-        match want {
-            Some(process) => process == self.process,
-            None => self.dialled || self.reader.is_of_member(),
-        }
-    }
-}
-
-/// The newest live link with the wanted process, one that both prefer before all others.
-fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
-    let fits = |link: &ConnectionWriter| !link.closed.is_cancelled() && link.leads_to(want);
-    let preferred = links.iter().rposition(|link| link.is_preferred && fits(link));
-    preferred.or_else(|| links.iter().rposition(fits))
-}
-
 impl Peer {
-    pub(super) fn new(addr: SocketAddr, budget: Arc<StrangerBudget>) -> Self {
-        Peer { addr, born: Instant::now(), queue: Mutex::new(PeerQueue::new(budget)) }
+    /// `budget`: of the bytes for strangers; `total`: of those for all other processes.
+    pub(super) fn new(
+        addr: SocketAddr,
+        budget: Arc<StrangerBudget>,
+        total: Arc<StrangerBudget>,
+    ) -> Self {
+        Peer { addr, born: Instant::now(), queue: Mutex::new(PeerQueue::new(budget, total)) }
     }
 
     fn queue(&self) -> MutexGuard<'_, PeerQueue> {
@@ -456,19 +81,28 @@ impl Peer {
     ) -> bool {
         let mut queue = self.queue();
         let frame = (frame, VERSIONS.to_encode(view, queue.versions));
-        let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
+        // The process may have joined or left since its last frame. The bytes of that one move to
+        // the account of the others first, whether or not this one is taken.
+        let PeerQueue { wants, budget, strange, .. } = &mut *queue;
         let queues = wants.entry(want).or_default();
-        queues.is_strange = is_strange;
-        if is_strange && !queues.is_empty() && (queues.len() >= STRANGER_BYTES || budget.is_spent())
-        {
+        if std::mem::replace(&mut queues.is_strange, is_strange) != is_strange {
+            queues.count(budget, strange);
+            queue.count();
+        }
+        let most = if is_strange { usize::MAX } else { queue.longest_frame() };
+        let PeerQueue { wants, notices, bulk, budget, strange, .. } = &mut *queue;
+        let queues = wants.entry(want).or_default();
+        let is_full = queues.len() >= STRANGER_BYTES || budget.is_spent();
+        if is_strange && !queues.is_empty() && is_full {
             return false;
         }
         let pushed = if is_notice(frame.0) {
-            notices.push(&mut queues.notices, frame, &NOTICES)
+            notices.push(&mut queues.notices, frame, &NOTICES, most)
         } else {
-            bulk.push(&mut queues.bulk, frame, &BULK)
+            bulk.push(&mut queues.bulk, frame, &BULK, most)
         };
-        queues.count(budget);
+        queues.count(budget, strange);
+        queue.count();
         pushed
     }
 
@@ -486,7 +120,7 @@ impl Peer {
         for aside in queue.aside.values_mut() {
             aside.closed.cancel();
             // Its task frees the batch as soon as it runs.
-            aside.share.resize(0);
+            aside.share.forget();
         }
         queue.drop_frames(|queues| queues.is_strange)
     }
@@ -540,6 +174,9 @@ impl Peer {
                 }
                 queue = self.queue();
             }
+        }
+        if queue.on_way > 0 && write_half.begun.is_none() {
+            queue.note_batch(0);
         }
         queue.changed |= std::mem::take(&mut queue.wanted) || write_half.begun.is_some();
         queue.write_half = Some(write_half);
@@ -705,197 +342,5 @@ fn is_notice(frame: &Frame) -> bool {
     }
 }
 
-impl WriteHalf {
-    /// Turns the frames of the batch into records, if the connection is sealed. It is called once
-    /// for each batch and in the order of writing, since the other side counts records.
-    fn seal(&mut self, link: usize) {
-        let WriteHalf { links, batch, frames, .. } = self;
-        let Some(sealer) = &mut links[link].sealer else { return };
-        std::mem::swap(batch, frames);
-        batch.clear();
-        if sealer.seal(frames, batch).is_err() {
-            batch.clear();
-            links[link].closed.cancel();
-        }
-        frames.clear();
-        frames.shrink_to(BATCH);
-    }
-
-    /// Writes the rest of the batch, if there is one. A link that does not take it is closed.
-    pub(super) async fn finish(&mut self, counters: &AtomicCounters) {
-        let Some(PartialWrite { link: index, written, frames }) = self.begun.take() else { return };
-        let link = &mut self.links[index];
-        let is_written = tokio::select! {
-            written = link.writer.write_all(&self.batch[written..]) => written.is_ok(),
-            () = link.closed.cancelled() => false,
-        };
-        if is_written {
-            add(&counters.frames_out, frames);
-            add(&counters.bytes_out, self.batch.len());
-        } else {
-            add(&counters.undelivered, frames);
-            self.links.remove(index).closed.cancel();
-        }
-        self.batch.clear();
-        self.batch.shrink_to(BATCH);
-    }
-
-    /// Takes out the connection that has begun a batch, if it is a stranger's and does not take the
-    /// rest at once. The frames for others must not wait until a stranger reads. Closes it if too
-    /// many bytes wait for strangers.
-    pub(super) fn set_aside(
-        &mut self,
-        counters: &AtomicCounters,
-        budget: &Arc<StrangerBudget>,
-        is_member: impl Fn(ProcessId) -> bool,
-    ) -> Option<SlowWrite> {
-        let PartialWrite { link: index, written, frames } = self.begun.as_mut()?;
-        let link = &self.links[*index];
-        if is_member(link.process) {
-            return None;
-        }
-        *written += link.writer.try_write(&self.batch[*written..]).unwrap_or(0);
-        let (index, written, frames) = (*index, *written, *frames);
-        self.begun = None;
-        if written == self.batch.len() {
-            add(&counters.frames_out, frames);
-            add(&counters.bytes_out, written);
-            self.batch.clear();
-            return None;
-        }
-        let batch = std::mem::take(&mut self.batch);
-        let link = self.links.remove(index);
-        if budget.is_spent() {
-            add(&counters.undelivered, frames);
-            link.closed.cancel();
-            return None;
-        }
-        Some(SlowWrite { link, batch, written, frames })
-    }
-
-    /// Takes over a connection. Those that opened within `crossing` of each other crossed.
-    pub(super) fn add(&mut self, link: ConnectionWriter, crossing: Duration) {
-        // A later one did not cross: the other side has opened it because the one before does not
-        // do any more.
-        for before in self.links.iter_mut().filter(|before| before.process == link.process) {
-            before.is_preferred &= link.opened < before.opened + crossing;
-        }
-        self.links.push(link);
-    }
-
-    /// Drops closed connections, new ones among them: one may end before the task has looked at it.
-    pub(super) fn drop_closed(&mut self) {
-        self.links.retain(|link| !link.closed.is_cancelled());
-    }
-
-    pub(super) fn has_links(&self) -> bool {
-        !self.links.is_empty()
-    }
-
-    /// Whether a connection lives, or a batch is on its way.
-    fn is_in_use(&self) -> bool {
-        self.begun.is_some() || self.links.iter().any(|link| !link.closed.is_cancelled())
-    }
-
-    /// Ends the writing. The reading halves go on until the other side has seen the end, so that
-    /// nothing written is lost.
-    pub(super) async fn shut_down(self) {
-        for mut link in self.links {
-            let _ = link.writer.shutdown().await;
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::{Notice, ViewNumber};
-    use crate::wire::PROTOCOL_VERSION;
-
-    fn ack(ack: u64) -> Frame {
-        Frame::Packet(Packet::Ack { view: ViewNumber(1), ack, again: false })
-    }
-
-    fn peer() -> Peer {
-        Peer::new(
-            "127.0.0.1:7400".parse().unwrap(),
-            Arc::new(StrangerBudget::new(3 * STRANGER_BYTES)),
-        )
-    }
-
-    #[test]
-    fn each_queue_is_bounded_for_itself() {
-        let peer = peer();
-        for number in 0..BULK.frames as u64 {
-            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number), false, None));
-        }
-        assert!(!peer.push(Some(ProcessId(9)), &ack(0), false, None));
-        assert!(!peer.push(None, &ack(0), false, None));
-        // Signs of life still pass.
-        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave)), false, None));
-        let (processes, frames) = peer.queue().give_up(&[]);
-        assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
-        assert_eq!(frames, BULK.frames + 1);
-        assert!(peer.is_idle());
-        let queue = peer.queue();
-        assert_eq!(
-            [queue.bulk.frames, queue.bulk.bytes, queue.notices.frames, queue.notices.bytes],
-            [0; 4]
-        );
-    }
-
-    #[test]
-    fn bytes_are_bounded_too() {
-        let peer = peer();
-        let frame = Frame::Gossip(vec![0; 1024 * 1024]);
-        let taken = (0..100).filter(|_| peer.push(None, &frame, false, None)).count();
-        assert_eq!(taken, BULK.bytes / (1024 * 1024));
-    }
-
-    #[test]
-    fn bytes_for_strangers_are_bounded_for_each_and_for_all() {
-        let budget = Arc::new(StrangerBudget::new(3 * STRANGER_BYTES));
-        let peers =
-            [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
-        let frame = Frame::Gossip(vec![0; STRANGER_BYTES / 4]);
-        let fill = |peer: &Peer| {
-            (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true, None)).count()
-        };
-        assert_eq!(
-            peers.each_ref().map(fill),
-            [4, 4, 4, 1],
-            "the last is let in where nothing waits"
-        );
-        assert!(
-            budget.is_spent() && peers[0].push(Some(ProcessId(8)), &frame, false, None),
-            "a member has bounds of its own"
-        );
-        assert_eq!(peers[0].drop_strange(), 4);
-        assert_eq!(fill(&peers[3]), 3);
-        // A stranger that becomes a member leaves the budget with its next frame.
-        assert!(peers[1].push(Some(ProcessId(7)), &ack(0), false, None));
-        assert_eq!(peers[1].strange_bytes(), 0);
-        drop(peers);
-        assert_eq!(budget.used(), 0);
-    }
-
-    #[test]
-    fn whole_frames_are_taken_in_order() {
-        let (mut load, mut waiting) = (QueueLoad::default(), ByteQueue::default());
-        for number in 0..1000 {
-            assert!(load.push(&mut waiting, (&ack(number), PROTOCOL_VERSION), &BULK));
-        }
-        let mut decoder = wire::Decoder::new();
-        decoder.open();
-        let mut frames = 0;
-        while !waiting.is_empty() {
-            let mut batch = Vec::new();
-            frames += load.take(&mut waiting, 100, &mut batch);
-            decoder.back().extend_from_slice(&batch);
-        }
-        assert_eq!((frames, load.frames, load.bytes), (1000, 0, 0));
-        for number in 0..1000 {
-            assert_eq!(decoder.next(), Ok(Some(ack(number))));
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "secure")]
 use super::security::{self, SecureHandshakeError, StaticKey};
-use crate::protocol::Status;
+use crate::protocol::{ProcessId, Status};
 #[cfg(feature = "secure")]
 use crate::wire::secure::{Keyring, Purpose, Session};
 use crate::wire::{
@@ -26,7 +26,55 @@ pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// # Cancel safety
 /// May be dropped at any time.
 pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryError> {
-    within_limit(addr, cluster, ask(addr, cluster)).await
+    within_limit(addr, cluster, ask(addr, cluster, None)).await
+}
+
+/// Asks the member at `addr` for the status of another member of its view, which it asks in its
+/// turn. For a caller that reaches one member alone, as through one forwarded port. The question
+/// goes no further than that. Else like [`query_status`].
+///
+/// # Errors
+/// See [`QueryError`]. [`QueryError::Refused`]: that member gives no answer, or the member at
+/// `addr` is of a release that asks no other one. Nothing changes in any case.
+///
+/// # Cancel safety
+/// May be dropped at any time.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::{Member, query_status, query_status_of};
+/// let first = Member::builder("shop").bind("127.0.0.1:0").found().join().await?;
+/// let port = first.addr().to_string();
+/// let second = Member::builder("shop").bind("127.0.0.1:0").seeds([&port]).join().await?;
+///
+/// // In a program that reaches the first one only:
+/// let view = query_status(&port, "shop").await?.view.ok_or("it joins")?;
+/// for member in &view.members {
+///     let process = member.info.process;
+///     let status = query_status_of(&port, "shop", process).await?;
+///     assert_eq!(status.me.process, process);
+/// }
+/// # second.leave().await?;
+/// # first.leave().await?;
+/// # Ok(()) }
+/// ```
+pub async fn query_status_of(
+    addr: &str,
+    cluster: &str,
+    process: ProcessId,
+) -> Result<Status, QueryError> {
+    let asked = async { told_of(addr, process, ask(addr, cluster, Some(process)).await?) };
+    within_limit(addr, cluster, asked).await
+}
+
+/// A member of an older release tells its own status.
+fn told_of(addr: &str, process: ProcessId, status: Status) -> Result<Status, QueryError> {
+    if status.me.process == process {
+        return Ok(status);
+    }
+    let reason = "its release does not ask other members".to_owned();
+    Err(QueryError::Refused { addr: addr.to_owned(), reason })
 }
 
 /// Runs an exchange with a member, after the checks that need no member.
@@ -56,17 +104,43 @@ pub async fn query_status_with(
     cluster: &str,
     ring: &Keyring,
 ) -> Result<Status, QueryError> {
-    within_limit(addr, cluster, ask_sealed(addr, cluster, ring)).await
+    within_limit(addr, cluster, ask_sealed(addr, cluster, ring, None)).await
+}
+
+/// Like [`query_status_of`], for a cluster with a key. The first key of the ring seals the question
+/// and the answer to it; the asked member asks in its turn with its own key.
+///
+/// # Errors
+/// See [`query_status_of`].
+///
+/// # Cancel safety
+/// May be dropped at any time.
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub async fn query_status_of_with(
+    addr: &str,
+    cluster: &str,
+    ring: &Keyring,
+    process: ProcessId,
+) -> Result<Status, QueryError> {
+    let asked =
+        async { told_of(addr, process, ask_sealed(addr, cluster, ring, Some(process)).await?) };
+    within_limit(addr, cluster, asked).await
 }
 
 #[cfg(feature = "secure")]
-async fn ask_sealed(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status, QueryError> {
+async fn ask_sealed(
+    addr: &str,
+    cluster: &str,
+    ring: &Keyring,
+    of: Option<ProcessId>,
+) -> Result<Status, QueryError> {
     let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let entropy = security::entropy().map_err(|error| unreachable(io::Error::other(error)))?;
     let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
-    let shaken =
-        security::handshake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
+    let purpose = Purpose::Status(of);
+    let shaken = security::handshake(cluster, ring, &identity, &purpose, &mut stream, &mut decoder);
     let Session { opener, .. } = shaken.await.map_err(|error| match error {
         SecureHandshakeError::Io(source) => unreachable(source),
         error => QueryError::Refused { addr: addr.to_owned(), reason: error.to_string() },
@@ -85,12 +159,12 @@ fn check_cluster(addr: &str, cluster: &str) -> Result<(), QueryError> {
     Err(QueryError::Refused { addr: addr.to_owned(), reason })
 }
 
-async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
+async fn ask(addr: &str, cluster: &str, of: Option<ProcessId>) -> Result<Status, QueryError> {
     let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let mut question = Vec::new();
     let (cluster, reserved) = (cluster.to_owned(), Vec::new());
-    let frame = Frame::Question(StatusQuery { cluster, versions: VERSIONS, reserved });
+    let frame = Frame::Question(StatusQuery { cluster, versions: VERSIONS, reserved, of });
     let encoded = wire::encode(&frame, 0, &mut question);
     encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     stream.write_all(&question).await.map_err(unreachable)?;

@@ -1,9 +1,10 @@
 //! `Reception`: the part of a transport's state that its readers need.
 
 use super::admission::origin;
+use super::begun_frames::BegunFrames;
 use super::counters::AtomicCounters;
 use super::rate_limit::{RateLimit, SharedRate};
-use super::stranger_budget::StrangerBudget;
+use super::stranger_budget::{MEMBER_BYTES, StrangerBudget};
 use super::timeouts::ConnectionTimeouts;
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +47,9 @@ pub(super) struct Reception {
     pub(super) budget: Arc<StrangerBudget>,
     /// The bytes of strangers' frames that have begun and not ended: the other half, so that they
     /// do not take the room of what is to be written.
-    pub(super) begun: Arc<StrangerBudget>,
+    pub(super) begun: Arc<BegunFrames>,
+    /// The bytes that wait to be written to all other processes, beyond the share of each peer.
+    pub(super) total: Arc<StrangerBudget>,
     /// The way to the gossip task.
     gossip: mpsc::Sender<GossipInput>,
     /// The view's processes.
@@ -82,7 +85,8 @@ impl Reception {
             busy_poll,
             counters: AtomicCounters::default(),
             budget: Arc::new(StrangerBudget::new(stranger_memory / 2)),
-            begun: Arc::new(StrangerBudget::new(stranger_memory / 2)),
+            begun: Arc::new(BegunFrames::new(stranger_memory / 2)),
+            total: Arc::new(StrangerBudget::new(MEMBER_BYTES)),
             gossip,
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),
@@ -139,6 +143,11 @@ impl Reception {
         let members = self.members();
         let at = members.iter().flat_map(BTreeMap::values).filter(|own| own.addr == addr);
         at.min_by_key(|own| own.is_learner).copied()
+    }
+
+    /// The address of a process of the view.
+    pub(super) fn addr_of(&self, process: ProcessId) -> Option<SocketAddr> {
+        Some(self.members().as_ref()?.get(&process)?.addr)
     }
 
     /// The addresses of the processes of the view.

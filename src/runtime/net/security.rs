@@ -54,7 +54,7 @@ impl Drop for OpenSession {
 }
 
 /// The result of a handshake for the writing half.
-pub(super) struct Secured {
+pub(super) struct HandshakeForWriter {
     pub(super) sealer: Sealer,
     pub(super) key: KeyName,
 }
@@ -90,7 +90,7 @@ impl Security {
         lock(&self.next).take().filter(|key| key.process() == process)
     }
 
-    fn ring(&self) -> Keyring {
+    pub(super) fn ring(&self) -> Keyring {
         self.ring.borrow().clone()
     }
 
@@ -109,7 +109,7 @@ impl Security {
     /// already.
     pub(super) fn register(
         &self,
-        secured: &Secured,
+        secured: &HandshakeForWriter,
         end: CancellationToken,
     ) -> Option<OpenSession> {
         let mut sessions = lock(&self.sessions);
@@ -154,7 +154,7 @@ pub(super) async fn greet(
     security: &Security,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Result<(MemberInfo, Secured), SecureHandshakeError> {
+) -> Result<(MemberInfo, HandshakeForWriter), SecureHandshakeError> {
     let identity = side.identity.ok_or(SecureHandshakeError::NoIdentity)?;
     let purpose = Purpose::Member(side.me.clone());
     let session =
@@ -168,9 +168,9 @@ pub(super) async fn greet(
     match session {
         Session { purpose: Purpose::Member(info), sealer, opener, key, .. } => {
             decoder.unseal(opener);
-            Ok((info, Secured { sealer, key }))
+            Ok((info, HandshakeForWriter { sealer, key }))
         }
-        Session { purpose: Purpose::Status | Purpose::Order, .. } => {
+        Session { purpose: Purpose::Status(_) | Purpose::Order, .. } => {
             Err(SecureError::Malformed.into())
         }
     }
@@ -230,13 +230,14 @@ pub(super) async fn handshake(
 }
 
 /// The result of a handshake for the listener.
-pub(super) enum Answered {
+pub(super) enum HandshakeAnswer {
     /// The dialler wants to be a member.
-    Member(Box<MemberInfo>, Box<Secured>),
-    /// The dialler asks for the status. The answer to it is sealed, and in this version.
-    Status(Box<Sealer>, u16),
+    Member(Box<MemberInfo>, Box<HandshakeForWriter>),
+    /// The dialler asks for the status, of this member or of another one. The answer to it is
+    /// sealed, and in this version.
+    Status(Box<Sealer>, u16, Option<ProcessId>),
     /// The dialler gives an order, which follows. The reports on it are sealed.
-    Order(Box<Secured>),
+    Order(Box<HandshakeForWriter>),
     /// The dialler is to be refused, with this reason or in silence.
     Refused(Option<HandshakeRefusal>),
 }
@@ -248,15 +249,15 @@ pub(super) async fn answer(
     initiate: &[u8],
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Answered {
-    let Some(identity) = side.identity else { return Answered::Refused(None) };
-    let Ok(setup) = setup(side.cluster, identity) else { return Answered::Refused(None) };
+) -> HandshakeAnswer {
+    let Some(identity) = side.identity else { return HandshakeAnswer::Refused(None) };
+    let Ok(setup) = setup(side.cluster, identity) else { return HandshakeAnswer::Refused(None) };
     let answered = Responder::answer(&security.ring(), &setup, side.me, initiate);
     let (responder, respond) = match answered {
         Ok(answered) => answered,
         Err(error) => {
             refuse_secure(side.reception, stream.peer_addr().ok(), &error);
-            return Answered::Refused(match error {
+            return HandshakeAnswer::Refused(match error {
                 SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
                 SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
                 SecureError::Versions(_) => Some(HandshakeRefusal::Versions(VERSIONS)),
@@ -265,39 +266,39 @@ pub(super) async fn answer(
         }
     };
     if stream.write_all(&bytes_of(&Frame::Respond(respond))).await.is_err() {
-        return Answered::Refused(None);
+        return HandshakeAnswer::Refused(None);
     }
     let confirm = match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Confirm(confirm))) => confirm,
         Ok(Some(_)) => {
             add(&side.reception.counters.garbage, 1);
-            return Answered::Refused(None);
+            return HandshakeAnswer::Refused(None);
         }
         Ok(None) | Err(HelloError::Io(_)) => {
             add(&side.reception.counters.silent, 1);
-            return Answered::Refused(None);
+            return HandshakeAnswer::Refused(None);
         }
         Err(HelloError::Frame(error)) => {
             side.reception.counters.refuse_frame(&error);
-            return Answered::Refused(None);
+            return HandshakeAnswer::Refused(None);
         }
     };
     match responder.finish(&confirm) {
         Ok(Session { purpose: Purpose::Member(info), sealer, opener, key, .. }) => {
             decoder.open();
             decoder.unseal(opener);
-            Answered::Member(Box::new(info), Box::new(Secured { sealer, key }))
+            HandshakeAnswer::Member(Box::new(info), Box::new(HandshakeForWriter { sealer, key }))
         }
-        Ok(Session { purpose: Purpose::Status, sealer, version, .. }) => {
-            Answered::Status(Box::new(sealer), version)
+        Ok(Session { purpose: Purpose::Status(of), sealer, version, .. }) => {
+            HandshakeAnswer::Status(Box::new(sealer), version, of)
         }
         Ok(Session { purpose: Purpose::Order, sealer, opener, key, .. }) => {
             decoder.unseal(opener);
-            Answered::Order(Box::new(Secured { sealer, key }))
+            HandshakeAnswer::Order(Box::new(HandshakeForWriter { sealer, key }))
         }
         Err(error) => {
             refuse_secure(side.reception, stream.peer_addr().ok(), &error);
-            Answered::Refused(match error {
+            HandshakeAnswer::Refused(match error {
                 SecureError::Role(role) => Some(HandshakeRefusal::Role(role)),
                 _ => None,
             })

@@ -13,8 +13,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use {
-    NoAnswer as Answered, NoDatagrams as Datagrams, NoHandshakeSide as HandshakeSide,
-    NoRelays as Relays, NoSecured as Secured, NoSecurity as Security, NoStaticKey as StaticKey,
+    NoDatagrams as Datagrams, NoHandshakeAnswer as HandshakeAnswer,
+    NoHandshakeForWriter as HandshakeForWriter, NoHandshakeSide as HandshakeSide,
+    NoRelays as Relays, NoSecurity as Security, NoStaticKey as StaticKey,
 };
 
 /// Has no value.
@@ -22,7 +23,7 @@ pub(super) struct NoSecurity(Infallible);
 /// Has no value.
 pub(super) struct NoStaticKey(#[allow(dead_code)] Infallible);
 /// Has no value.
-pub(super) struct NoSecured {
+pub(super) struct NoHandshakeForWriter {
     pub(super) sealer: Sealer,
     pub(super) key: &'static str,
 }
@@ -52,7 +53,7 @@ impl NoSecurity {
 
     pub(super) fn register(
         &self,
-        _secured: &NoSecured,
+        _secured: &NoHandshakeForWriter,
         _end: CancellationToken,
     ) -> Option<Infallible> {
         match self.0 {}
@@ -65,10 +66,10 @@ impl NoSecurity {
 
 /// The result of a handshake that never begins.
 #[allow(dead_code, reason = "no handshake ends")]
-pub(super) enum NoAnswer {
-    Member(Box<MemberInfo>, Box<NoSecured>),
-    Status(Box<Sealer>, u16),
-    Order(Box<NoSecured>),
+pub(super) enum NoHandshakeAnswer {
+    Member(Box<MemberInfo>, Box<NoHandshakeForWriter>),
+    Status(Box<Sealer>, u16, Option<ProcessId>),
+    Order(Box<NoHandshakeForWriter>),
     Refused(Option<HandshakeRefusal>),
 }
 
@@ -77,7 +78,7 @@ pub(super) async fn greet(
     security: &NoSecurity,
     _stream: &mut TcpStream,
     _decoder: &mut Decoder,
-) -> Result<(MemberInfo, NoSecured), Infallible> {
+) -> Result<(MemberInfo, NoHandshakeForWriter), Infallible> {
     match security.0 {}
 }
 
@@ -87,7 +88,7 @@ pub(super) async fn answer(
     _initiate: &[u8],
     _stream: &mut TcpStream,
     _decoder: &mut Decoder,
-) -> NoAnswer {
+) -> NoHandshakeAnswer {
     match security.0 {}
 }
 

@@ -109,6 +109,9 @@ pub enum SessionError {
     /// The member leaves its cluster. Another one may grant the lock.
     #[error("not granted: the member leaves its cluster: ask another one")]
     MemberLeaves,
+    /// The member joins its cluster. Another one may grant the lock, and this one later.
+    #[error("not granted: {}", OrderReport::JOINS)]
+    MemberJoins,
     /// The member does not hold locks for programs, or not for those of other hosts.
     #[error("{reason}")]
     NotServed {
@@ -211,6 +214,9 @@ impl SessionGuard {
         let (token, lineage) = match answered? {
             OrderReport::Granted { token, lineage } => (token, lineage),
             OrderReport::NotGranted(reason) => return Err(SessionError::NotGranted { reason }),
+            OrderReport::Failed(reason) if reason == OrderReport::JOINS => {
+                return Err(SessionError::MemberJoins);
+            }
             OrderReport::Failed(reason) => return Err(SessionError::NotServed { reason }),
             OrderReport::Leaves => return Err(SessionError::MemberLeaves),
             _ => {

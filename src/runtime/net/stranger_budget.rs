@@ -1,7 +1,17 @@
-//! `StrangerBudget`: bytes that a member keeps for strangers, with one limit for all of them.
+//! `StrangerBudget`: bytes that a member keeps for strangers, with one limit for all of them. The
+//! queues of all peers have such a budget too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The bytes in the queues of all peers together, beside the share of each peer and the bytes for
+/// strangers. They are the full queues of a dozen peers that do not read. Members that join and
+/// read nothing would otherwise cost a full queue each.
+pub(super) const MEMBER_BYTES: usize = 256 * 1024 * 1024;
+
+/// How many times the limit frames may take that are alone in their queues: 1 GiB for the queues of
+/// all peers.
+pub(super) const LONE_FRAMES: usize = 4;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -20,6 +30,12 @@ impl StrangerBudget {
     /// Returns whether no more may be kept.
     pub(super) fn is_spent(&self) -> bool {
         self.used() >= self.limit
+    }
+
+    /// Returns whether no more may be kept of frames that are alone in their queues. They go beyond
+    /// the limit.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.used() >= self.limit.saturating_mul(1 + LONE_FRAMES)
     }
 
     /// The bytes that are kept.
@@ -55,17 +71,33 @@ impl BudgetShare {
         self.bytes
     }
 
-    /// Counts `bytes` from now on. Returns `false` if there are more than before, and the budget
-    /// has no room for that.
-    pub(super) fn resize(&mut self, bytes: usize) -> bool {
-        let before = std::mem::replace(&mut self.bytes, bytes);
-        self.budget.replace(before, bytes);
-        bytes <= before || self.budget.used() <= self.budget.limit
+    /// Counts nothing from now on: its bytes are as good as freed.
+    pub(super) fn forget(&mut self) {
+        self.budget.replace(std::mem::take(&mut self.bytes), 0);
     }
 }
 
 impl Drop for BudgetShare {
     fn drop(&mut self) {
-        self.budget.replace(self.bytes, 0);
+        self.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_count_until_they_are_dropped() {
+        let budget = Arc::new(StrangerBudget::new(100));
+        let first = BudgetShare::new(&budget, 40);
+        assert_eq!((first.bytes(), budget.used(), budget.is_spent()), (40, 40, false));
+        // Bytes that are there already are counted, whether or not there is room.
+        let second = BudgetShare::new(&budget, 70);
+        assert_eq!((budget.used(), budget.is_spent()), (110, true));
+        drop(first);
+        assert_eq!((budget.used(), budget.is_spent()), (70, false));
+        drop(second);
+        assert_eq!(budget.used(), 0);
     }
 }

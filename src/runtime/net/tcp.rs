@@ -5,20 +5,20 @@
 
 use super::admission::{Admission, ConnectionOpening, NO_PROCESS};
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
+use super::connection_writer::ConnectionWriter;
 use super::counters::add;
 use super::death_watch::HeldProcess;
+use super::dial_error::DialError;
 use super::hello::{HelloError, bytes_in, bytes_of, read_hello};
 use super::incarnation::Incarnation;
 use super::orders::{self, PendingOrder};
-use super::peer::{ConnectionWriter, DialError, Peer};
+use super::peer::Peer;
 use super::poll_on_wake::on_wake;
-use super::security::{self, Answered, HandshakeSide, Secured};
-use super::stranger_budget::BudgetShare;
-use super::timeouts::ConnectionTimeouts;
+use super::security::{self, HandshakeAnswer, HandshakeForWriter, HandshakeSide};
+use super::status_answer;
 use super::transport_state::TransportState;
 use crate::protocol::{Hint, Input, MemberInfo};
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, VERSIONS};
-use socket2::{SockRef, TcpKeepalive};
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io;
@@ -30,9 +30,6 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Services, and locks in all, told to a caller that asks from outside. With names and metadata of
-/// any length they fit one frame, and to collect them is a short turn.
-const MAX_LOCKS_TOLD: usize = 256;
 /// The interval in which silent strangers are closed.
 const SWEEP: Duration = Duration::from_secs(5);
 /// The pause after an error of the listener, which is mostly "too many open files".
@@ -52,7 +49,7 @@ pub(super) struct HandshakeResult {
     /// The other side.
     pub(super) info: MemberInfo,
     /// Seals the frames to it, if the cluster has a key.
-    pub(super) secured: Option<Secured>,
+    pub(super) secured: Option<HandshakeForWriter>,
 }
 
 /// The purpose of a stranger, as its first packets tell it.
@@ -156,7 +153,7 @@ async fn listen(
     mut stream: TcpStream,
     admission: Admission,
 ) {
-    if configure(&stream, &shared.reception.timeouts).is_err() {
+    if shared.reception.timeouts.configure(&stream).is_err() {
         return;
     }
     let mut decoder = Decoder::new();
@@ -200,21 +197,21 @@ async fn answer(
             match security::answer(&side(shared, incarnation), security, &initiate, stream, decoder)
                 .await
             {
-                Answered::Member(info, secured) => {
+                HandshakeAnswer::Member(info, secured) => {
                     let handshaken = HandshakeResult { info: *info, secured: Some(*secured) };
                     return Some(Admitted::Member(handshaken));
                 }
-                Answered::Order(secured) => {
+                HandshakeAnswer::Order(secured) => {
                     let pending = orders::read(shared, stream, decoder, *secured).await?;
                     return Some(Admitted::Order(pending));
                 }
-                Answered::Status(mut sealer, version) => {
-                    let answer = status(shared, incarnation)?;
+                HandshakeAnswer::Status(mut sealer, version, of) => {
+                    let answer = status_answer::answer(shared, incarnation, of).await?;
                     let answer = security::sealed(&mut sealer, version, &answer)?;
-                    tell_status(shared, stream, &answer).await;
+                    status_answer::tell(shared, stream, &answer).await;
                     return None;
                 }
-                Answered::Refused(refusal) => refusal?,
+                HandshakeAnswer::Refused(refusal) => refusal?,
             }
         }
         (Ok(Some(Frame::Initiate(_))), None) => {
@@ -257,8 +254,8 @@ async fn answer(
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
             let version = VERSIONS.common(question.versions)?;
-            let answer = bytes_in(version, &status(shared, incarnation)?);
-            tell_status(shared, stream, &answer).await;
+            let answer = status_answer::answer(shared, incarnation, question.of).await?;
+            status_answer::tell(shared, stream, &bytes_in(version, &answer)).await;
             return None;
         }
         (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
@@ -294,23 +291,6 @@ async fn answer(
     };
     refuse(shared, stream, &refusal, read).await;
     None
-}
-
-/// Sends an answer to a question for the status, which waits in the memory for strangers.
-async fn tell_status(shared: &TransportState, stream: &mut TcpStream, answer: &[u8]) {
-    let _share = BudgetShare::new(shared.budget(), answer.len());
-    let _ = stream.write_all(answer).await;
-    let _ = stream.shutdown().await;
-}
-
-/// The answer to a question for the status, within the rate of such answers and the memory for
-/// strangers.
-fn status(shared: &TransportState, incarnation: &Incarnation) -> Option<Frame> {
-    if !shared.may_tell_status() || shared.budget().is_spent() {
-        add(&shared.reception.counters.busy, 1);
-        return Some(Frame::Refused(HandshakeRefusal::Busy));
-    }
-    Some(Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?)))
 }
 
 /// Sends the reason, within the rate of refusals. A member with a key sends no more bytes than it
@@ -384,7 +364,7 @@ async fn open(
     let mut stream = timeout(shared.reception.timeouts.connect, connect(shared.bound, addr))
         .await
         .map_err(|_| late("connecting"))??;
-    configure(&stream, &shared.reception.timeouts)?;
+    shared.reception.timeouts.configure(&stream)?;
     let mut decoder = Decoder::new();
     let side = side(shared, incarnation);
     let greet = async {
@@ -464,21 +444,6 @@ async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(stream)
-}
-
-pub(super) fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    let second = Duration::from_secs(1);
-    let keepalive = TcpKeepalive::new().with_time((limits.user_timeout / 2).max(second));
-    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
-    let keepalive = keepalive.with_interval(second);
-    socket.set_tcp_keepalive(&keepalive)?;
-    // Bytes that are unacknowledged for so long end the connection; so does silence after a
-    // keepalive.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    socket.set_tcp_user_timeout(Some(limits.user_timeout))?;
-    Ok(())
 }
 
 /// Watches a process of the view, if it lives under this kernel.

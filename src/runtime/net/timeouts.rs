@@ -1,6 +1,9 @@
 //! `ConnectionTimeouts`: how long each activity of a connection may take.
 
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
 use std::time::Duration;
+use tokio::net::TcpStream;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -35,5 +38,21 @@ impl ConnectionTimeouts {
             handshake: (member_lease / 2).max(at_least),
             frame: (member_lease / 2).max(at_least),
         }
+    }
+
+    /// Sets the limits of a connection that the system keeps.
+    pub(super) fn configure(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        let second = Duration::from_secs(1);
+        let keepalive = TcpKeepalive::new().with_time((self.user_timeout / 2).max(second));
+        #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
+        let keepalive = keepalive.with_interval(second);
+        socket.set_tcp_keepalive(&keepalive)?;
+        // Bytes that are unacknowledged for so long end the connection; so does silence after a
+        // keepalive.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        socket.set_tcp_user_timeout(Some(self.user_timeout))?;
+        Ok(())
     }
 }

@@ -6,10 +6,11 @@
 
 use super::admission::{AdmissionLimits, Admissions};
 use super::connection_reader::ConnectionReader;
+use super::connection_writer::ConnectionWriter;
 use super::counters::add;
 use super::death_watch::DeathWatch;
 use super::incarnation::Incarnation;
-use super::peer::{ConnectionWriter, Peer};
+use super::peer::Peer;
 use super::poll_on_wake::on_wake;
 use super::rate_limit::RateLimit;
 use super::reception::{KnownMember, Reception};
@@ -48,6 +49,9 @@ const MAX_ORDERS: usize = 8;
 const MOST_QUESTIONS: u32 = 256;
 /// Status questions that are answered in the long run.
 const QUESTIONS_A_SECOND: u32 = 128;
+/// Status questions that are passed on to other members at a time. Far fewer than the handshakes
+/// that one address may begin at a member, which this member's own connections need.
+const MAX_PASSED_ON: usize = 4;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -105,6 +109,8 @@ pub(super) struct TransportState {
     /// leave the answers above to others.
     stray_answers: RateLimit,
     questions: RateLimit,
+    /// Room for questions that are passed on.
+    pub(super) questions_passed_on: Semaphore,
     /// Room for dials of addresses that neither the view nor the seeds name.
     pub(super) dials: Semaphore,
     /// Room for dials of learners: a process without a key may join under any address, and show
@@ -157,6 +163,7 @@ impl TransportState {
             id_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             stray_answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             questions: RateLimit::new(MOST_QUESTIONS, QUESTIONS_A_SECOND),
+            questions_passed_on: Semaphore::new(MAX_PASSED_ON),
             dials: Semaphore::new(limits.unfinished()),
             learner_dials: Semaphore::new(limits.unfinished()),
             current: Mutex::new(None),
@@ -458,7 +465,7 @@ impl TransportState {
         if is_full(current.peers.len()) || self.closing.is_cancelled() {
             return None;
         }
-        let peer = Arc::new(Peer::new(addr, self.budget().clone()));
+        let peer = Arc::new(Peer::new(addr, self.budget().clone(), self.reception.total.clone()));
         current.peers.insert(addr, peer.clone());
         let task = (self.drive)(self.clone(), current.incarnation.clone(), peer.clone());
         self.spawn(&current.incarnation, task);

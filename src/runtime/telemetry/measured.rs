@@ -54,7 +54,8 @@ const HOLDS: [&str; 9] = [
 ];
 
 /// The frequent instruments of one handle of a service. Each is registered when it is first used,
-/// so that an event that never happened has no series, and then kept.
+/// and then kept. Rare events that alerts count have a series before the first of them: a collector
+/// sees no increase in a series that begins with 1.
 #[derive(Clone)]
 pub(crate) struct Meter(Arc<Instruments>);
 
@@ -67,8 +68,20 @@ struct Instruments {
     holds: [OnceLock<Histogram>; HOLDS.len()],
 }
 
+impl Instruments {
+    /// The losses by this outcome of [`HOLDS`].
+    fn losses_by(&self, at: usize) -> &Counter {
+        self.losses[at].get_or_init(|| {
+            let (service, reason) = (self.service.clone(), HOLDS[at]);
+            counter!("elderlock_losses_total", "service" => service, "reason" => reason)
+        })
+    }
+}
+
 impl Meter {
     pub(crate) fn new(service: &ServiceName) -> Meter {
+        counter!("elderlock_transfers_total", "service" => label(service)).increment(0);
+        counter!("elderlock_recoveries_total", "service" => label(service)).increment(0);
         Meter(Arc::new(Instruments {
             service: label(service),
             grants: OnceLock::new(),
@@ -87,7 +100,10 @@ impl Meter {
         };
         record(&WAITS, &this.waits, outcome, took, histogram);
         if outcome == "granted" {
-            let grants = || counter!("elderlock_grants_total", "service" => this.service.clone());
+            let grants = || {
+                (1..HOLDS.len()).for_each(|at| this.losses_by(at).increment(0));
+                counter!("elderlock_grants_total", "service" => this.service.clone())
+            };
             this.grants.get_or_init(grants).increment(1);
         }
     }
@@ -103,12 +119,8 @@ impl Meter {
             let releases =
                 || counter!("elderlock_releases_total", "service" => this.service.clone());
             this.releases.get_or_init(releases).increment(1);
-        } else if let Some(kept) = index(&HOLDS, outcome).and_then(|at| this.losses.get(at)) {
-            let losses = || {
-                let service = this.service.clone();
-                counter!("elderlock_losses_total", "service" => service, "reason" => outcome)
-            };
-            kept.get_or_init(losses).increment(1);
+        } else if let Some(at) = index(&HOLDS, outcome) {
+            this.losses_by(at).increment(1);
         }
     }
 
@@ -303,6 +315,8 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Client(ClientMessage::AskHolder { service, .. })
         | Message::Client(ClientMessage::HolderReply { service, .. })
         | Message::Client(ClientMessage::ProbeHold { service, .. })
+        | Message::Grantor(GrantorMessage::KeepInUse { service, .. })
+        | Message::Client(ClientMessage::Recall { service, .. })
         | Message::Client(ClientMessage::QueryReply { service, .. })
         | Message::Client(ClientMessage::RequestRevocation { service, .. })
         | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),
@@ -311,8 +325,9 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
 
 /// The readings of one instant.
 pub(crate) struct Sample {
-    /// One, then holds and waits, of each service that is granted here.
-    loads: BTreeMap<ServiceName, [f64; 3]>,
+    /// The gauges of each service that is granted here, or of which this member keeps locks. They
+    /// are whether it is granted here, holds, waits, kept locks, and kept locks in use.
+    loads: BTreeMap<ServiceName, [f64; 5]>,
     /// The gauges of the member, in the order of [`MEMBER_GAUGES`].
     member: [f64; MEMBER_GAUGES.len()],
     packet_counts: PacketCounts,
@@ -330,7 +345,7 @@ const MEMBER_GAUGES: [&str; 4] = [
 /// that was reported before. When that task ends, however it ends, its gauges go back to 0.
 pub(crate) struct Sampler {
     due: Time,
-    services: BTreeMap<ServiceName, [GaugeShare; 3]>,
+    services: BTreeMap<ServiceName, [GaugeShare; 5]>,
     member: [GaugeShare; MEMBER_GAUGES.len()],
     sent: CounterFamily,
     received: CounterFamily,
@@ -367,16 +382,21 @@ impl Sampler {
         packet_counts: &mut PacketCounts,
         now: Time,
     ) -> Sample {
-        let loads = node
-            .loads()
-            .map(|(service, load)| (service.clone(), [1.0, load.holds as f64, load.waits as f64]));
+        let granted = node.loads().map(|(service, load)| {
+            (service.clone(), [1.0, load.holds as f64, load.waits as f64, 0.0, 0.0])
+        });
+        let mut loads: BTreeMap<ServiceName, [f64; 5]> = granted.collect();
+        for (service, counts) in node.kept_counts() {
+            let [.., kept, in_use] = loads.entry(service.clone()).or_default();
+            [*kept, *in_use] = counts.map(|count| count as f64);
+        }
         let member = [
             f64::from(is_connected),
             f64::from(node.is_elder()),
             node.view().map_or(0, |view| view.members.len()) as f64,
             node.sizes(now).suspected as f64,
         ];
-        Sample { loads: loads.collect(), member, packet_counts: std::mem::take(packet_counts) }
+        Sample { loads, member, packet_counts: std::mem::take(packet_counts) }
     }
 
     /// Reports a sample, and the input that was refused since the last one.
@@ -394,6 +414,8 @@ impl Sampler {
                     gauge!("elderlock_is_grantor", "service" => label(service)),
                     gauge!("elderlock_held", "service" => label(service)),
                     gauge!("elderlock_queue_depth", "service" => label(service)),
+                    gauge!("elderlock_kept", "service" => label(service)),
+                    gauge!("elderlock_kept_in_use", "service" => label(service)),
                 ]
                 .map(GaugeShare::new)
             });
@@ -511,6 +533,8 @@ fn describe() {
         "Requests that wait at this member's grantors."
     );
     describe_gauge!("elderlock_held", count, "Requests that hold locks of this member's grantors.");
+    describe_gauge!("elderlock_kept", count, "Locks that this member keeps, in use or free.");
+    describe_gauge!("elderlock_kept_in_use", count, "Kept locks that are in use.");
     describe_counter!("elderlock_losses_total", count, "Holds of this member that it lost.");
     describe_counter!("elderlock_refused_total", count, "Input that the network refused.");
     describe_gauge!("elderlock_is_grantor", count, "Whether the member grants the service.");

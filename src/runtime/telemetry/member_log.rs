@@ -12,7 +12,7 @@ use tracing::{info, warn};
 /// Lines about lost locks in a row, and in the long run. A member may lose a million at once.
 const MOST_LOSSES: u32 = 16;
 const LOSSES_A_SECOND: u32 = 1;
-/// Lines about refused claims, as of all that other processes cause.
+/// Lines about refused claims, and about bounds, as of all that other processes cause.
 const MOST_CLAIMS: u32 = 16;
 const CLAIMS_A_SECOND: u32 = 1;
 
@@ -41,6 +41,7 @@ pub(crate) struct MemberLog {
     ends: BTreeMap<ProcessId, MemberEnd>,
     losses: RateLimit,
     claims: RateLimit,
+    bounds: RateLimit,
     is_suspended: bool,
     /// The locks that were lost since the present view was installed.
     lost: u64,
@@ -68,6 +69,8 @@ pub(crate) enum LogNote {
     Orphaned,
     IdentityTaken,
     ClaimRefused { voter: ProcessId, from: ProcessId, left_out: u64 },
+    WaitsLeftOut { service: ServiceName, info: MemberInfo, count: usize, left_out: u64 },
+    TableRefused { service: ServiceName, info: MemberInfo, left_out: u64 },
     Expelled,
     LockLost { service: ServiceName, want: Want, token: Token, reason: LostReason, left_out: u64 },
 }
@@ -80,6 +83,7 @@ impl Default for MemberLog {
             ends: BTreeMap::new(),
             losses: RateLimit::new(MOST_LOSSES, LOSSES_A_SECOND),
             claims: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
+            bounds: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
             is_suspended: false,
             lost: 0,
         }
@@ -125,6 +129,18 @@ impl MemberLog {
                     notes.push(LogNote::ClaimRefused { voter: *voter, from: *from, left_out });
                 }
             }
+            Event::WaitsLeftOut { service, member, count } => {
+                if let Some((info, left_out)) = self.beyond_bound(*member) {
+                    let (service, count) = (service.clone(), *count);
+                    notes.push(LogNote::WaitsLeftOut { service, info, count, left_out });
+                }
+            }
+            Event::TableRefused { service, from } => {
+                if let Some((info, left_out)) = self.beyond_bound(*from) {
+                    let service = service.clone();
+                    notes.push(LogNote::TableRefused { service, info, left_out });
+                }
+            }
             Event::Expelled => {
                 notes.push(LogNote::Expelled);
                 self.forget();
@@ -132,6 +148,13 @@ impl MemberLog {
             Event::Abandoned | Event::Forced | Event::Left { .. } => self.forget(),
             _ => {}
         }
+    }
+
+    /// A member that told of more than is kept, and the number of lines about such members that
+    /// were left out before. `None`: this line is left out, too.
+    fn beyond_bound(&self, process: ProcessId) -> Option<(MemberInfo, u64)> {
+        let info = self.view.as_ref()?.member(process)?.info.clone();
+        Some((info, self.bounds.pass()?))
     }
 
     fn forget(&mut self) {
@@ -249,10 +272,23 @@ impl LogNote {
                 target: "elderlock", parent: None, %voter, %from, left_out,
                 "refused a process that claimed the vote of a member without its secret"
             ),
+            LogNote::WaitsLeftOut { service, info, count, left_out } => warn!(
+                target: "elderlock", parent: None,
+                service = %ShownService(&service), name = %info.name, process = %info.process,
+                count, left_out,
+                "no room for waits that a member reported: it asks for them again"
+            ),
+            LogNote::TableRefused { service, info, left_out } => warn!(
+                target: "elderlock", parent: None,
+                service = %ShownService(&service), name = %info.name, process = %info.process,
+                left_out,
+                "the table of the former grantor has more than a grantor keeps: all members are \
+                 asked"
+            ),
             LogNote::Expelled => warn!(target: "elderlock", parent: None, "{}", words::EXPELLED),
             LogNote::LockLost { service, want, token, reason, left_out } => warn!(
                 target: "elderlock", parent: None,
-                service = %Shortened(&service.as_str().escape_debug().to_string()),
+                service = %ShownService(&service),
                 lock.name = %LostNames(&want),
                 %token, ?reason, left_out, "lock lost"
             ),
@@ -277,6 +313,15 @@ impl fmt::Display for LostNames<'_> {
     }
 }
 
+/// The name of a service, escaped, on one line of bounded length.
+struct ShownService<'a>(&'a ServiceName);
+
+impl fmt::Display for ShownService<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Shortened(&self.0.as_str().escape_debug().to_string()))
+    }
+}
+
 /// The beginning of a text.
 struct Shortened<'a>(&'a str);
 
@@ -292,7 +337,7 @@ impl fmt::Display for Shortened<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Host, Slot, Timing, Token};
+    use crate::protocol::{Host, Slot, Timing, Token, ViewNumber};
 
     const ME: ProcessId = ProcessId(1);
 
@@ -334,6 +379,49 @@ mod tests {
         assert_eq!(installed(&mut log, &founded_at(2)), Some(most));
         assert_eq!(installed(&mut log, &founded_at(3)), Some(0));
     }
+
+    #[test]
+    fn a_view_of_a_later_version_has_a_line_and_the_first_view_has_none() {
+        let mut log = MemberLog::default();
+        let mut raises = |number: u64, version: u16| {
+            let first = founded_at(1);
+            let view = View { number: ViewNumber(first.number.0 + number), version, ..first };
+            let mut notes = Vec::new();
+            log.said(&Event::ViewInstalled(view), ME, &mut notes);
+            let raised = notes.iter().filter_map(|note| match note {
+                LogNote::Raised { before, now } => Some((*before, *now)),
+                _ => None,
+            });
+            raised.collect::<Vec<_>>()
+        };
+        assert_eq!((raises(0, 12), raises(1, 12)), (vec![], vec![]));
+        assert_eq!((raises(2, 13), raises(3, 13)), (vec![(12, 13)], vec![]));
+    }
+
+    #[test]
+    fn lines_about_bounds_name_the_member_and_have_a_rate() {
+        let mut log = MemberLog::default();
+        installed(&mut log, &founded_at(1));
+        let service = ServiceName::new("s").expect("a good name");
+        let mut notes = Vec::new();
+        let mut said = |event: &Event| log.said(event, ME, &mut notes);
+        said(&Event::TableRefused { service: service.clone(), from: ProcessId(9) });
+        for _ in 0..10 * MOST_CLAIMS {
+            said(&Event::WaitsLeftOut { service: service.clone(), member: ME, count: 7 });
+            said(&Event::TableRefused { service: service.clone(), from: ME });
+        }
+        let mut waits = 0;
+        for note in &notes {
+            let (LogNote::WaitsLeftOut { info, .. } | LogNote::TableRefused { info, .. }) = note
+            else {
+                panic!("another line")
+            };
+            assert_eq!(info.process, ME, "a process outside the view has no line");
+            waits += u32::from(matches!(note, LogNote::WaitsLeftOut { count: 7, .. }));
+        }
+        assert!(waits * 2 >= MOST_CLAIMS && notes.len() < 2 * MOST_CLAIMS as usize);
+    }
+
     /// A process on another kernel cannot see a member end, and a process outside the view may say
     /// anything.
     #[test]

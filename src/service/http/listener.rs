@@ -1,17 +1,24 @@
 //! `BoundedListener`: connections for the HTTP view, few at a time, none of them silent for long.
+//!
+//! When all places are taken, a new connection takes the place of the one that has been silent
+//! longest. Otherwise a few dozen connections without a request would keep every probe waiting, and
+//! the failed probes would have a healthy member restarted.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Connections at a time. More wait in the backlog of the system.
+/// Connections that are served at a time. One more waits for the place of another one, and the rest
+/// in the backlog of the system.
 const MAX_CONNECTIONS: usize = 64;
 /// A connection on which no byte comes, or none is taken, for this time is closed.
 const IDLE: Duration = Duration::from_secs(30);
@@ -21,11 +28,27 @@ pub(super) struct BoundedListener {
     listener: TcpListener,
     places: Arc<Semaphore>,
     idle: Duration,
+    /// Counts signs of life on all connections.
+    signs: Arc<AtomicU64>,
+    /// The connections with a place.
+    open: Vec<Weak<Activity>>,
+}
+
+/// The part of a connection that the listener knows.
+struct Activity {
+    /// The number of its last sign of life: a byte that came or was taken, or its begin.
+    last_sign: AtomicU64,
+    /// Another connection takes its place.
+    evicted: CancellationToken,
 }
 
 /// A connection with its place.
 pub(super) struct BoundedStream {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+    activity: Arc<Activity>,
+    signs: Arc<AtomicU64>,
+    /// Free when the connection is closed, so no more than the bound are ever open.
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -35,7 +58,22 @@ impl BoundedListener {
     }
 
     fn with(listener: TcpListener, most: usize, idle: Duration) -> BoundedListener {
-        BoundedListener { listener, places: Arc::new(Semaphore::new(most)), idle }
+        let (places, signs) = (Arc::new(Semaphore::new(most)), Arc::default());
+        BoundedListener { listener, places, idle, signs, open: Vec::new() }
+    }
+
+    /// A place for one more connection.
+    async fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return Some(place);
+        }
+        let open = self.open.iter().filter_map(Weak::upgrade);
+        let open = open.filter(|activity| !activity.evicted.is_cancelled());
+        if let Some(silent) = open.min_by_key(|open| open.last_sign.load(Ordering::Relaxed)) {
+            silent.evicted.cancel();
+        }
+        // Its only error is that the semaphore was closed, and no code closes it.
+        self.places.clone().acquire_owned().await.ok()
     }
 }
 
@@ -44,17 +82,43 @@ impl axum::serve::Listener for BoundedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (BoundedStream, SocketAddr) {
-        // Its only error is that the semaphore was closed, and no code closes it.
-        let place = self.places.clone().acquire_owned().await.ok();
+        // First, so that a connection ends only for one that is there.
         let (stream, addr) = axum::serve::Listener::accept(&mut self.listener).await;
+        let place = self.place().await;
         let mut stream = TimeoutStream::new(stream);
         stream.set_read_timeout(Some(self.idle));
         stream.set_write_timeout(Some(self.idle));
-        (BoundedStream { stream: Box::pin(stream), _place: place }, addr)
+        let (last_sign, evicted) = (AtomicU64::new(0), CancellationToken::new());
+        let stream = BoundedStream {
+            stream: Box::pin(stream),
+            evicted: Box::pin(evicted.clone().cancelled_owned()),
+            activity: Arc::new(Activity { last_sign, evicted }),
+            signs: self.signs.clone(),
+            _place: place,
+        };
+        stream.note_sign();
+        self.open.retain(|open| open.strong_count() > 0);
+        self.open.push(Arc::downgrade(&stream.activity));
+        (stream, addr)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+}
+
+impl BoundedStream {
+    fn note_sign(&self) {
+        let number = self.signs.fetch_add(1, Ordering::Relaxed);
+        self.activity.last_sign.store(number, Ordering::Relaxed);
+    }
+
+    /// Fails if the place is another connection's. Otherwise the task is woken when it will be.
+    fn check_place(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.evicted.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
     }
 }
 
@@ -64,7 +128,13 @@ impl AsyncRead for BoundedStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_read(context, buffer)
+        self.check_place(context)?;
+        let before = buffer.filled().len();
+        let read = self.stream.as_mut().poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.note_sign();
+        }
+        read
     }
 }
 
@@ -74,7 +144,12 @@ impl AsyncWrite for BoundedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream.as_mut().poll_write(context, bytes)
+        self.check_place(context)?;
+        let written = self.stream.as_mut().poll_write(context, bytes);
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.note_sign();
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -90,27 +165,56 @@ impl AsyncWrite for BoundedStream {
 mod tests {
     use super::*;
     use axum::serve::Listener as _;
-    use tokio::io::AsyncReadExt as _;
+    use std::pin::pin;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
 
     const GUARD: Duration = Duration::from_secs(20);
 
-    #[tokio::test]
-    async fn silent_connections_are_few_and_end() {
+    /// A listener with two places, and three clients.
+    async fn listener(idle: Duration) -> (BoundedListener, [TcpStream; 3]) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("an address");
-        let mut listener = BoundedListener::with(listener, 2, Duration::from_millis(50));
-        let mut clients = Vec::new();
-        for _ in 0..3 {
-            clients.push(TcpStream::connect(addr).await.expect("it listens"));
-        }
+        let connect = async || TcpStream::connect(addr).await.expect("it listens");
+        let clients = [connect().await, connect().await, connect().await];
+        (BoundedListener::with(listener, 2, idle), clients)
+    }
+
+    #[tokio::test]
+    async fn silent_connections_are_few_and_end() {
+        let (mut listener, _clients) = listener(Duration::from_millis(50)).await;
         let (mut first, _) = listener.accept().await;
-        let (second, _) = listener.accept().await;
-        let third = tokio::time::timeout(Duration::from_millis(20), listener.accept()).await;
-        assert!(third.is_err(), "two have all places");
-        let silent = tokio::time::timeout(GUARD, first.read_u8()).await.expect("in time");
-        assert_eq!(silent.expect_err("it is over").kind(), io::ErrorKind::TimedOut);
+        let (mut second, _) = listener.accept().await;
+        let mut third = pin!(listener.accept());
+        let early = timeout(Duration::from_millis(20), &mut third).await;
+        assert!(early.is_err(), "two have all places");
+        let evicted = timeout(GUARD, first.read_u8()).await.expect("in time");
+        assert_eq!(evicted.expect_err("it is over").kind(), io::ErrorKind::ConnectionAborted);
+        let early = timeout(Duration::from_millis(20), &mut third).await;
+        assert!(early.is_err(), "the first is not closed yet");
         drop(first);
-        tokio::time::timeout(GUARD, listener.accept()).await.expect("there is room again");
-        drop(second);
+        timeout(GUARD, third).await.expect("there is room again");
+        let silent = timeout(GUARD, second.read_u8()).await.expect("in time");
+        assert_eq!(silent.expect_err("it is over").kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_takes_the_place_of_the_one_that_was_silent_longest() {
+        let (mut listener, [mut speaks, mut silent, mut new]) = listener(GUARD * 10).await;
+        let (mut first, _) = listener.accept().await;
+        let (mut second, _) = listener.accept().await;
+        speaks.write_u8(1).await.expect("it is open");
+        assert_eq!(first.read_u8().await.expect("it is open"), 1);
+        // It waits for a byte, as the server of a silent connection does.
+        let served = tokio::spawn(async move { second.read_u8().await });
+        tokio::task::yield_now().await;
+        let (mut third, _) = timeout(GUARD, listener.accept()).await.expect("at once");
+        let end = timeout(GUARD, served).await.expect("in time").expect("no panic");
+        assert_eq!(end.expect_err("it is over").kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(silent.read(&mut [0]).await.expect("it is closed"), 0);
+        for (client, server) in [(&mut speaks, &mut first), (&mut new, &mut third)] {
+            client.write_u8(2).await.expect("it is open");
+            assert_eq!(server.read_u8().await.expect("it is open"), 2);
+        }
     }
 }

@@ -40,20 +40,24 @@ pub(super) fn write(member: &Member, exported: &str) -> String {
         out.family("lease_left_seconds", "gauge", help, [(String::new(), left)]);
     }
     type Count = fn(&crate::ServiceStatus) -> u64;
-    let of_services: [(&str, &str, Count); 5] = [
+    let of_services: [(&str, &str, Count); 7] = [
         ("is_grantor", "Whether the member grants the service.", |service| {
             u64::from(service.granting == Some(crate::GrantorState::Acting))
         }),
-        ("held", "Requests of all members that hold, at the grantor.", |service| {
+        ("held", "Holders of all locks, at the grantor.", |service| {
             service.locks.iter().map(|lock| lock.holder_count as u64).sum()
         }),
-        ("queue_depth", "Requests of all members that wait, at the grantor.", |service| {
+        ("queue_depth", "Waiters for all locks, at the grantor.", |service| {
             service.locks.iter().map(|lock| lock.waiter_count as u64).sum()
         }),
         ("held_here", "Holds of this member.", |service| service.held_here as u64),
         ("waiting_here", "Requests of this member that wait.", |service| {
             service.waiting_here as u64
         }),
+        ("kept", "Locks that this member keeps, in use or free.", |service| {
+            service.kept_here as u64
+        }),
+        ("kept_in_use", "Kept locks that are in use.", |service| service.kept_in_use_here as u64),
     ];
     for (name, help, count) in of_services {
         let samples = status.services.iter().map(|service| {

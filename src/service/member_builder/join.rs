@@ -3,7 +3,7 @@
 use super::MemberBuilder;
 use super::network_inbox::{NetworkInbox, known_seeds};
 use crate::protocol::{
-    InvalidMemberName, MAX_MEMBER_NAME, MemberInfo, MemberName, SeedReport, Status, VoteSecret,
+    InvalidMemberName, MAX_MEMBER_NAME, MemberInfo, MemberName, Status, VoteSecret,
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
@@ -14,12 +14,14 @@ use crate::runtime::net::transport::{Transport, TransportOptions};
 use crate::runtime::network::Network;
 use crate::runtime::process_id::draw_vote_secret;
 use crate::runtime::vote_writer::VoteStorage;
+#[cfg(feature = "http")]
+use crate::service::http::MemberSlot;
 use crate::service::join_error::JoinError;
 use crate::service::member::Member;
+use crate::service::waiting::Waiting;
 use crate::wire::VERSIONS;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -29,9 +31,6 @@ use tokio::runtime::Handle as Runtime;
 
 /// How often a process that joins logs the seeds that it waits for.
 const WAITING: Duration = Duration::from_secs(3);
-
-/// The most seeds that a line of the log names.
-const MOST_SEEDS: usize = 8;
 
 impl MemberBuilder {
     /// Joins the cluster, or founds it with the other seeds, and completes when this member may
@@ -46,6 +45,9 @@ impl MemberBuilder {
     /// Dropping the future leaves again, in the background. The data directory is free again as
     /// soon as the disk has answered the call under way, and its vote is whole.
     pub async fn join(self) -> Result<Member, JoinError> {
+        // First of all: a view says of any join that fails that it is over.
+        #[cfg(feature = "http")]
+        let shown = self.shown.upgrade().map(MemberSlot::begin);
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
         self.check()?;
         let started = tokio::time::Instant::now();
@@ -110,6 +112,10 @@ impl MemberBuilder {
             Some(transport.clone()),
             self.max_services,
         );
+        #[cfg(feature = "http")]
+        if let Some(shown) = &shown {
+            shown.fill(&member);
+        }
         transport.start(
             Arc::new(NetworkInbox {
                 engine: Arc::downgrade(&engine),
@@ -132,12 +138,16 @@ impl MemberBuilder {
             has_warned = has_warned || self.log_low_expect(&transport);
             if is_ready {
                 self.log_surprises(&engine.status());
+                #[cfg(feature = "http")]
+                if let Some(shown) = shown {
+                    shown.keep();
+                }
                 return Ok(member);
             }
             if left <= WAITING || engine.phase().borrow().closed.is_some() {
                 break;
             }
-            self.log_waiting(&engine, &transport);
+            tracing::info!(target: "elderlock", "joining: {}", Waiting::of(&engine, &transport));
         }
         let error = match (wrong_clock(&engine), &self.data_dir, engine.disk_trouble()) {
             (Some(ahead), ..) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
@@ -208,24 +218,6 @@ impl MemberBuilder {
         is_low
     }
 
-    /// Logs the seeds that have not answered, and why as far as it is known.
-    fn log_waiting(&self, engine: &Engine, transport: &Transport) {
-        let SeedReport { seeds, founders, hears_of_cluster } = engine.seeking();
-        let me = transport.advertised();
-        let missing = seeds.iter().filter(|(addr, answer)| answer.is_none() && *addr != me);
-        let missing = missing.map(|(addr, _)| match transport.last_error(*addr) {
-            Some(error) => format!("{addr} ({error})"),
-            None => format!("{addr} (no answer)"),
-        });
-        let unresolved = transport.unresolved();
-        let unknown = unresolved.iter().map(|(name, error)| format!("{name} ({error})"));
-        let all = seeds.len() + unresolved.len();
-        let (expected, missing) = (self.expect, missing.chain(unknown).collect());
-        let founders = if hears_of_cluster { expected } else { founders };
-        let waiting = Waiting { expected, founders, all, missing };
-        tracing::info!(target: "elderlock", "joining: {waiting}");
-    }
-
     fn no_cluster(&self, engine: &Engine, transport: &Transport) -> JoinError {
         let me = transport.advertised();
         let mut answered = Vec::new();
@@ -266,39 +258,6 @@ fn wrong_clock(engine: &Engine) -> Option<Duration> {
     }
 }
 
-/// The wait of a process that joins, as it is logged.
-struct Waiting {
-    /// The least number of founders.
-    expected: usize,
-    /// Processes that seek too, itself included.
-    founders: usize,
-    /// The number of seeds.
-    all: usize,
-    /// Seeds that have not answered, and why.
-    missing: Vec<String>,
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Waiting { expected, founders, all, missing } = self;
-        let named = match missing.get(..MOST_SEEDS) {
-            Some(some) if missing.len() > MOST_SEEDS => format!("{}, ...", some.join(", ")),
-            _ => missing.join(", "),
-        };
-        let waited = missing.len();
-        match expected.saturating_sub(*founders) {
-            0 if waited == 0 => {
-                write!(f, "all {all} seeds answer, waiting for an elder with a quorum")
-            }
-            0 => write!(f, "waiting for {waited} of {all} seeds: {named}"),
-            more if waited == 0 => {
-                write!(f, "waiting for {more} of {expected} members: no more seeds are known")
-            }
-            more => write!(f, "waiting for {more} of {expected} members, of these seeds: {named}"),
-        }
-    }
-}
-
 /// The name of this host, if the system has one of ASCII characters.
 fn host_name() -> Option<String> {
     #[cfg(unix)]
@@ -311,20 +270,6 @@ fn host_name() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_log_of_a_join_names_the_number_of_members_awaited() {
-        let text = |expected, founders, missing: &[&str]| {
-            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            Waiting { expected, founders, all: 1 + missing.len(), missing }.to_string()
-        };
-        assert_eq!(text(3, 1, &[]), "waiting for 2 of 3 members: no more seeds are known");
-        assert_eq!(text(3, 1, &["a:1"]), "waiting for 2 of 3 members, of these seeds: a:1");
-        assert_eq!(text(2, 2, &["a:1", "b:1"]), "waiting for 2 of 3 seeds: a:1, b:1");
-        assert_eq!(text(1, 1, &[]), "all 1 seeds answer, waiting for an elder with a quorum");
-        assert!(text(1, 1, &["a"; 8]).ends_with("9 seeds: a, a, a, a, a, a, a, a"));
-        assert!(text(1, 1, &["a"; 9]).ends_with("10 seeds: a, a, a, a, a, a, a, a, ..."));
-    }
 
     #[test]
     fn outside_a_runtime_there_is_an_error_and_no_panic() {

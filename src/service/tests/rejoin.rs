@@ -34,7 +34,7 @@ pub(crate) struct Lan {
     /// The messages on links, except repeated ones, since a test last [took](Lan::said) them.
     said: Mutex<Vec<Message>>,
     /// How many positions in queues were told on links.
-    places: AtomicUsize,
+    positions: AtomicUsize,
     /// The number of the last message on each link.
     last: Mutex<BTreeMap<(ProcessId, SocketAddr), u64>>,
     /// Addresses that reach no other.
@@ -83,7 +83,7 @@ impl Lan {
             if *seq > *last {
                 *last = *seq;
                 if matches!(message, Message::Client(ClientMessage::Queued { .. })) {
-                    self.places.fetch_add(1, Ordering::SeqCst);
+                    self.positions.fetch_add(1, Ordering::SeqCst);
                 }
                 self.said.lock().unwrap().push(message.clone());
             }
@@ -134,8 +134,8 @@ impl Lan {
     }
 
     /// Waits until so many positions were told to members other than the grantor, in all.
-    pub(crate) async fn places(&self, count: usize) {
-        come(|| self.places.load(Ordering::SeqCst) >= count).await;
+    pub(crate) async fn positions(&self, count: usize) {
+        come(|| self.positions.load(Ordering::SeqCst) >= count).await;
     }
 
     /// Loses such messages from now on.
@@ -332,6 +332,11 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_and_comes_back_when_it_
     }
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
     assert_eq!(other.connection_status(), crate::ConnectionStatus::Suspended);
+    // An operator is told the same, at once.
+    let asked = Inbox::status(&*other.handle_engine(), 10).expect("it is there");
+    for status in [other.status(), asked] {
+        assert_eq!(crate::StatusReport::new(&status).state, "suspended");
+    }
     let told =
         happens(&mut events, |event| matches!(event, MemberEvent::ClockDistrusted { .. })).await;
     let MemberEvent::ClockDistrusted { boottime, raw } = told else { unreachable!() };

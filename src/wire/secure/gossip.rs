@@ -147,8 +147,8 @@ impl SealedGossip {
     /// Opens a datagram in place.
     ///
     /// # Errors
-    /// [`GossipError`]: the datagram is to be dropped. Nothing has changed, but that a misaddressed
-    /// one is told once.
+    /// [`GossipError`]: the datagram is to be dropped. State is unchanged, except that a
+    /// misaddressed datagram is reported once.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<OpenedDatagram<'a>, GossipError> {
         if datagram.len() < HEAD + TAG
             || datagram.len() > MAX_DATAGRAM

@@ -9,6 +9,7 @@
 //! ```
 
 use super::{ClusterKey, KeyName, Keyring, Opener, Sealer, Secret, TAG};
+use crate::protocol::versioned::Trailing;
 use crate::protocol::{MemberInfo, ProcessId, StaticPublicKey, Versions};
 use crate::wire::handshake::is_dialable;
 use crate::wire::version::FROZEN;
@@ -92,8 +93,8 @@ pub(super) fn process_of(public: &[u8]) -> ProcessId {
 pub enum Purpose {
     /// To be a member, or to join.
     Member(MemberInfo),
-    /// To ask for the status, once.
-    Status,
+    /// To ask for the status, once: that of the listener, or of this member of its view.
+    Status(#[serde(with = "Trailing")] Option<ProcessId>),
     /// To give an order, once.
     Order,
 }
@@ -103,7 +104,7 @@ impl Purpose {
     pub fn role(&self) -> Role {
         match self {
             Purpose::Member(_) => Role::Member,
-            Purpose::Status => Role::Observer,
+            Purpose::Status(_) => Role::Observer,
             Purpose::Order => Role::Operator,
         }
     }

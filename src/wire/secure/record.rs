@@ -20,6 +20,8 @@ pub const MAX_RECORD: usize = 16 * 1024;
 pub const REKEY_AFTER: u64 = 1 << 20;
 /// Bytes of the length in front.
 const LENGTH: usize = 2;
+/// Bytes of a full record.
+const RECORD: usize = LENGTH + MAX_RECORD + TAG;
 
 /// The record is not the next one that the other side sealed, or was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -74,23 +76,45 @@ impl Sealer {
     /// Appends `frames` to `out` as records.
     ///
     /// # Errors
-    /// [`Exhausted`]: `out` is to be dropped and the connection closed.
+    /// [`Exhausted`]: `out` is as before, and the connection is to be closed.
     pub fn seal(&mut self, frames: &[u8], out: &mut Vec<u8>) -> Result<(), Exhausted> {
-        out.reserve(frames.len() + frames.len().div_ceil(MAX_RECORD) * (LENGTH + TAG));
-        for frames in frames.chunks(MAX_RECORD) {
-            let number = self.0.next().ok_or(Exhausted)?;
-            // MAX_RECORD and the tag fit in 16 bits.
-            let length = ((frames.len() + TAG) as u16).to_be_bytes();
-            out.extend_from_slice(&length);
-            let start = out.len();
-            out.extend_from_slice(frames);
-            let sealed = self.0.key.seal_in_place_separate_tag(
-                nonce(number),
-                Aad::from(length),
-                &mut out[start..],
-            );
-            out.extend_from_slice(sealed.map_err(|_| Exhausted)?.as_ref());
+        let start = out.len();
+        out.extend_from_slice(frames);
+        self.seal_from(start, out)
+    }
+
+    /// Turns the frames that `bytes` has from `start` on into records, in place: a batch is sealed
+    /// without a second buffer of its size.
+    ///
+    /// # Errors
+    /// [`Exhausted`]: the frames are gone, so that none leaves unsealed, and the connection is to
+    /// be closed.
+    pub fn seal_from(&mut self, start: usize, bytes: &mut Vec<u8>) -> Result<(), Exhausted> {
+        let length = bytes.len() - start;
+        bytes.resize(bytes.len() + length.div_ceil(MAX_RECORD) * (LENGTH + TAG), 0);
+        let place = &mut bytes[start..];
+        // Each part moves towards the end, so the last one goes first.
+        for (number, from) in (0..length).step_by(MAX_RECORD).enumerate().rev() {
+            let end = length.min(from + MAX_RECORD);
+            place.copy_within(from..end, number * RECORD + LENGTH);
         }
+        let sealed = place.chunks_mut(RECORD).try_for_each(|record| self.seal_record(record));
+        if sealed.is_err() {
+            bytes.truncate(start);
+        }
+        sealed
+    }
+
+    /// Seals the frames between the length and the tag of a record.
+    fn seal_record(&mut self, record: &mut [u8]) -> Result<(), Exhausted> {
+        let number = self.0.next().ok_or(Exhausted)?;
+        let (front, rest) = record.split_first_chunk_mut::<LENGTH>().ok_or(Exhausted)?;
+        // MAX_RECORD and the tag fit in 16 bits.
+        *front = (rest.len() as u16).to_be_bytes();
+        let (frames, tag) = rest.split_last_chunk_mut::<TAG>().ok_or(Exhausted)?;
+        let sealed =
+            self.0.key.seal_in_place_separate_tag(nonce(number), Aad::from(*front), frames);
+        tag.copy_from_slice(sealed.map_err(|_| Exhausted)?.as_ref());
         Ok(())
     }
 }

@@ -60,9 +60,11 @@ pub struct SealedRelays {
     identity: Arc<StaticKey>,
     /// The static keys of the members of the view.
     members: BTreeMap<ProcessId, StaticPublicKey>,
-    /// The keys by destination, with the number of the next packet. None is ever forgotten, or its
-    /// numbers would begin again.
+    /// The keys by destination, with the number of the next packet.
     destinations: BTreeMap<ProcessId, (LessSafeKey, u64)>,
+    /// The first number of a destination that is entered. No forgotten one has had it or a higher
+    /// number, so a process that is entered again has no number twice.
+    first: u64,
     origins: BTreeMap<ProcessId, KnownOrigin>,
     opened: u64,
 }
@@ -75,14 +77,24 @@ impl SealedRelays {
             identity,
             members: BTreeMap::new(),
             destinations: BTreeMap::new(),
+            first: 0,
             origins: BTreeMap::new(),
             opened: 0,
         }
     }
 
-    /// Learns the static keys of the members.
+    /// Learns the static keys of the members. Forgets the destinations that are no members any
+    /// more.
     pub fn set_members<'a>(&mut self, members: impl Iterator<Item = &'a MemberInfo>) {
         self.members = members.filter_map(|info| Some((info.process, info.static_key?))).collect();
+        let SealedRelays { members, destinations, first, .. } = self;
+        destinations.retain(|process, (_, next)| {
+            let is_member = members.contains_key(process);
+            if !is_member {
+                *first = (*first).max(*next);
+            }
+            is_member
+        });
     }
 
     /// Seals the packet in a relay of this process; returns any other packet as it is. `None`: the
@@ -96,7 +108,7 @@ impl SealedRelays {
         if !self.destinations.contains_key(&to) {
             let public = self.members.get(&to).filter(|public| process_of(&public.0) == to)?;
             let key = self.key(public, (from.process, to))?;
-            self.destinations.insert(to, (key, 0));
+            self.destinations.insert(to, (key, self.first));
         }
         let is_notice = matches!(*packet, Packet::Notice(_));
         let head = relay_head(&from, (to, troubled, heard), is_notice)?;
@@ -210,6 +222,40 @@ impl fmt::Debug for SealedRelays {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_destination_that_has_left_the_view_is_forgotten_and_its_numbers_never_begin_again() {
+        let of = |seed: u8| {
+            let identity = StaticKey::new([seed; 32]);
+            let addr = ([127, 0, 0, 1], 7400 + u16::from(seed)).into();
+            let info = MemberInfo::new(identity.process(), addr);
+            (MemberInfo { static_key: Some(identity.public()), ..info }, identity)
+        };
+        let ((one, identity), (two, _), (three, _)) = (of(1), of(2), of(3));
+        let mut relays = SealedRelays::new(Arc::new(identity));
+        let everyone = [one.clone(), two.clone(), three.clone()];
+        relays.set_members(everyone.iter());
+        let number = |relays: &mut SealedRelays, to: &MemberInfo| {
+            let (from, to) = (Box::new(one.clone()), to.process);
+            let packet = Packet::Ack { view: crate::protocol::ViewNumber(1), ack: 1, again: false };
+            let packet = Box::new(packet);
+            let relay = Packet::Relay { from, to, troubled: true, heard: None, packet };
+            let Packet::Relay { packet, .. } = relays.seal(relay, crate::wire::PROTOCOL_VERSION)?
+            else {
+                return None;
+            };
+            let Packet::Sealed { bytes, .. } = *packet else { return None };
+            Some(u64::from_be_bytes(*bytes.first_chunk()?))
+        };
+        assert_eq!([0; 3].map(|_| number(&mut relays, &two)), [Some(0), Some(1), Some(2)]);
+        assert_eq!(number(&mut relays, &three), Some(0));
+        relays.set_members([&one, &three].into_iter());
+        assert_eq!(Vec::from_iter(relays.destinations.keys()), [&three.process]);
+        assert_eq!(number(&mut relays, &two), None, "it is no member");
+        relays.set_members(everyone.iter());
+        assert_eq!(number(&mut relays, &two), Some(3));
+        assert_eq!(number(&mut relays, &three), Some(1), "it has stayed");
+    }
 
     #[test]
     fn the_origin_that_was_silent_longest_is_forgotten_first() {

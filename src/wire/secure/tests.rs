@@ -1,7 +1,8 @@
 use super::handshake::process_of;
 use super::*;
 use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, Versions, ViewNumber};
-use crate::wire::{PROTOCOL_VERSION, Role, VERSIONS};
+use crate::wire::version::FROZEN;
+use crate::wire::{MAX_HELLO, PROTOCOL_VERSION, Role, VERSIONS, codec};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -141,7 +142,7 @@ fn the_highest_common_version_is_chosen_and_a_lower_one_is_noticed() {
     let (initiator, initiate) = wide(1).start();
     let (_, mut respond) = narrow.answer(&initiate).unwrap();
     respond[..2].copy_from_slice(&5_u16.to_be_bytes());
-    let noticed = initiator.finish(&respond, &Purpose::Status).map(|_| ()).unwrap_err();
+    let noticed = initiator.finish(&respond, &Purpose::Status(None)).map(|_| ()).unwrap_err();
     assert_eq!(noticed, SecureError::Downgraded(7));
 }
 
@@ -183,7 +184,7 @@ fn a_recorded_session_adopts_nothing() {
     assert_eq!(responder.finish(&confirm).map(|_| ()).unwrap_err(), SecureError::Forged);
     let again = Side { entropy: [78; 32], ..Side::new(1) };
     assert_eq!(
-        again.start().0.finish(&respond, &Purpose::Status).map(|_| ()).unwrap_err(),
+        again.start().0.finish(&respond, &Purpose::Status(None)).map(|_| ()).unwrap_err(),
         SecureError::Forged
     );
 }
@@ -237,6 +238,27 @@ fn long_writes_share_records_and_keys_are_replaced_in_step() {
     let mut sealer = Sealer::at([3; 32], REKEY_AFTER);
     sealed(&mut sealer, b"first under the new key");
     assert!(opened(&mut old, &sealed(&mut sealer, b"second")).is_err());
+}
+
+#[test]
+fn a_batch_of_any_length_is_sealed_in_place_behind_the_bytes_before_it() {
+    let most = MAX_RECORD;
+    for length in [1, 100, most - 1, most, most + 1, 2 * most, 2 * most + 1, 5 * most + 17] {
+        let frames: Vec<u8> = (0..length).map(|number| (number * 7) as u8).collect();
+        let mut one_by_one = Sealer::at([3; 32], 0);
+        let records: Vec<u8> =
+            frames.chunks(most).flat_map(|part| sealed(&mut one_by_one, part)).collect();
+        let mut bytes = [&b"before"[..], &frames].concat();
+        Sealer::at([3; 32], 0).seal_from(6, &mut bytes).unwrap();
+        assert!(bytes == [&b"before"[..], &records].concat(), "{length} bytes");
+    }
+    let mut bytes = b"before".to_vec();
+    Sealer::at([3; 32], 0).seal_from(6, &mut bytes).unwrap();
+    assert_eq!(bytes, b"before", "no frames make no record");
+    // The first record has the last number.
+    let mut bytes = [&b"before"[..], &vec![5; most + 1]].concat();
+    assert_eq!(Sealer::at([3; 32], u64::MAX - 1).seal_from(6, &mut bytes), Err(Exhausted));
+    assert_eq!(bytes, b"before", "nothing leaves unsealed");
 }
 
 #[test]
@@ -411,7 +433,12 @@ fn the_key_of_a_role_opens_no_more_than_the_role_allows() -> Verdict {
     let member = Side::new(1).purpose();
     for role in Role::ALL {
         let key = key(1).derive(role).expect("a cluster key derives all");
-        let wants = [(Role::Observer, Purpose::Status), (Role::Operator, Purpose::Order)];
+        let of = Some(ProcessId(7));
+        let wants = [
+            (Role::Observer, Purpose::Status(None)),
+            (Role::Observer, Purpose::Status(of)),
+            (Role::Operator, Purpose::Order),
+        ];
         for (needed, purpose) in wants.into_iter().chain([(Role::Member, member.clone())]) {
             let result = purpose_under(key.clone(), &purpose);
             let expected = if role >= needed { Ok(purpose) } else { Err(SecureError::Role(role)) };
@@ -419,6 +446,21 @@ fn the_key_of_a_role_opens_no_more_than_the_role_allows() -> Verdict {
         }
     }
     Ok(())
+}
+
+/// The member was added at the end of the form.
+#[test]
+fn a_status_question_of_an_older_process_is_for_the_member_that_hears_it() {
+    let bytes_of = |purpose: &Purpose| {
+        let mut bytes = Vec::new();
+        codec::write(purpose, FROZEN, &mut bytes).unwrap();
+        bytes
+    };
+    let newer = bytes_of(&Purpose::Status(None));
+    let older = &newer[..newer.len() - 1];
+    let read = codec::read_front::<Purpose, MAX_HELLO>(older, FROZEN).unwrap();
+    assert_eq!(read.0, Purpose::Status(None));
+    assert!(bytes_of(&Purpose::Status(Some(ProcessId(7)))).starts_with(older));
 }
 
 #[test]

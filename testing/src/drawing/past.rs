@@ -13,9 +13,9 @@ pub fn is_routine(kind: &str) -> bool {
     matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloReply")
 }
 
-/// The messages, as indexes in `run.flights`, that may have led to the break: of each sender and
-/// kind the last one that arrived before, and then the same for their senders. Routine packets only
-/// one step back: they connect all members and explain nothing.
+/// The messages, as indexes in `run.flights`, that may have led to the break. Of each sender and
+/// kind it is the last one that arrived before, and then the same for their senders. Routine
+/// packets only one step back: they connect all members and explain nothing.
 pub fn past(run: &DrawnRun) -> Vec<usize> {
     let Some(breach) = &run.breach else { return Vec::new() };
     let mut horizon: BTreeMap<usize, u64> =

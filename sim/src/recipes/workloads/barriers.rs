@@ -22,7 +22,7 @@ const LATCH_FOR: u64 = 3_000_000_000;
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 200).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         match worker.below(100) {
             0..=39 => gate(worker, &service).await,
             40..=69 => round(worker, &service).await,

@@ -15,7 +15,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 100).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         match worker.below(100) {
             0..=89 => listen(worker, &service).await,
             _ => worker.turk(&service).await,

@@ -9,7 +9,7 @@ const NAME: &str = "visits";
 pub(super) async fn play(worker: &Workload) {
     'anew: while !worker.is_ending() {
         worker.rest(1, 100).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         let opened = worker.fickle("open", SharedCount::open(&service, NAME, 0)).await;
         let Some(Ok(count)) = opened else { continue };
         let Ok(mut changes) = count.changes() else { continue };

@@ -11,7 +11,7 @@ const DELTAS: [i64; 4] = [1, 3, 1 << 30, 1 << 40];
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 100).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         let opened = worker.fickle("open", AtomicCounter::open(&service, NAME)).await;
         let Some(Ok(counter)) = opened else { continue };
         // Closed at the end only: the last opening takes the number with it.

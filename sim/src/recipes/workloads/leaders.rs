@@ -19,7 +19,7 @@ const NAME: &str = "cron";
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 200).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         match worker.below(100) {
             0..=54 => latch(worker, &service).await,
             55..=74 => run(worker, &service).await,
@@ -200,9 +200,9 @@ async fn run(worker: &Workload, service: &LockService) {
 
 /// The work of a term.
 async fn work(worker: &Workload, term: Term, is_working: &Cell<bool>) {
-    /// However it ends.
-    struct Working<'a>(&'a Cell<bool>);
-    impl Drop for Working<'_> {
+    /// Clears the flag when the work ends or is dropped.
+    struct WorkingFlag<'a>(&'a Cell<bool>);
+    impl Drop for WorkingFlag<'_> {
         fn drop(&mut self) {
             self.0.set(false);
         }
@@ -216,7 +216,7 @@ async fn work(worker: &Workload, term: Term, is_working: &Cell<bool>) {
     if is_working.replace(true) {
         fail("is at work twice");
     }
-    let _working = Working(is_working);
+    let _working = WorkingFlag(is_working);
     leads(worker, &term);
     worker.count("works run");
     for _ in 0..1 + worker.below(8) {

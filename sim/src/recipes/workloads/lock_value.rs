@@ -9,7 +9,7 @@ const NAMES: [&str; 2] = ["left", "right"];
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 100).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         let name = *worker.pick(&NAMES);
         let Some(Ok(value)) = worker.fickle("open", LockValue::open(&service, name, "0")).await
         else {

@@ -12,7 +12,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 300).await;
-        let Ok(locks) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(locks) = worker.service(SERVICE).await else { return };
         match worker.below(100) {
             0..=49 => one(worker, &locks).await,
             50..=59 => scoped(worker, &locks).await,

@@ -18,7 +18,7 @@ use super::belief_checker::{Belief, ClaimMode};
 use super::harness::ClusterHarness;
 use crate::chance::Rng;
 use elderlock::simulated::by_clock;
-use elderlock::{LockError, LockService, Member, Unavailable};
+use elderlock::{LockError, LockService, Member, ServiceError, Unavailable};
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -283,6 +283,13 @@ impl Workload {
             acts.await;
             harness.done(number);
         });
+    }
+
+    /// A service of its member, which keeps locks if the plan says so.
+    async fn service(&self, name: &str) -> Result<LockService, ServiceError> {
+        let service = self.member.lock_service(name).await?;
+        service.keep_locks(self.harness.plan.keeps);
+        Ok(service)
     }
 
     fn below(&self, limit: u64) -> u64 {

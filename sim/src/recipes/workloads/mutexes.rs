@@ -20,7 +20,7 @@ pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 200).await;
         let service = *worker.pick(&SERVICES);
-        let Ok(locks) = worker.member.lock_service(service).await else { return };
+        let Ok(locks) = worker.service(service).await else { return };
         match worker.below(100) {
             0..=34 => reentrant(worker, service, &locks, owner).await,
             35..=49 => pair(worker, service, &locks).await,
@@ -228,7 +228,7 @@ async fn several(worker: &Workload, owner: Owner) {
     }
     let mut several = MultiLock::new();
     for (service, name) in &wanted {
-        let Ok(locks) = worker.member.lock_service(service).await else { return };
+        let Ok(locks) = worker.service(service).await else { return };
         several = several.with(&locks, [name]);
     }
     let is_owned = worker.below(2) == 0;
@@ -276,7 +276,7 @@ async fn enter_again(
 ) {
     let soon = Duration::from_millis(20);
     let (service, name) = *worker.pick(wanted);
-    let Ok(locks) = worker.member.lock_service(service).await else { return };
+    let Ok(locks) = worker.service(service).await else { return };
     let again = several.acquire().owner(owner).wait(soon).await.map_err(|error| error.to_string());
     let again =
         again.and_then(|again| again.fence(service, name).map_err(|error| error.to_string()));

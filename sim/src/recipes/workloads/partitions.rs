@@ -19,7 +19,7 @@ pub(super) async fn play(worker: &Workload) {
     let mut number = 0;
     while !worker.is_ending() {
         worker.rest(1, 200).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         number += 1;
         let Some(partitions) = claim(worker, &service, number) else { return };
         let rounds = 4 + worker.below(30);
@@ -103,7 +103,7 @@ fn name_of(partition: &PartitionGuard) -> &'static str {
 /// `partitions_are_shared_out`: of claimants that rest, each owns its share, and each partition has
 /// an owner.
 async fn settle(worker: &Workload) {
-    let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+    let Ok(service) = worker.service(SERVICE).await else { return };
     let Ok(partitions) = Partitions::new(&service, NAMES, format!("{}.last", worker.number)) else {
         return;
     };

@@ -14,7 +14,7 @@ pub(super) async fn play(worker: &Workload) {
     let owner = Owner::new();
     while !worker.is_ending() {
         worker.rest(1, 200).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         let name = *worker.pick(&NAMES);
         let lock = ReadWriteLock::new(&service, name);
         match worker.below(100) {

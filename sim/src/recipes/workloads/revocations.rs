@@ -17,7 +17,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 150).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         match worker.below(100) {
             0..=59 => take(worker, &service).await,
             60..=89 => ask(worker, &service).await,

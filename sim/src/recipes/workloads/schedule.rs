@@ -13,7 +13,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 pub(super) async fn play(worker: &Workload) {
     while !worker.is_ending() {
         worker.rest(1, 300).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         if worker.below(20) == 0 {
             worker.turk(&service).await;
         }

@@ -19,7 +19,7 @@ pub(super) async fn play(worker: &Workload) {
     worker.harness.checker.limit_begins(SERVICE, INITIAL);
     'anew: while !worker.is_ending() {
         worker.rest(1, 100).await;
-        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let Ok(service) = worker.service(SERVICE).await else { return };
         let opened = worker.fickle("open", Semaphore::open(&service, NAME, INITIAL)).await;
         let Some(Ok(semaphore)) = opened else { continue };
         for _ in 0..4 + worker.below(30) {

@@ -65,9 +65,9 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
 #[test]
 fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
     let (mut w, order) = with_settled_grantor(13, 4);
-    let (grantor, asker, turk) = (order[1], order[2], order[3]);
-    let late = w.hold_kind(grantor, asker, "Grant");
-    let ask = w.lock(asker, "s", "x");
+    let (grantor, requester, turk) = (order[1], order[2], order[3]);
+    let late = w.hold_kind(grantor, requester, "Grant");
+    let ask = w.lock(requester, "s", "x");
     w.expect("the grant is on its way", |w| w.matched(late) > 0);
     let bid = w.become_grantor(turk, "s");
     assert_eq!(answered(&mut w, bid), Outcome::Won);

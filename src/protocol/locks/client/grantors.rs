@@ -24,10 +24,16 @@ impl LockClient {
             return;
         }
         let before = state.grantor.replace((grantor, epoch));
+        let is_newer = state.newest.is_some_and(|newest| newest < epoch);
         state.newest = Some(epoch);
         state.last = None;
         state.asked_elder = false;
-        if before != state.grantor {
+        let is_another = before != state.grantor;
+        if is_newer {
+            // Before any request: its owner may pass a suspension by what it holds.
+            self.end_keeps_with_epoch(service, (grantor, epoch), cx);
+        }
+        if is_another {
             self.pursue(service, None, cx);
         }
     }
@@ -126,6 +132,8 @@ impl LockClient {
         if state.newest.is_some_and(|newest| newest > epoch) {
             return false;
         }
+        self.end_keeps_with_epoch(service, (from, epoch), cx);
+        let state = self.state(service);
         state.grantor = Some((from, epoch));
         state.newest = Some(epoch);
         state.reported = Some(epoch);
@@ -223,6 +231,8 @@ impl LockClient {
         only: Option<RequestId>,
         cx: &mut StepContext,
     ) {
+        // The elder may keep the name of no further service for this member, and does not say so.
+        let may_be_refused = self.states.len() > cx.limits.link.names as usize;
         let Some(state) = self.states.get_mut(service) else { return };
         if let Some((grantor, _)) = state.grantor
             && cx.suspected.contains(&grantor)
@@ -233,12 +243,18 @@ impl LockClient {
             if !state.asked_elder && cx.elder.is_some() && state.wants_grantor() {
                 state.asked_elder = true;
                 cx.send_elder(state.question(service));
+                if may_be_refused
+                    && !planted!(cx.mutant, AskRefusedOnce)
+                    && self.unanswered.insert(service.clone())
+                {
+                    self.again.insert((cx.now + cx.timing.retry, service.clone()));
+                }
             }
             return;
         };
         state.ask_for_locks(service, (grantor, epoch), only, cx);
         // Calls follow the requests, as they may be about one.
-        state.ask_for_calls(service, (grantor, epoch), only, cx);
+        state.ask_for_calls(service, (grantor, epoch), only, &self.kept, cx);
     }
 
     /// The question to the elder which member grants the service.

@@ -25,7 +25,7 @@ impl LockClient {
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
         let is_home =
             |state: &ServiceState| state.grantor == Some(home) && state.newest == Some(home.1);
-        self.states.get(service).is_some_and(is_home) && !self.is_full()
+        self.states.get(service).is_some_and(is_home) && self.has_room()
     }
 
     /// Records a hold that this member's own grantor has granted without a message. Returns the end
@@ -34,6 +34,7 @@ impl LockClient {
         let until = call.lease.map_or(Time::MAX, |lease| since + lease);
         let request = call.request;
         if let Some(state) = self.states.get_mut(&call.service) {
+            self.bytes += call.lock.kept_weight();
             state.destroyed = false;
             self.services.insert(request, state.number);
             state
@@ -96,6 +97,36 @@ impl LockClient {
         self.on_acting(from, service, epoch, cx);
     }
 
+    /// Another member has granted a request of this one, with `kept` tokens more. If this member
+    /// makes most of the service's requests, it bids for the service as a young turk does. The
+    /// elder orders the bids of a member by their requests, and this request has no other bid. If
+    /// the bid is lost with its elder, the next windows make another one.
+    pub(crate) fn follow_load(
+        &mut self,
+        (from, service, epoch): (ProcessId, &ServiceName, Epoch),
+        request: RequestId,
+        (token, kept): (Token, u32),
+        cx: &mut StepContext,
+    ) {
+        if from == cx.me || !cx.leased || !cx.is_member {
+            return;
+        }
+        let Some(state) = self.states.get(service) else { return };
+        let Some(meter) = self.loads.get_mut(&state.number) else { return };
+        let Some(entry) = state.requests.get(&request).filter(|_| state.newest == Some(epoch))
+        else {
+            return;
+        };
+        let count = u64::from(entry.want.tokens()) + u64::from(kept);
+        planted!(=> let token = planted::metered(meter, token, cx));
+        let length = load_meter::window(cx.timing.member_lease);
+        if meter.granted(epoch, (token, count), cx.now, length) || planted!(cx.mutant, FollowAtOnce)
+        {
+            cx.send_elder(RegistryMessage::Become { service: service.clone(), request });
+            cx.out.push(Output::Event(Event::FollowsLoad { service: service.clone() }));
+        }
+    }
+
     /// A won lock begins to be held, if the member's lease runs.
     pub(super) fn accept(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(entry) = self.request_mut(request) else { return };
@@ -138,6 +169,7 @@ impl LockClient {
 
     /// The application reduces a hold.
     pub(crate) fn narrow(&mut self, request: RequestId, want: Want, cx: &mut StepContext) {
+        self.end_keep_of(request, cx);
         let may = cx.leased && cx.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
             Some(ClientRequest { want: has, state: ClientRequestState::Held { .. }, .. })
@@ -244,6 +276,7 @@ impl LockClient {
 
     /// Our hold lost against one with a higher token.
     pub(crate) fn on_supersede(&mut self, request: RequestId, cx: &mut StepContext) {
+        self.end_keep_of(request, cx);
         if let Some(entry) = self.request_mut(request) {
             if matches!(entry.state, ClientRequestState::Held { .. }) {
                 self.report_loss(request, LostReason::Superseded, cx);
@@ -268,6 +301,7 @@ impl LockClient {
     /// The member's lease is over: no hold may be believed. Waits go on.
     pub(crate) fn on_suspended(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, HoldWhileSuspended => return);
+        self.end_keeps(None, cx);
         for request in self.held() {
             // Objects stay open: no other member gets anything by it that this member has.
             self.report_loss(request, LostReason::Suspended, cx);

@@ -11,7 +11,7 @@ use crate::protocol::message::{ClientMessage, HoldState, OwnerWait};
 /// The waits of one owner that are listed.
 const LISTED: usize = 16;
 /// The waiting requests of this member that are looked at for them.
-const SEEN: usize = 1 << 12;
+const MAX_SEEN_REQUESTS: usize = 1 << 12;
 
 /// The side that asks.
 impl LockClient {
@@ -138,7 +138,7 @@ impl LockClient {
                 move |request: &RequestId| Some((service, *request, state.requests.get(request)?));
             state.waits.iter().filter_map(entry)
         });
-        all.take(SEEN).inspect(|_| touch()).filter(move |(.., entry)| {
+        all.take(MAX_SEEN_REQUESTS).inspect(|_| touch()).filter(move |(.., entry)| {
             entry.owner == owner
                 && !entry.want.opens()
                 && !entry.is_only_if_free()

@@ -1,5 +1,6 @@
 //! Planted breaks of a lock client, see `mutant.rs`.
 
+use super::load_meter::LoadMeter;
 use super::*;
 use crate::protocol::message::{LockRequest, OwnerWait};
 
@@ -28,6 +29,19 @@ pub(super) fn is_unreported(entry: &ClientRequest, cx: &StepContext) -> bool {
             entry.want == Want::Suspension && planted!(cx.mutant, KeepSuspensionToItself)
         }
         _ => false,
+    }
+}
+
+/// The kept locks know of the planted break: some of their steps have no context.
+pub(super) fn note_mutant(kept: &mut KeptLocks, cx: &StepContext) {
+    kept.mutant = cx.mutant;
+}
+
+/// The first token of a grant, as it is metered.
+pub(super) fn metered(meter: &LoadMeter, token: Token, cx: &StepContext) -> Token {
+    match &meter.window {
+        Some(window) if planted!(cx.mutant, MeterOwnOnly) => window.first.plus(window.own),
+        _ => token,
     }
 }
 

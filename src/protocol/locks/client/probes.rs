@@ -12,12 +12,12 @@ use super::*;
 use crate::protocol::message::{ChainLink, MAX_CHAIN, PROBE_BUDGET, Probe};
 
 /// A request waits for this many `retry` before its first probe: most waits are shorter.
-const PATIENCE: u32 = 4;
+const RETRIES_BEFORE_PROBE: u32 = 4;
 
 impl LockClient {
     /// A request that waits from now on is to be told if it waits in a circle.
     pub(super) fn probe_for(&mut self, request: RequestId, cx: &StepContext) {
-        let at = cx.now + cx.timing.retry * PATIENCE;
+        let at = cx.now + cx.timing.retry * RETRIES_BEFORE_PROBE;
         if let Some(waiting) = self.request_mut(request).and_then(ClientRequest::waiting_mut) {
             waiting.probe = Some(at);
             self.probes.insert((at, request));

@@ -2,9 +2,9 @@
 
 use crate::protocol::event::{Outcome, Wait};
 use crate::protocol::id::{
-    Epoch, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
+    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
 };
-use crate::protocol::message::LockRequest;
+use crate::protocol::message::{LockRequest, kept_weight};
 use crate::protocol::time::Time;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,6 +18,10 @@ pub(crate) struct LockCall {
     pub(crate) lease: Option<Duration>,
     /// Whether it is told if it waits in a circle of owners.
     pub(crate) detects: bool,
+    /// Whether this member may keep the lock after its release.
+    pub(crate) keeps: bool,
+    /// Whether this member asks to grant the service if it makes most of its requests.
+    pub(crate) follows: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -67,9 +71,32 @@ pub(super) struct WaitState {
     pub(super) ticket: Option<Ticket>,
     /// When its next probe is due; `None`: it is not told of deadlocks.
     pub(super) probe: Option<Time>,
+    /// How many tokens it asks for beside its own, to keep the lock.
+    pub(super) keep: u32,
 }
 
 impl LockCall {
+    /// The request of a lock that was taken beside the core.
+    pub(crate) fn taken(
+        request: RequestId,
+        service: ServiceName,
+        (name, owner): (LockName, OwnerId),
+    ) -> LockCall {
+        let (want, metadata) = (Want::Lock(name), Metadata::default());
+        let lock = LockRequest { want, owner, revocable: false, metadata };
+        let wait = Wait::Try;
+        LockCall {
+            request,
+            service,
+            lock,
+            wait,
+            lease: None,
+            detects: false,
+            keeps: false,
+            follows: false,
+        }
+    }
+
     /// How it waits. `answer`: how long a try may take.
     pub(super) fn waiting(&self, answer: Duration, now: Time) -> WaitState {
         let (only_if_free, limit) = match self.wait {
@@ -84,6 +111,7 @@ impl LockCall {
             limit,
             ticket: None,
             probe: None,
+            keep: 0,
         }
     }
 
@@ -142,6 +170,12 @@ impl ClientRequest {
         }
     }
 
+    /// The weight of the request as the grantor keeps it.
+    pub(super) fn weight(&self) -> usize {
+        let metadata = self.cold.as_ref().map_or(0, |cold| cold.metadata.as_bytes().len());
+        kept_weight(&self.want, metadata)
+    }
+
     fn is_revocable(&self) -> bool {
         self.cold.as_ref().is_some_and(|cold| cold.revocable.is_some())
     }
@@ -173,6 +207,11 @@ impl ClientRequest {
     /// The wait limit.
     pub(super) fn limit(&self) -> Time {
         self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
+    }
+
+    /// How many tokens it asks for beside its own, to keep the lock.
+    pub(super) fn keep(&self) -> u32 {
+        self.waiting().map_or(0, |waiting| waiting.keep)
     }
 
     /// The position that it was told.

@@ -1,7 +1,17 @@
 //! The state of one service at a lock client: its grantor, and this member's requests, calls and
 //! objects there.
 
-use super::*;
+use super::kept_locks::{KeptLocks, speaks_of_keeping};
+use super::open_object::OpenObject;
+use super::pending_call::{CallKind, PendingCall, PendingCalls};
+use super::request::{ClientRequest, ClientRequestState};
+use crate::protocol::id::{Epoch, LockName, OwnerId, ProcessId, RequestId, ServiceName};
+use crate::protocol::message::{GrantorMessage, Message, RegistryMessage};
+use crate::protocol::paged_map::PagedMap;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use crate::protocol::visit_count::touch;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Services for which something is due.
 pub(super) type DueServices = BTreeSet<(Time, ServiceName)>;
@@ -9,7 +19,7 @@ pub(super) type DueServices = BTreeSet<(Time, ServiceName)>;
 /// This member's knowledge of one service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct ServiceState {
-    /// The number of its service among [the services](LockClient::names).
+    /// The number of its service among [the services](super::LockClient::names).
     pub(super) number: u32,
     pub(super) grantor: Option<(ProcessId, Epoch)>,
     /// Grants of older epochs are refused.
@@ -92,9 +102,11 @@ impl ServiceState {
             entry.state = ClientRequestState::Asked(epoch);
             let (service, lock) = (service.clone(), entry.lock());
             let only_if_free = entry.is_only_if_free();
+            let may_keep = grantor != cx.me && speaks_of_keeping(cx);
+            let keep = if may_keep { entry.keep() } else { 0 };
             cx.send(
                 grantor,
-                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
+                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free, keep },
             );
         };
         match only {
@@ -104,6 +116,60 @@ impl ServiceState {
                 }
             }
             None => self.each_waiting(ask),
+        }
+    }
+
+    /// Sends the calls that the grantor has not got in this epoch: `only` this call, or all.
+    pub(super) fn ask_for_calls(
+        &mut self,
+        service: &ServiceName,
+        (grantor, epoch): (ProcessId, Epoch),
+        only: Option<RequestId>,
+        kept: &KeptLocks,
+        cx: &mut StepContext,
+    ) {
+        let (objects, requests) = (&self.objects, &self.requests);
+        let mut ask = |request: RequestId, call: &mut PendingCall| {
+            if let CallKind::Write(name, ..) = &call.what
+                && objects.get(name).is_none_or(|object| object.writing != Some(request))
+            {
+                return;
+            }
+            let Some(asked) = call.what.asked() else { return };
+            if asked.replace(epoch) == Some(epoch) {
+                return;
+            }
+            // If others hold in its place, the grantor hears of them, and so of the end.
+            if let CallKind::Confirm(over, _) = call.what
+                && kept.stand_ins_of(over).next().is_none()
+            {
+                // The release goes before the question, on the same link: a grantor that answers
+                // the question has heard the release, or how much of the hold is left.
+                let service = service.clone();
+                let word = match requests.get(&over) {
+                    Some(ClientRequest {
+                        want,
+                        state: ClientRequestState::Held { token, .. },
+                        ..
+                    }) => {
+                        let (want, token) = (want.clone(), *token);
+                        GrantorMessage::Reduce { service, epoch, request: over, want, token }
+                    }
+                    _ => GrantorMessage::Release { service, request: over },
+                };
+                cx.send(grantor, word);
+            }
+            if let Some(question) = call.what.question(service, epoch, request) {
+                cx.send(grantor, question);
+            }
+        };
+        match only {
+            Some(request) => {
+                if let Some(call) = self.calls.get_mut(&request) {
+                    ask(request, call);
+                }
+            }
+            None => self.calls.iter_mut().for_each(|(request, call)| ask(request, call)),
         }
     }
 

@@ -1,11 +1,11 @@
 //! The states of a grantor, each with its data. [`GrantorState`] names them for the outside.
 
-use super::ReceivedRequest;
+use super::received_request::ReceivedRequest;
 use crate::protocol::event::GrantorState;
 use crate::protocol::id::{Epoch, ProcessId, RequestId};
 use crate::protocol::locks::arrivals::Arrivals;
-use crate::protocol::message::WaitReport;
-use std::collections::BTreeSet;
+use crate::protocol::message::{HoldReport, WaitReport};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -44,10 +44,30 @@ pub(super) struct HeardEarly {
     /// The waits by reports, in the order in which the reports arrived.
     pub(super) waits: Vec<(ProcessId, Vec<WaitReport>)>,
     pub(super) parked: Arrivals<ReceivedRequest>,
+    /// The holds that take the place of those that were granted to be kept, as their members said.
+    uses: Arrivals<((ProcessId, RequestId), Vec<HoldReport>)>,
     /// Requests that ended meanwhile, so that a report or a parked request does not bring them
     /// back.
-    pub(super) over: BTreeSet<(ProcessId, RequestId)>,
+    over: BTreeMap<ProcessId, BTreeSet<RequestId>>,
+    /// The approximate bytes of the waits, by member.
+    wait_bytes: BTreeMap<ProcessId, usize>,
+    /// The approximate bytes of the objects that reports told of, by member.
+    object_bytes: BTreeMap<ProcessId, usize>,
+    /// Members whose present report had more than they may have here: they report once more.
+    pub(super) oversized: BTreeSet<ProcessId>,
 }
+
+/// Waits of a report that have no room at the grantor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct LeftOutWaits {
+    /// The first of them.
+    pub(super) first: Option<RequestId>,
+    /// Their number.
+    pub(super) count: usize,
+}
+
+/// The approximate bytes of the number of a request that is kept in a set.
+pub(super) const NUMBER_BYTES: usize = 64;
 
 impl Phase {
     pub(super) fn state(&self) -> GrantorState {
@@ -111,17 +131,159 @@ impl Phase {
     }
 }
 
+impl LeftOutWaits {
+    /// Adds one.
+    pub(super) fn add(&mut self, request: RequestId) {
+        self.first.get_or_insert(request);
+        self.count += 1;
+    }
+}
+
 impl HeardEarly {
-    /// Keeps the waits of a report.
-    pub(super) fn keep_waits(&mut self, from: ProcessId, waits: Vec<WaitReport>) {
-        if !waits.is_empty() {
+    /// Keeps the waits of a report, as far as its member has less than `most` bytes here. Returns
+    /// the others.
+    pub(super) fn keep_waits(
+        &mut self,
+        from: ProcessId,
+        mut waits: Vec<WaitReport>,
+        most: usize,
+    ) -> LeftOutWaits {
+        if waits.is_empty() {
+            return LeftOutWaits::default();
+        }
+        let bytes = self.wait_bytes.entry(from).or_default();
+        let fits = |wait: &&WaitReport| {
+            let has_room = *bytes < most;
+            *bytes += if has_room { wait.lock.kept_weight() } else { 0 };
+            has_room
+        };
+        let count = waits.iter().take_while(fits).count();
+        let first = waits.get(count).map(|wait| wait.request);
+        let left_out = LeftOutWaits { first, count: waits.len() - count };
+        // The bound must hold for what is allocated, too: a report in thousands of parts, each
+        // beyond the bound, must keep nothing.
+        if count > 0 {
+            waits.truncate(count);
+            waits.shrink_to_fit();
             self.waits.push((from, waits));
         }
+        left_out
+    }
+
+    /// Counts the bytes of an object that a member reports. Returns `false` if the member
+    /// [has no room](HeardEarly::has_room_for_objects) for it.
+    pub(super) fn count_object(&mut self, from: ProcessId, weight: usize, most: usize) -> bool {
+        let has_room = self.has_room_for_objects(from, most);
+        if has_room {
+            *self.object_bytes.entry(from).or_default() += weight;
+        }
+        has_room
+    }
+
+    /// Returns whether a member has reported objects of less than `most` bytes.
+    pub(super) fn has_room_for_objects(&self, from: ProcessId, most: usize) -> bool {
+        self.object_bytes.get(&from).is_none_or(|bytes| *bytes < most)
+    }
+
+    /// Keeps that a request is over, if its member has less than `most` bytes of such here.
+    pub(super) fn note_over(&mut self, (process, request): (ProcessId, RequestId), most: usize) {
+        let over = self.over.entry(process).or_default();
+        if over.len() < most / NUMBER_BYTES {
+            over.insert(request);
+        }
+    }
+
+    /// Keeps that holds take the place of another, if there is room.
+    pub(super) fn keep_use(
+        &mut self,
+        place: (ProcessId, RequestId),
+        holds: Vec<HoldReport>,
+        limit: u32,
+    ) {
+        let weight = holds.iter().map(|hold| hold.lock.entry_weight()).sum();
+        if self.uses.has_room(weight, limit) {
+            self.uses.push(place, weight, (place, holds));
+        }
+    }
+
+    /// The holds that take the place of others and are not over, in the order in which their
+    /// members said so.
+    pub(super) fn take_uses(&mut self) -> Vec<((ProcessId, RequestId), Vec<HoldReport>)> {
+        let mut uses: Vec<_> = std::mem::take(&mut self.uses).into_iter().collect();
+        for ((process, _), holds) in &mut uses {
+            holds.retain(|hold| !self.is_over((*process, hold.request)));
+        }
+        uses
+    }
+
+    /// Forgets what a process has sent.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.parked.remove_all(process);
+        self.uses.remove_all(process);
+    }
+
+    /// Whether a request is over.
+    pub(super) fn is_over(&self, (process, request): (ProcessId, RequestId)) -> bool {
+        self.over.get(&process).is_some_and(|over| over.contains(&request))
+    }
+
+    /// The same without what reports told.
+    pub(super) fn without_reports(self) -> HeardEarly {
+        let HeardEarly { parked, over, .. } = self;
+        HeardEarly { parked, over, ..HeardEarly::default() }
+    }
+
+    /// Forgets the waits that a member has reported.
+    pub(super) fn forget_waits(&mut self, from: ProcessId) {
+        self.waits.retain(|(process, _)| *process != from);
+        self.wait_bytes.remove(&from);
+    }
+
+    /// Forgets what members that have left the view have sent.
+    pub(super) fn keep_members(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        self.waits.retain(|(process, _)| is_there(*process));
+        self.wait_bytes.retain(|process, _| is_there(*process));
+        self.over.retain(|process, _| is_there(*process));
+        self.object_bytes.retain(|process, _| is_there(*process));
+        self.oversized.retain(|process| is_there(*process));
     }
 
     /// The number of requests that are kept.
     pub(super) fn len(&self) -> usize {
         let waits: usize = self.waits.iter().map(|(_, waits)| waits.len()).sum();
-        waits + self.parked.len() + self.over.len()
+        let over: usize = self.over.values().map(BTreeSet::len).sum();
+        waits + self.parked.len() + self.uses.len() + over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::id::{LockName, Metadata, OwnerId, Want};
+    use crate::protocol::message::LockRequest;
+
+    fn wait(number: u64) -> WaitReport {
+        let want = Want::Lock(LockName::new(b"x").expect("a good name"));
+        let (owner, metadata) = (OwnerId::default(), Metadata::default());
+        let lock = LockRequest { want, owner, revocable: false, metadata };
+        WaitReport { request: RequestId(number), lock, ticket: None }
+    }
+
+    #[test]
+    fn waits_beyond_the_bound_of_a_member_take_no_memory() {
+        let (mut heard, most) = (HeardEarly::default(), 3 * wait(1).lock.entry_weight());
+        let part = |part: u64| (0..10).map(|number| wait(10 * part + number)).collect::<Vec<_>>();
+        let left_out: Vec<LeftOutWaits> =
+            (0..100).map(|number| heard.keep_waits(ProcessId(1), part(number), most)).collect();
+        let of = |first, count| LeftOutWaits { first: Some(RequestId(first)), count };
+        assert_eq!(left_out[..2], [of(3, 7), of(10, 10)]);
+        assert_eq!(heard.len(), 3);
+        assert_eq!(heard.waits.len(), 1, "later parts leave nothing");
+        let room = heard.waits[0].1.capacity();
+        assert!(room < 10, "room for {room} waits");
+        heard.keep_waits(ProcessId(2), part(0), most);
+        assert_eq!(heard.len(), 6, "each member has bytes of its own");
+        let none = LeftOutWaits::default();
+        assert_eq!(heard.keep_waits(ProcessId(3), vec![wait(1)], most), none);
     }
 }

@@ -26,6 +26,21 @@ pub(super) fn taken_over(hold: HoldReport, cx: &StepContext) -> HoldReport {
     HoldReport { held_for: if is_new { Duration::ZERO } else { hold.held_for }, ..hold }
 }
 
+/// The bytes of the waits of a report that are kept.
+pub(super) fn most_of_waits(most: usize, cx: &StepContext) -> usize {
+    if planted!(cx.mutant, KeepAllWaits) { usize::MAX } else { most }
+}
+
+/// The bytes of the numbers that are kept of a report to a revalidation.
+pub(super) fn most_reported(most: usize, cx: &StepContext) -> usize {
+    if planted!(cx.mutant, NoteAllReported) { usize::MAX } else { most }
+}
+
+/// The bytes of one member's requests in a table that is received.
+pub(super) fn most_of_table(most: usize, cx: &StepContext) -> usize {
+    if planted!(cx.mutant, TakeAnyTable) { usize::MAX } else { most }
+}
+
 /// The waits that members report are reversed, and have no positions.
 pub(super) fn lose_positions(waits: &mut [(ProcessId, WaitReport)]) {
     waits.reverse();
@@ -55,6 +70,29 @@ pub(super) fn tokens(
 }
 
 impl Grantor {
+    /// Whether there is room by the present values of the member's objects.
+    pub(super) fn has_room_now(&self, process: ProcessId, cx: &StepContext) -> bool {
+        self.table.present_bytes_of(process) < cx.limits.member_bytes()
+    }
+
+    /// The holds that take the place of one that was granted to be kept.
+    pub(super) fn plant_replace(
+        &self,
+        key: (ProcessId, RequestId),
+        mut holds: Vec<HoldReport>,
+        cx: &StepContext,
+    ) -> Vec<HoldReport> {
+        if let Some(EntryStatus::Holds(token)) = self.table.entry_status(key)
+            && cx.mutant == Some(ProtocolMutant::KeepTokenOfPlace)
+        {
+            holds.iter_mut().for_each(|hold| hold.token = token);
+        }
+        if cx.mutant == Some(ProtocolMutant::ReplaceByOneShare) {
+            holds.truncate(1);
+        }
+        holds
+    }
+
     /// Acts as if its table were empty and it had heard everyone.
     pub(super) fn begin_empty(&mut self, cx: &mut StepContext) {
         let heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();

@@ -4,6 +4,11 @@
 //! G ->[Recover e] each member of the view      each member ->[Report e, in parts] G
 //! ```
 //! - `recovered_table_is_the_union`: it acts when every member has reported or has left the view.
+//! - A hold that has no room here is over. Its member hears that (`Supersede`) and reports once
+//!   more before the grantor acts. Otherwise another member could get a lock in which the first one
+//!   believes.
+//! - `no_lost_wakeup`: a wait that has no room here is asked for again by its member, which hears
+//!   that it is not here (`NotGrantor`).
 
 use super::*;
 
@@ -18,7 +23,7 @@ impl Grantor {
         for &process in &awaiting {
             self.ask_for_report(process, cx);
         }
-        let heard = HeardEarly { waits: Vec::new(), ..heard };
+        let heard = heard.without_reports();
         self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: false };
     }
 
@@ -62,17 +67,36 @@ impl Grantor {
         if !awaiting.contains(&from) {
             return;
         }
+        let most = cx.limits.member_bytes();
         for (name, content) in objects {
             let maybe_stale = !planted!(cx.mutant, CallItSure);
             planted!(cx.mutant, FirstValueWins => if self.table.has_content(&name) { continue });
+            if !heard.count_object(from, content.weight(&name), most)
+                && !planted!(cx.mutant, TakeAllObjects)
+            {
+                continue;
+            }
             self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for hold in holds {
-            if heard.over.contains(&(from, hold.request)) {
+            let key = (from, hold.request);
+            if heard.is_over(key) {
                 continue;
             }
-            let (request, token, since) = (hold.request, hold.token, cx.now.back(hold.held_for));
-            for (process, request) in self.table.claim((from, request), hold.lock, token, since) {
+            let is_known = matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_)));
+            // The content of an object may have been left out, and the grantor would make up an
+            // earlier one.
+            let has_room = self.table.bytes_of(from) < most
+                && (!hold.lock.want.opens() || heard.has_room_for_objects(from, most));
+            let (token, since) = (hold.token, cx.now.back(hold.held_for));
+            let losers = if has_room || is_known {
+                self.table.claim(key, hold.lock, token, since)
+            } else {
+                planted!(cx.mutant, LeaveHoldsOut => continue);
+                heard.oversized.insert(from);
+                vec![key]
+            };
+            for (process, request) in losers {
                 cx.send(
                     process,
                     ClientMessage::Supersede {
@@ -83,9 +107,19 @@ impl Grantor {
                 );
             }
         }
-        heard.keep_waits(from, waits);
-        if last {
+        planted!(=> let most = planted::most_of_waits(most, cx));
+        let left_out = heard.keep_waits(from, waits, most);
+        let is_oversized = last && heard.oversized.remove(&from);
+        let reports_again = is_oversized && !planted!(cx.mutant, ActBeforeSecondReport);
+        if reports_again {
+            heard.forget_waits(from);
+        } else if last {
             awaiting.remove(&from);
+        }
+        self.send_waits_on(from, left_out, cx);
+        if reports_again {
+            // Links keep order: its member has heard of their end when it reports again.
+            self.ask_for_report(from, cx);
         }
         self.finish_recovery(cx);
     }
@@ -103,8 +137,11 @@ impl Grantor {
             self.outdated_reporters.remove(&from);
         }
         match self.phase.heard_mut() {
-            Some(heard) => heard.keep_waits(from, waits),
-            None => waits.into_iter().for_each(|wait| self.enter_missing_wait(from, wait, cx)),
+            Some(heard) => {
+                let left_out = heard.keep_waits(from, waits, cx.limits.member_bytes());
+                self.send_waits_on(from, left_out, cx);
+            }
+            None => self.enter_missing_waits(from, waits, cx),
         }
         if last && let Phase::Recovering { awaiting, has_earlier_table: true, .. } = &mut self.phase
         {
@@ -138,37 +175,70 @@ impl Grantor {
         planted!(cx.mutant, LosePositions => planted::lose_positions(&mut waits));
         planted!(cx.mutant, LoseOwnPositions => planted::lose_positions_of(cx.me, &mut waits));
         planted!(cx.mutant, NewcomersFirst => self.serve_parked(&mut heard, cx));
+        // Holds and waits were bounded each for itself. In the table they have one bound.
+        let mut left_out: BTreeMap<ProcessId, LeftOutWaits> = BTreeMap::new();
         for (from, wait) in waits {
             let key = (from, wait.request);
-            if self.table.entry_status(key).is_none() && !heard.over.contains(&key) {
-                let ticket = wait.ticket;
-                self.enter_wait(key, wait, cx);
-                debug_assert!(
-                    ticket.is_none()
-                        || self.table.entry_status(key) == ticket.map(EntryStatus::Waits)
-                );
-                if let Some(ticket) = ticket.filter(|_| completed.contains(&key)) {
-                    self.tell_queued(key, ticket, cx);
-                }
+            if self.table.entry_status(key).is_some() || heard.is_over(key) {
+                continue;
+            }
+            if !self.has_room(from, cx) {
+                left_out.entry(from).or_default().add(wait.request);
+                continue;
+            }
+            let ticket = wait.ticket;
+            self.enter_wait(key, wait, cx);
+            debug_assert!(
+                ticket.is_none() || self.table.entry_status(key) == ticket.map(EntryStatus::Waits)
+            );
+            if let Some(ticket) = ticket.filter(|_| completed.contains(&key)) {
+                self.tell_queued(key, ticket, cx);
             }
         }
+        left_out.into_iter().for_each(|(from, waits)| self.send_waits_on(from, waits, cx));
         self.begin(heard, false, cx);
     }
 
-    /// Queues a wait that a member reported to a recovery, if the table that came instead lacks it.
-    /// One that might pass a suspension by a hold that is over is left to the revalidation.
-    pub(super) fn enter_missing_wait(
+    /// Queues the waits that a member reported to a recovery, as far as the table that came instead
+    /// lacks them. Those that might pass a suspension by a hold that is over are left to the
+    /// revalidation.
+    pub(super) fn enter_missing_waits(
         &mut self,
         process: ProcessId,
-        wait: WaitReport,
+        waits: impl IntoIterator<Item = WaitReport>,
         cx: &mut StepContext,
     ) {
-        let key = (process, wait.request);
-        let may_pass =
-            self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
-        if !may_pass && self.table.entry_status(key).is_none() {
-            self.enter_wait(key, wait, cx);
+        let mut left_out = LeftOutWaits::default();
+        for wait in waits {
+            let key = (process, wait.request);
+            let may_pass =
+                self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
+            if may_pass || self.table.entry_status(key).is_some() {
+                continue;
+            }
+            match self.has_room(process, cx) {
+                true => self.enter_wait(key, wait, cx),
+                false => left_out.add(wait.request),
+            }
         }
+        self.send_waits_on(process, left_out, cx);
+    }
+
+    /// Tells a member that waits of its report are not here, for which there is no room. It asks
+    /// for them again, as for a request that [is sent on](Grantor::send_on). One answer counts for
+    /// all requests of the member, and a report may have millions.
+    pub(super) fn send_waits_on(
+        &self,
+        member: ProcessId,
+        left_out: LeftOutWaits,
+        cx: &mut StepContext,
+    ) {
+        planted!(cx.mutant, LeaveWaitsOut => return);
+        let LeftOutWaits { first: Some(request), count } = left_out else { return };
+        let (service, epoch, instead) = (self.service.clone(), self.epoch, self.phase.next_turk());
+        cx.send(member, ClientMessage::NotGrantor { service, epoch, request, instead });
+        let service = self.service.clone();
+        cx.out.push(Output::Event(Event::WaitsLeftOut { service, member, count }));
     }
 
     /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
@@ -181,8 +251,11 @@ impl Grantor {
         let ticket = wait.ticket;
         let entry = wait.lock;
         match ticket {
-            Some(ticket) => self.table.wait(key, entry, ticket, cx.now),
-            None => match self.table.queue(key, entry, cx.now) {
+            Some(ticket) => {
+                self.recall(&entry.want, cx);
+                self.table.wait(key, entry, ticket, cx.now);
+            }
+            None => match self.queue(key, entry, cx) {
                 Ok(ticket) => self.tell_queued(key, ticket, cx),
                 Err(refusal) => self.tell_refusal(key, refusal, cx),
             },

@@ -1,16 +1,8 @@
 //! After a transfer the grantor asks each member in its table for a report, while it grants. The
 //! reports have the changes that were on their way to the predecessor.
 
+use super::phase::LeftOutWaits;
 use super::*;
-
-/// A member's answers to the revalidation, so far.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct Revalidation {
-    /// The requests that it reported so far, or asked for since.
-    pub(super) reported: BTreeSet<RequestId>,
-    /// The requests before this one that the member left out have ended.
-    pub(super) ended: Option<RequestId>,
-}
 
 impl Grantor {
     /// Asks members for their present holds and waits. It asks those with something in a table that
@@ -24,7 +16,7 @@ impl Grantor {
                 process,
                 ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
             );
-            self.revalidations.insert(process, Revalidation::default());
+            self.revalidations.insert(process, RevalidationAnswers::default());
         }
     }
 
@@ -37,13 +29,12 @@ impl Grantor {
         last: bool,
         cx: &mut StepContext,
     ) {
-        let Some(Revalidation { mut reported, ended }) = self.revalidations.remove(&from) else {
-            return;
-        };
-        reported.extend(holds.iter().map(|hold| hold.request));
-        reported.extend(waits.iter().map(|wait| wait.request));
+        let Some(mut heard) = self.revalidations.remove(&from) else { return };
+        let most = cx.limits.member_bytes();
+        planted!(=> let most = planted::most_reported(most, cx));
         let told =
             holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
+        told.clone().for_each(|request| heard.note_reported(request, most));
         let highest = told.max();
         for (name, content) in objects {
             // The predecessor's last content may have come after the predecessor's epoch was over
@@ -73,16 +64,18 @@ impl Grantor {
         // A report tells requests in their order, so a request that it leaves out before its
         // highest one is over. Such requests end before the report's waits are taken in: a hold
         // that is over lets no request of its owner pass a suspension.
-        let mut ended = ended;
-        if last || !waits.is_empty() && self.table.has_suspension() {
-            let rest = self.table.requests_from(from, ended.unwrap_or(RequestId(0)));
+        let is_due = last || !waits.is_empty() && self.table.has_suspension();
+        if is_due && (heard.tells_ends(most) || planted!(cx.mutant, EndUnnoted)) {
+            let rest = self.table.requests_from(from, heard.ended.unwrap_or(RequestId(0)));
             let told = rest.take_while(|request| last || Some(*request) < highest);
-            let over: Vec<RequestId> = told.filter(|request| !reported.contains(request)).collect();
+            let over: Vec<RequestId> =
+                told.filter(|request| !heard.reported.contains(request)).collect();
             for request in over {
                 self.table.release((from, request));
             }
-            ended = highest.max(ended);
+            heard.ended = highest.max(heard.ended);
         }
+        let mut left_out = LeftOutWaits::default();
         for wait in waits {
             let key = (from, wait.request);
             match self.table.entry_status(key) {
@@ -91,11 +84,13 @@ impl Grantor {
                     self.tell_queued(key, ticket, cx)
                 }
                 Some(EntryStatus::Waits(_)) => {}
-                None => self.enter_wait(key, wait, cx),
+                None if self.has_room(from, cx) => self.enter_wait(key, wait, cx),
+                None => left_out.add(wait.request),
             }
         }
+        self.send_waits_on(from, left_out, cx);
         if !last {
-            self.revalidations.insert(from, Revalidation { reported, ended });
+            self.revalidations.insert(from, heard);
         }
         self.grant(cx);
     }

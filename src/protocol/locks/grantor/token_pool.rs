@@ -32,9 +32,9 @@ impl TokenPool {
         let size = u32::try_from(range.len()).unwrap_or(u32::MAX);
         let newest = range.last;
         let ranges = VecDeque::from([range]);
-        let mut supply = TokenPool { ranges, newest, asked: false, size, filled_at: Some(now) };
-        supply.take(1);
-        supply
+        let mut pool = TokenPool { ranges, newest, asked: false, size, filled_at: Some(now) };
+        pool.take(1);
+        pool
     }
 
     pub(super) fn left(&self) -> u64 {
@@ -127,27 +127,27 @@ mod tests {
     fn saturate(rate: u64) -> (u32, Duration) {
         let mut now = Time::from_nanos(1);
         let mut next = Token::new(Slot(1), 0);
-        let mut supply = TokenPool::new(range(next, u64::from(LIMITS.first_range)), now);
+        let mut pool = TokenPool::new(range(next, u64::from(LIMITS.first_range)), now);
         let (mut asked, mut shortest) = (0, Duration::MAX);
         let steps = 40 * LEASE.as_millis() as u64;
         for _ in 0..steps {
             now = now + Duration::from_millis(1);
             let mut due = rate / 1_000;
             while due > 0 {
-                let count = due.min(supply.left()).min(1 << 30) as u32;
-                let count = count.min(supply.ranges.front().map_or(0, |range| range.len() as u32));
-                supply.take(count).expect("it asks in time");
+                let count = due.min(pool.left()).min(1 << 30) as u32;
+                let count = count.min(pool.ranges.front().map_or(0, |range| range.len() as u32));
+                pool.take(count).expect("it asks in time");
                 due -= u64::from(count);
-                if supply.left() < supply.low().max(1) {
-                    let count = u64::from(supply.next_size(now, LEASE, LIMITS.max_range));
+                if pool.left() < pool.low().max(1) {
+                    let count = u64::from(pool.next_size(now, LEASE, LIMITS.max_range));
                     next = next.plus(1 << 30);
-                    supply.add(range(next, count), now);
+                    pool.add(range(next, count), now);
                     asked += 1;
                 }
             }
             // While ranges grow, they last for less.
             if now > Time::from_nanos(1) + LEASE * 4 {
-                let left = supply.left().saturating_mul(1_000_000) / rate;
+                let left = pool.left().saturating_mul(1_000_000) / rate;
                 shortest = shortest.min(Duration::from_micros(left));
             }
         }
@@ -170,12 +170,12 @@ mod tests {
     fn quiet_grantors_ask_for_no_more_than_at_first() {
         let first = u64::from(LIMITS.first_range);
         let mut now = Time::from_nanos(1);
-        let mut supply = TokenPool::new(range(Token::new(Slot(1), 0), first), now);
+        let mut pool = TokenPool::new(range(Token::new(Slot(1), 0), first), now);
         for round in 2..9 {
-            supply.take(supply.left() as u32 - 1);
+            pool.take(pool.left() as u32 - 1);
             now = now + LEASE;
-            assert_eq!(u64::from(supply.next_size(now, LEASE, LIMITS.max_range)), first);
-            supply.add(range(Token::new(Slot(round), 0), first), now);
+            assert_eq!(u64::from(pool.next_size(now, LEASE, LIMITS.max_range)), first);
+            pool.add(range(Token::new(Slot(round), 0), first), now);
         }
     }
 
@@ -186,31 +186,31 @@ mod tests {
         let mut now = Time::from_nanos(1);
         let (first, short) = (LIMITS.first_range, u64::from(LIMITS.first_range) / 8);
         let mut next = Token::new(Slot(1), 0);
-        let mut supply = TokenPool::new(range(next, u64::from(first)), now);
+        let mut pool = TokenPool::new(range(next, u64::from(first)), now);
         for _ in 0..20_000 {
             now = now + Duration::from_millis(1);
-            supply.take(1);
-            while supply.left() < supply.low() {
+            pool.take(1);
+            while pool.left() < pool.low() {
                 next = next.plus(1 << 20);
-                supply.next_size(now, LEASE, LIMITS.max_range);
-                supply.add(range(next, short), now);
+                pool.next_size(now, LEASE, LIMITS.max_range);
+                pool.add(range(next, short), now);
             }
         }
-        supply.take(supply.left() as u32 / 2);
-        assert!(supply.size <= 2 * first, "it asks for {} at a time", supply.size);
+        pool.take(pool.left() as u32 / 2);
+        assert!(pool.size <= 2 * first, "it asks for {} at a time", pool.size);
     }
 
     #[test]
     fn tokens_in_a_row_are_of_one_range() {
-        let mut supply = TokenPool::new(range(Token::new(Slot(1), 0), 4), Time::ZERO);
-        assert_eq!((supply.left(), supply.has(3), supply.has(4)), (3, true, false));
-        supply.add(range(Token::new(Slot(2), 7), 5), Time::ZERO);
-        assert_eq!(supply.take(2), Some(Token::new(Slot(1), 1)));
+        let mut pool = TokenPool::new(range(Token::new(Slot(1), 0), 4), Time::ZERO);
+        assert_eq!((pool.left(), pool.has(3), pool.has(4)), (3, true, false));
+        pool.add(range(Token::new(Slot(2), 7), 5), Time::ZERO);
+        assert_eq!(pool.take(2), Some(Token::new(Slot(1), 1)));
         assert_eq!(
-            supply.take(5),
+            pool.take(5),
             Some(Token::new(Slot(2), 7)),
             "the rest of the first range is lost"
         );
-        assert_eq!((supply.take(1), supply.left()), (None, 0));
+        assert_eq!((pool.take(1), pool.left()), (None, 0));
     }
 }

@@ -9,6 +9,9 @@
 //!   through.
 //! - `nothing_lost_in_transfer`: `revalidation.rs` finds the changes that were on their way to the
 //!   predecessor, while the new grantor acts.
+//! - A table that has more of a member than a grantor keeps is dropped, and every member is asked.
+//!   Holds survive at their members. Those of the member that has too many are over when it has
+//!   heard so (`recovery.rs`).
 
 use super::*;
 use crate::protocol::message::GrantorMessage;
@@ -33,6 +36,9 @@ impl Grantor {
         (view, last): (&View, bool),
         cx: &mut StepContext,
     ) {
+        if self.refused_tables.contains(&from) && !planted!(cx.mutant, TakeRestOfTable) {
+            return;
+        }
         if let Phase::Recovering { heard, awaiting, .. } = &mut self.phase
             && awaiting.remove(&from)
         {
@@ -42,7 +48,7 @@ impl Grantor {
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
             let unheard = awaiting.iter().copied();
             self.revalidations =
-                unheard.map(|process| (process, Revalidation::default())).collect();
+                unheard.map(|process| (process, RevalidationAnswers::default())).collect();
             self.outdated_reporters.remove(&from);
             self.outdated_reporters.append(awaiting);
             self.table = Table::new(self.epoch).within(cx);
@@ -52,7 +58,13 @@ impl Grantor {
             return;
         }
         let Some(heard) = self.phase.heard_mut() else { return };
+        let most = cx.limits.table_bytes();
+        planted!(=> let most = planted::most_of_table(most, cx));
+        let most_objects = most.saturating_mul(view.members.len());
         for (name, content) in objects {
+            if !heard.count_object(from, content.weight(&name), most_objects) {
+                return self.refuse_table(from, view, cx);
+            }
             let maybe_stale = content.maybe_stale || planted!(cx.mutant, StaleByTransfer);
             self.table.adopt(name, Content { maybe_stale, ..content });
         }
@@ -61,17 +73,23 @@ impl Grantor {
             let (key, token) = ((process, hold.request), hold.token);
             let since = cx.now.back(hold.held_for);
             let is_there = view.contains(process) || planted!(cx.mutant, TakeOverTheDead);
-            if !heard.over.contains(&key) && is_there {
+            if !heard.is_over(key) && is_there {
+                if self.table.bytes_of(process) >= most {
+                    return self.refuse_table(from, view, cx);
+                }
                 self.table.claim(key, hold.lock, token, since);
             }
         }
         for (process, wait) in waits {
             let key = (process, wait.request);
             if let Some(ticket) = wait.ticket
-                && !heard.over.contains(&key)
+                && !heard.is_over(key)
                 && view.contains(process)
                 && self.table.entry_status(key).is_none()
             {
+                if self.table.bytes_of(process) >= most {
+                    return self.refuse_table(from, view, cx);
+                }
                 self.table.wait(key, wait.lock, ticket, cx.now);
             }
         }
@@ -100,17 +118,25 @@ impl Grantor {
         self.act_on_table(heard, cx);
     }
 
+    /// The table of a predecessor has more than may be kept. A grantor that is honest has no such
+    /// table. No hold may be dropped from it: another member could get a lock in which its holder
+    /// believes. So every member is asked, and the bounds of a report hold for each. The rest of
+    /// this table counts for nothing: it is on its way, and would pass for the whole.
+    fn refuse_table(&mut self, from: ProcessId, view: &View, cx: &mut StepContext) {
+        self.refused_tables.insert(from);
+        let service = self.service.clone();
+        cx.out.push(Output::Event(Event::TableRefused { service, from }));
+        self.lose_source(view, cx);
+    }
+
     /// The table of the last predecessor is here, and it acts.
     pub(super) fn act_on_table(&mut self, mut heard: HeardEarly, cx: &mut StepContext) {
         self.phase = Phase::Acting;
         self.revalidate(cx);
         planted!(cx.mutant, LoseWaitsBesideTable => heard.waits.clear());
         for (process, waits) in std::mem::take(&mut heard.waits) {
-            for wait in waits {
-                if !heard.over.contains(&(process, wait.request)) {
-                    self.enter_missing_wait(process, wait, cx);
-                }
-            }
+            let lasting = waits.into_iter().filter(|wait| !heard.is_over((process, wait.request)));
+            self.enter_missing_waits(process, lasting, cx);
         }
         self.begin(heard, true, cx);
     }
@@ -216,7 +242,8 @@ impl Grantor {
     /// Ends the grantor: its waiters go elsewhere, or ask the elder. So do waiters in a table that
     /// was given away: if the next grantor ends before they have heard of it, they would wait here
     /// for ever.
-    pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
+    pub(crate) fn close(mut self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
+        self.end_tries(cx);
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| {
             Message::Client(ClientMessage::NotGrantor {
@@ -253,14 +280,17 @@ impl Grantor {
     /// The same member goes on in a new epoch, with the table that it has.
     pub(crate) fn renew(mut self, range: TokenRange, cx: &mut StepContext) -> Grantor {
         self.tell_end(cx);
+        self.end_tries(cx);
         self.epoch = Epoch(range.first);
         self.activation_path = ActivationPath(None);
         self.tokens = TokenPool::new(range, cx.now);
         self.table = self.table.renew(self.epoch);
         self.unwilling_successors = None;
+        self.kept = KeptHolds::default();
         // Their answers now are for the epoch before.
         self.revalidations.clear();
         self.outdated_reporters.clear();
+        self.refused_tables.clear();
         self.revalidate(cx);
         self.begin(HeardEarly::default(), true, cx);
         self

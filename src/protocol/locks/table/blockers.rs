@@ -1,6 +1,6 @@
 //! The holds that have to end before a request is granted.
 
-use super::holders::SOUGHT;
+use super::holders::MAX_SEARCHED;
 use super::questions::BLOCKING;
 use super::*;
 use crate::protocol::message::Blocked;
@@ -82,7 +82,7 @@ impl Table {
     fn add_blockers_of_names(&self, rank: QueueRank, want: &Want, found: &mut TableBlockers) {
         // A request that passes a suspension may come to stand before others at any time.
         let is_in_order = self.suspended.is_none() && self.suspensions.is_empty();
-        for name in want.names().iter().take(SOUGHT) {
+        for name in want.names().iter().take(MAX_SEARCHED) {
             let has_permits = matches!(self.held.get(name), Some(Occupancy::Permits(_)));
             let fits = self.fits(name, want);
             let queue = self.queues.get(name);
@@ -105,7 +105,7 @@ impl Table {
             for (key, batch) in &earlier {
                 let Want::Batch(_) = batch.want else { continue };
                 let edge = if is_in_order { Edge::Behind } else { Edge::Possible };
-                for name in batch.want.names().iter().take(SOUGHT) {
+                for name in batch.want.names().iter().take(MAX_SEARCHED) {
                     self.add_holders(name, edge, found);
                 }
                 if is_in_order {
@@ -138,7 +138,7 @@ impl Table {
         edge: Edge,
         found: &mut TableBlockers,
     ) {
-        let mut left = SOUGHT;
+        let mut left = MAX_SEARCHED;
         for (name, used) in self.held.iter() {
             for key in self.holders(name, used) {
                 if left == 0 || found.all.len() >= BLOCKING {

@@ -1,47 +1,11 @@
 //! The holders of each name of a table, and whether one more request fits beside them.
 
+use super::occupancy::{PermitHolders, beginning};
 use super::*;
 
 /// The most names, and the most requests, that are searched for a holder in the way of a
 /// suspension.
-pub(super) const SOUGHT: usize = 1 << 10;
-
-/// The holders of a name: one lock, or any number of shares, or any number of permits. Small,
-/// because one exists for each held lock.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Occupancy {
-    /// The holding request, and how the number of its process [begins](beginning). The process
-    /// follows from the rest of the [table](Table::holder).
-    Lock(RequestId, u32),
-    #[allow(clippy::box_collection)] // one word
-    Shares(Box<BTreeSet<RequestKey>>),
-    Permits(Box<PermitHolders>),
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct PermitHolders {
-    keys: BTreeSet<RequestKey>,
-    /// How many permits they have together.
-    pub(super) sum: u64,
-}
-
-impl Occupancy {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Occupancy::Lock(..) => 1,
-            Occupancy::Shares(keys) => keys.len(),
-            Occupancy::Permits(permitted) => permitted.keys.len(),
-        }
-    }
-
-    /// Returns whether a hold of this want may exist beside these, at any limit.
-    pub(super) fn is_beside(&self, want: &Want) -> bool {
-        matches!(
-            (self, want),
-            (Occupancy::Shares(_), Want::Share(_)) | (Occupancy::Permits(..), Want::Permits(..))
-        )
-    }
-}
+pub(super) const MAX_SEARCHED: usize = 1 << 10;
 
 impl Table {
     /// All held locks, with their requests and tokens.
@@ -66,14 +30,15 @@ impl Table {
         process: ProcessId,
         owner: OwnerId,
     ) -> Option<(&LockName, RequestKey)> {
-        let first = self.all_held().take(SOUGHT).find(|(_, key)| !self.is_of(*key, process, owner));
+        let mut held = self.all_held().take(MAX_SEARCHED);
+        let first = held.find(|(_, key)| !self.is_of(*key, process, owner));
         first.or_else(|| {
             let others =
                 self.parts.iter().filter(|(other, part)| **other != process && part.holds > 0);
             let requests = others.flat_map(|(other, part)| {
                 part.requests.iter().map(|(id, one)| ((*other, id), one))
             });
-            let held = requests.take(SOUGHT).filter(|(_, one)| one.is_hold());
+            let held = requests.take(MAX_SEARCHED).filter(|(_, one)| one.is_hold());
             held.filter_map(|(key, one)| Some((one.entry.want.names().first()?, key))).next()
         })
     }
@@ -153,6 +118,15 @@ impl Table {
         }
     }
 
+    /// Another request of the same member holds the lock of a name.
+    pub(super) fn reoccupy(&mut self, name: &LockName, by: RequestKey) {
+        let want = Want::Lock(name.clone());
+        self.reconsider(name, |table| {
+            table.remove_use(name, by, &want);
+            table.put(name, by, &want)
+        });
+    }
+
     /// Nearly always no request has the name.
     fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         let first = || match want {
@@ -183,9 +157,4 @@ impl Table {
             Occupancy::Lock(..) => true,
         });
     }
-}
-
-/// The first 32 bits of a process's number.
-fn beginning(process: ProcessId) -> u32 {
-    (process.0 >> 96) as u32
 }

@@ -2,13 +2,6 @@
 
 use super::*;
 
-/// The position within a block: the low half of a ticket's number.
-pub(super) const POSITION: u64 = u32::MAX as u64;
-
-/// A position in the line. The key keeps it one request's own, even if members report equal
-/// tickets.
-pub(super) type QueueRank = (Ticket, RequestKey);
-
 impl Table {
     /// Gives a request a new position in the line.
     pub(crate) fn queue(

@@ -19,8 +19,9 @@
 //!
 //! - The current filter has the names of the tree, or no pages: then every name may be there.
 //! - The next filter has the names of the tree up to the mark.
-//! - A change of the tree moves at most [`MOVED`] names, and releases one page at most. A filter
-//!   that begins is a word for each page, and its pages come with the first name that is in them.
+//! - A change of the tree moves at most [`MAX_MOVED_NAMES`] names, and releases one page at most. A
+//!   filter that begins is a word for each page, and its pages come with the first name that is in
+//!   them.
 //! - Few names have no filter, and take no memory for it.
 //! - The filters are not part of a map's value: two `NameMap` with the same tree are equal.
 
@@ -37,7 +38,7 @@ const PER_PAGE: usize = 512;
 
 /// Names that one change moves. So a filter is made before the number of names has changed by a
 /// seventh.
-const MOVED: usize = 8;
+const MAX_MOVED_NAMES: usize = 8;
 
 /// The value at each name. It is read as the tree is.
 #[derive(Clone)]
@@ -154,12 +155,13 @@ impl NextFilter {
     fn go_on<V>(&mut self, tree: &BTreeMap<LockName, V>) -> bool {
         let behind = self.mark.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let (mut moved, mut last) = (0, None);
-        for (name, _) in tree.range::<LockName, _>((behind, Bound::Unbounded)).take(MOVED) {
+        let ahead = tree.range::<LockName, _>((behind, Bound::Unbounded));
+        for (name, _) in ahead.take(MAX_MOVED_NAMES) {
             self.filter.add(FilterSpot::of(name));
             (moved, last) = (moved + 1, Some(name));
         }
         self.mark = last.or(self.mark.as_ref()).cloned();
-        moved < MOVED
+        moved < MAX_MOVED_NAMES
     }
 }
 

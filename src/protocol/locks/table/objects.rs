@@ -3,17 +3,6 @@
 use super::*;
 use crate::protocol::content::LastWrite;
 
-/// An object that a member has open.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct TableObject {
-    pub(super) content: Content,
-    /// The members that have it open, and how often.
-    pub(super) openers: BTreeMap<ProcessId, usize>,
-    /// Others told of it, and not all members that have it open are known yet: see
-    /// [`drop_unopened`](Table::drop_unopened).
-    pub(super) adopted: bool,
-}
-
 impl Table {
     pub(super) fn open(
         &mut self,

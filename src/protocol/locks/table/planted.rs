@@ -1,12 +1,18 @@
 //! Access to a table for planted breaks of its grantor, see `mutant.rs`.
 
 use super::{LockRequest, RequestKey, Table};
-use crate::protocol::id::{LockName, Mode};
+use crate::protocol::id::{LockName, Mode, ProcessId};
 use crate::protocol::mutant::ProtocolMutant;
 
 impl Table {
     pub(crate) fn has_content(&self, name: &LockName) -> bool {
         self.content(name).is_some()
+    }
+
+    /// The approximate bytes of the requests of a process, as they are now.
+    pub(crate) fn present_bytes_of(&self, process: ProcessId) -> usize {
+        let requests = self.parts.get(&process).into_iter().flat_map(|part| part.requests.iter());
+        requests.map(|(_, request)| request.entry.entry_weight()).sum()
     }
 
     /// Plants another break.

@@ -12,7 +12,7 @@ pub(super) const BLOCKING: usize = 64;
 
 /// Names that are waited for or open: up to so many are checked whether they are held, too.
 #[cfg(any(feature = "tokio", test))]
-const SIFTED: usize = 1 << 10;
+const MAX_CHECKED_NAMES: usize = 1 << 10;
 
 impl Table {
     /// Answers a query.
@@ -155,12 +155,13 @@ impl Table {
         let of_queues = self
             .queues
             .keys()
-            .take(SIFTED)
+            .take(MAX_CHECKED_NAMES)
             .inspect(|_| touch())
             .filter(|name| self.held.contains_key(name));
         let is_known =
             |name: &&LockName| self.held.contains_key(name) || self.queues.contains_key(*name);
-        let of_objects = self.objects.keys().take(SIFTED).inspect(|_| touch()).filter(is_known);
+        let objects = self.objects.keys().take(MAX_CHECKED_NAMES);
+        let of_objects = objects.inspect(|_| touch()).filter(is_known);
         let twice = of_queues.count() + of_objects.count();
         let suspension = usize::from(self.suspended.is_some() || !self.suspensions.is_empty());
         suspension + self.held.len() + self.queues.len() + self.objects.len() - twice

@@ -13,6 +13,8 @@ fn a_member_that_refuses_a_view_for_its_clock_says_goodbye() {
     let request = RequestId(1);
     let command = Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request,
         service: service(),
         wait: Wait::Forever,

@@ -13,6 +13,7 @@ const RANGE: TokenRange = TokenRange { first: token(100), last: token(200) };
 
 fn asked(from: ProcessId, request: u64, want: Want) -> ReceivedRequest {
     ReceivedRequest {
+        keep: 0,
         from,
         request: RequestId(request),
         only_if_free: false,

@@ -19,6 +19,8 @@ fn command(request: u64, want: Want, wait: Wait) -> Command {
 fn command_of(owner: OwnerId, request: u64, want: Want, wait: Wait) -> Command {
     Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request: RequestId(request),
         service: service(),
         wait,
@@ -205,19 +207,7 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
 
 /// A lock client's request for a lock that another member grants.
 fn call(number: u64, name: &LockName) -> LockCall {
-    LockCall {
-        detects: false,
-        request: RequestId(number),
-        service: service(),
-        wait: Wait::Forever,
-        lease: None,
-        lock: LockRequest {
-            want: Want::Lock(name.clone()),
-            owner: OwnerId::default(),
-            revocable: false,
-            metadata: Metadata::default(),
-        },
-    }
+    lock_call(RequestId(number), Want::Lock(name.clone()))
 }
 
 const EPOCHS: [Epoch; 2] = [Epoch(token(100)), Epoch(token(200))];
@@ -293,6 +283,7 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
 fn asked(from: ProcessId, number: u64, want: Want) -> ReceivedRequest {
     let (request, owner, metadata) = (RequestId(number), OwnerId::default(), Metadata::default());
     ReceivedRequest {
+        keep: 0,
         from,
         request,
         only_if_free: false,
@@ -449,7 +440,7 @@ fn a_suspension_that_ends_lets_no_step_grant_all_that_waits() {
     assert_eq!(node.granted(RequestId(late + 1)), None);
     assert!(
         node.deadline().is_none_or(|at| at > NOW)
-            && node.offer(NOW, &service(), &names[0]).is_none()
+            && node.offer(NOW, (&service(), &names[0]), false).is_none()
     );
 }
 
@@ -602,6 +593,7 @@ fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
             epoch,
             request,
             only_if_free,
+            keep: 0,
             lock: LockRequest { want, owner, revocable, metadata },
         });
         node.on_message(NOW, ANN, asks, &mut out);
@@ -660,6 +652,7 @@ fn long_requests_are_told_to_ask_again_before_there_are_very_many() {
     for request in (1..=3).map(RequestId) {
         let metadata = Metadata::new(&[7; 2_500]).expect("not too long");
         let asks = Message::Grantor(GrantorMessage::RequestLock {
+            keep: 0,
             service: service(),
             epoch,
             request,

@@ -27,8 +27,9 @@ fn local_grants_come_to_the_same_as_commands() {
                 continue;
             }
             (None, false) if !rarely => {
-                if let Some(token) =
-                    offered.offer(now, &service(), &name).and_then(|range| range.nth(spent))
+                let offer = offered.offer(now, (&service(), &name), true);
+                if let Some(LocalOffer::OfService(range)) = offer
+                    && let Some(token) = range.nth(spent)
                 {
                     spent += 1;
                     offers += 1;
@@ -88,20 +89,21 @@ fn nothing_is_offered_where_another_member_is_concerned() {
     let other = LockName::new(b"o").expect("a good name");
     let mut node = lone();
     let step = |node: &mut Node, command| node.step(NOW, Input::Command(command), &mut Vec::new());
-    assert_eq!(node.offer(NOW, &service(), &name), None, "no member grants it yet");
+    let offer = |node: &Node, name| node.offer(NOW, (&service(), name), true);
+    assert_eq!(offer(&node, &name), None, "no member grants it yet");
     step(&mut node, locking(RequestId(1), &name, OwnerId(1)));
     step(&mut node, locking(RequestId(2), &other, OwnerId(1)));
     step(&mut node, Command::Release { request: RequestId(2) });
-    assert_eq!(node.offer(NOW, &service(), &name), None, "it is held");
-    assert!(node.offer(NOW, &service(), &other).is_some());
+    assert_eq!(offer(&node, &name), None, "it is held");
+    assert!(offer(&node, &other).is_some());
     assert_eq!(
-        node.offer(node.deadline().unwrap_or(Time::MAX), &service(), &other),
+        node.offer(node.deadline().unwrap_or(Time::MAX), (&service(), &other), true),
         None,
         "something is due"
     );
     step(&mut node, wanting(RequestId(3), Want::Suspension, OwnerId(2)));
     step(&mut node, Command::Release { request: RequestId(2) });
-    assert_eq!(node.offer(NOW, &service(), &other), None, "a member waits for all of it");
+    assert_eq!(offer(&node, &other), None, "a member waits for all of it");
 }
 
 fn locking(request: RequestId, name: &LockName, owner: OwnerId) -> Command {
@@ -112,6 +114,8 @@ fn wanting(request: RequestId, want: Want, owner: OwnerId) -> Command {
     let (service, wait, metadata) = (service(), Wait::Forever, Metadata::default());
     Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request,
         service,
         wait,

@@ -25,6 +25,8 @@ fn ask(two: &mut NodePair, at: usize, request: u64) {
         at,
         Input::Command(Command::Lock {
             detects: false,
+            keeps: false,
+            follows: false,
             request,
             service,
             wait,

@@ -7,7 +7,7 @@ use crate::protocol::message::RegistryMessage;
 use crate::protocol::message::{HolderInfo, LockRequest, RevocationAnswer, RevocationDemand};
 
 const EPOCH: Epoch = Epoch(token(100));
-/// The request of the asker.
+/// The request that asks to revoke.
 const ASKS: RequestId = RequestId(70);
 /// The request of the holder.
 const HOLDS: RequestId = RequestId(80);
@@ -131,7 +131,7 @@ fn told(told: &[HolderInfo], not_revocable: &[HolderInfo]) -> Vec<Output> {
 }
 
 /// A member that has asked the grantor Ann for the holder of `x`.
-fn asker() -> Node {
+fn requester() -> Node {
     let mut node = with_two_more();
     act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), ANN, EPOCH, cx));
     assert_eq!(revoke(&mut node, ask(), Wait::Forever).outbox, [look(ANN, EPOCH)]);
@@ -140,7 +140,7 @@ fn asker() -> Node {
 
 #[test]
 fn the_grantor_names_the_holder_and_its_member_confirms_that_it_is_told() {
-    let mut node = asker();
+    let mut node = requester();
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [ask_back(BOB, 5, says("me"))]);
     assert_eq!(
         hears(&mut node, ANN, 5, RevocationAnswer::HolderTold).out,
@@ -161,12 +161,12 @@ fn the_grantor_names_the_holder_and_its_member_confirms_that_it_is_told() {
 
 #[test]
 fn a_revocation_of_a_free_lock_or_of_one_that_is_not_revocable_is_answered_so() {
-    assert_eq!(sees(&mut asker(), seen(None)).out, told(&[], &[]));
+    assert_eq!(sees(&mut requester(), seen(None)).out, told(&[], &[]));
     for (heard, outcome) in [
         (RevocationAnswer::NotHeld, told(&[], &[])),
         (RevocationAnswer::NotRevocable, told(&[], &[holder(BOB, 5)])),
     ] {
-        let mut node = asker();
+        let mut node = requester();
         sees(&mut node, seen(Some(holder(BOB, 5))));
         assert_eq!(hears(&mut node, BOB, 5, heard).out, outcome);
     }
@@ -174,7 +174,7 @@ fn a_revocation_of_a_free_lock_or_of_one_that_is_not_revocable_is_answered_so() 
 
 #[test]
 fn a_grantor_that_ends_before_it_names_the_holders_leaves_its_successor_to_be_asked() {
-    let mut node = asker();
+    let mut node = requester();
     let (next, mut without) =
         (Epoch(token(200)), View::clone(node.cluster.view.as_deref().expect("it is in one")));
     without.members.retain(|member| member.info.process != ANN);
@@ -200,7 +200,7 @@ fn a_grantor_that_ends_before_it_names_the_holders_leaves_its_successor_to_be_as
 
 #[test]
 fn a_grantor_that_ends_after_it_named_the_holders_is_needed_no_more() {
-    let mut node = asker();
+    let mut node = requester();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
     assert_eq!(
@@ -220,13 +220,13 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
         view.members.retain(|member| member.info.process != BOB);
         view
     };
-    let mut node = asker();
+    let mut node = requester();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let view = without(&node);
     assert_eq!(act(&mut node, |holder, _, cx| holder.on_view(&view, cx)).out, told(&[], &[]));
 
     // The holder left before it was asked: an `Ask` queries again, and a `Take` is done.
-    let mut node = asker();
+    let mut node = requester();
     node.cluster.view = Some(Arc::new(without(&node)));
     let said = sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!((said.outbox, said.out), (vec![], vec![]));
@@ -239,7 +239,7 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
 
 #[test]
 fn a_member_whose_hold_has_not_begun_is_asked_again() {
-    let mut node = asker();
+    let mut node = requester();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
@@ -280,6 +280,8 @@ fn waiter(revocable: bool) -> Node {
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
     let call = LockCall {
         detects: false,
+        keeps: false,
+        follows: false,
         request: HOLDS,
         service: service(),
         wait,

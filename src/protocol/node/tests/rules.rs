@@ -6,7 +6,7 @@ use super::*;
 use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
 use crate::protocol::cluster::view::Change;
 use crate::protocol::cluster::vote_successor::VoteSender;
-use crate::protocol::id::Versions;
+use crate::protocol::id::{Versions, ViewNumber};
 use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::{Ballot, LockRequest, WaitReport};
 use std::collections::BTreeSet;
@@ -30,6 +30,8 @@ macro_rules! rule {
 }
 
 type Plant = Box<dyn Fn(&mut Node)>;
+
+mod bounds;
 
 /// This member as the second of a view of three, with `ANN` as the elder. It has promised the elder
 /// nothing.
@@ -73,6 +75,7 @@ fn said_in(
 
 fn asked(from: ProcessId, request: u64) -> ReceivedRequest {
     ReceivedRequest {
+        keep: 0,
         from,
         request: RequestId(request),
         only_if_free: false,
@@ -104,6 +107,27 @@ rule!(who_accepts_a_ballot_promises_it, AcceptPromisesNothing, |plant: Plant| {
         &mut Vec::new(),
     );
     node.cluster.votes.acceptor.promised == Some(Ballot { round: 2, process: BOB })
+});
+
+rule!(a_process_agrees_to_the_founding_of_one_coordinator_only, AgreeTwice, |plant: Plant| {
+    let info = |site: u8| {
+        MemberInfo::new(ProcessId(site.into()), SocketAddr::from(([10, 0, 0, site], 7400)))
+    };
+    let seeds = [1, 2, 3].map(|site| info(site).addr).into();
+    let config = Config { seeds, ..Config::new(info(3), Timing::fast()) };
+    let mut node = Node::new(config, Time::from_nanos(1));
+    plant(&mut node);
+    let mut agrees_to = |coordinator: u8| {
+        let MemberInfo { process: from, addr, .. } = info(coordinator);
+        let founders = vec![info(coordinator), info(3)];
+        let view = View::first(Slot(5), founders, Timing::fast(), 7);
+        let packet = Packet::from(Notice::Found { attempt: 1, view });
+        let mut out = Vec::new();
+        node.step(Time::from_nanos(2), Input::Received { from, addr, packet }, &mut out);
+        notices(&out).iter().any(|notice| matches!(notice, Notice::FoundOk { .. }))
+    };
+    assert!(agrees_to(1) && agrees_to(1), "its answer may be lost");
+    !agrees_to(2)
 });
 
 rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
@@ -222,7 +246,7 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     let mut node = with_two_more();
     plant(&mut node);
     let said = said_in(&mut node, false, |view, cx| {
-        let grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
+        let mut grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
         cx.standing.leased = false;
         grantor.on_query(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), cx);
     });
@@ -245,6 +269,8 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
     node.quiet_until = QuietUntil(None);
     let command = Command::Lock {
         detects: false,
+        keeps: false,
+        follows: false,
         request: RequestId(2),
         service: service(),
         wait: Wait::Forever,
@@ -295,6 +321,25 @@ rule!(a_token_above_the_dealt_slots_is_no_grant, TakeAnyToken, |plant: Plant| {
         is_dealt = cx.is_dealt(Token::new(view.end_slot(), 0));
     });
     !is_dealt
+});
+
+rule!(the_word_of_a_learner_counts_as_that_of_a_stranger, BelieveLearners, |plant: Plant| {
+    let mut node = with_two_more();
+    node.cluster.config.nonce = std::num::NonZeroU64::new(7);
+    plant(&mut node);
+    let me = MemberInfo::new(CYD, ([127, 0, 0, 1], 7503).into());
+    let hear = |node: &mut Node, notice: Notice| {
+        let (from, addr, packet) = (me.process, me.addr, notice.into());
+        node.step(NOW, Input::Received { from, addr, packet }, &mut Vec::new());
+    };
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
+    view.members.push(ViewMember { info: me.clone(), learner: true, ..view.members[1].clone() });
+    node.cluster.view = Some(Arc::new(view.clone()));
+    let later = View { number: ViewNumber((1 << 62) - 1), ..view.clone() };
+    assert!(later.is_sound());
+    hear(&mut node, Notice::FullView { view: later, nonce: 0 });
+    let has_installed = node.cluster.view.as_deref() != Some(&view);
+    !has_installed && !node.cluster.takes_relays_of(CYD)
 });
 
 rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: Plant| {

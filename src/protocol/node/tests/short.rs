@@ -108,6 +108,8 @@ fn a_short_step_comes_to_the_same_as_a_full_step() {
                 open[at].push(request);
                 let lock = Command::Lock {
                     detects: false,
+                    keeps: false,
+                    follows: false,
                     request,
                     service,
                     wait,

@@ -6,7 +6,7 @@ use crate::protocol::{
 use crate::runtime::inbox::{OrderExchange, OrderWork};
 use crate::runtime::net::death_watch;
 use crate::runtime::{QueryError, query_status};
-use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal, Order, OrderReport};
+use crate::wire::{self, Decoder, Frame, Handshake, Order, OrderReport};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -14,12 +14,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+mod busy_poll;
+mod garbage;
 #[cfg(feature = "secure")]
 mod keys;
 mod strangers;
 
 /// Hang guard: far above anything that is waited for.
 const GUARD: Duration = Duration::from_secs(20);
+
+/// Processes in a long status, of some 16 bytes each.
+const LONG_STATUS: u128 = 200_000;
 
 /// An inbox that keeps everything.
 #[derive(Default)]
@@ -30,6 +35,8 @@ struct Letters {
     answers: AtomicBool,
     /// Orders are never carried out.
     waits_with_orders: AtomicBool,
+    /// Its status is longer than what the system takes for a reader that is slow.
+    is_long: AtomicBool,
     /// Panics with the next, as the code of an application may.
     panics: AtomicBool,
 }
@@ -65,7 +72,10 @@ impl Inbox for Letters {
             leased: true,
             services: Vec::new(),
             more_services: 0,
-            suspected: Vec::new(),
+            suspected: match self.is_long.load(Ordering::Relaxed) {
+                true => (0..LONG_STATUS).map(|number| ProcessId(u128::MAX - number)).collect(),
+                false => Vec::new(),
+            },
         })
     }
 }
@@ -272,156 +282,6 @@ async fn an_urgent_packet_leaves_at_once_with_all_that_were_queued_before() {
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
 }
 
-/// Sends a message that is written at once; returns where the answer comes.
-fn ask(from: &TestPeer, to: &MemberInfo, number: u64) -> Option<Arc<ConnectionReader>> {
-    from.transport.send(to.addr, Some(to.process), numbered(number));
-    from.transport.flush(true)
-}
-
-/// A peer that polls for as long as a test may wait.
-async fn patient(process: u128) -> TestPeer {
-    let busy_poll = Duration::from_millis(20);
-    TestPeer::with(
-        process,
-        TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") },
-    )
-    .await
-}
-
-#[tokio::test]
-async fn a_poll_reads_packets_before_any_task_runs() {
-    let (a, b) = (patient(1).await, TestPeer::new(2).await);
-    a.meet(&b).await;
-    b.meet(&a).await;
-    let reader = ask(&a, &b.me, 1).expect("it is written, to one connection");
-    ask(&b, &a.me, 1);
-    let heard = || numbers(&a.letters.inputs.lock().unwrap(), b.me.process);
-    let counted =
-        || (a.transport.counters().busy_poll_hits, a.transport.counters().busy_poll_misses);
-    assert_eq!(heard(), [0]);
-    assert!(reader.busy_poll());
-    assert_eq!((heard(), counted()), (vec![0, 1], (1, 0)));
-    // Nothing comes, and the next time it is not tried.
-    assert!(!reader.busy_poll());
-    ask(&b, &a.me, 2);
-    assert!(!reader.busy_poll());
-    assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
-    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
-    // A message to two peers does not say where the answer comes.
-    let c = TestPeer::new(3).await;
-    a.meet(&c).await;
-    a.transport.send(b.me.addr, Some(b.me.process), numbered(2));
-    assert!(ask(&a, &c.me, 1).is_none());
-}
-
-#[tokio::test]
-async fn a_limit_of_zero_polls_never() {
-    let options = TransportOptions {
-        busy_poll: Duration::ZERO,
-        ..TransportOptions::new("shop", "127.0.0.1:0")
-    };
-    let (a, b) = (TestPeer::with(1, options).await, TestPeer::new(2).await);
-    a.letters.answers.store(true, Ordering::Relaxed);
-    a.meet(&b).await;
-    b.meet(&a).await;
-    let reader = ask(&a, &b.me, 1).expect("it is written");
-    ask(&b, &a.me, 1);
-    assert!(!reader.busy_poll());
-    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1]).then_some(())).await;
-    let counters = a.transport.counters();
-    assert_eq!((counters.busy_poll_hits, counters.busy_poll_misses), (0, 0));
-}
-
-#[tokio::test]
-async fn a_task_polls_for_the_next_question_after_an_answer() {
-    let (a, b) = (TestPeer::new(1).await, patient(2).await);
-    b.letters.answers.store(true, Ordering::Relaxed);
-    a.meet(&b).await;
-    // It polls before another task has the thread, so it finds nothing.
-    until("it has busy_poll_hits", || b.transport.counters().busy_poll_misses == 1).await;
-    b.letters.answers.store(false, Ordering::Relaxed);
-    for number in 1..10 {
-        ask(&a, &b.me, number);
-    }
-    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[9]).then_some(())).await;
-    assert_eq!(b.transport.counters().busy_poll_misses, 1, "these were not questions");
-}
-
-/// A reading thread runs the wakers of others. The connection is not deaf after it: it ends, and
-/// another one is opened.
-#[tokio::test]
-async fn a_panic_while_polling_ends_the_connection() {
-    let (a, b) = (patient(1).await, TestPeer::new(2).await);
-    a.meet(&b).await;
-    b.meet(&a).await;
-    let reader = ask(&a, &b.me, 1).expect("it is written");
-    ask(&b, &a.me, 1);
-    a.letters.panics.store(true, Ordering::Relaxed);
-    let polling = std::panic::AssertUnwindSafe(|| reader.busy_poll());
-    assert!(std::panic::catch_unwind(polling).is_err());
-    a.letters.hint(Hint::Unreachable(b.me.process)).await;
-    b.send(&a, numbered(2));
-    a.letters.until(|inputs| numbers(inputs, b.me.process).ends_with(&[2]).then_some(())).await;
-}
-
-/// A member with a connection of this test's own, and where its answers come.
-async fn with_a_member_by_hand(
-    limits: ConnectionTimeouts,
-) -> (TestPeer, MemberInfo, TcpStream, Vec<u8>, Arc<ConnectionReader>) {
-    let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let a = TestPeer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options })
-        .await;
-    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().unwrap());
-    let (greeting, packet) = greeting_and_packet(&me);
-    let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
-    stream.write_all(&greeting).await.unwrap();
-    a.letters.hint(Hint::Connected(me.process)).await;
-    let mut reader = None;
-    // The peer's task takes the connection over first.
-    until("it can be written to", || {
-        reader = ask(&a, &me, 1);
-        reader.is_some()
-    })
-    .await;
-    (a, me, stream, packet, reader.unwrap())
-}
-
-#[tokio::test]
-async fn a_frame_that_begins_during_a_poll_has_to_end_as_well() {
-    let limits =
-        ConnectionTimeouts { frame: Duration::from_millis(100), ..ConnectionTimeouts::default() };
-    let (a, me, mut stream, packet, reader) = with_a_member_by_hand(limits).await;
-    stream.write_all(&packet[..9]).await.unwrap();
-    assert!(reader.busy_poll(), "something came");
-    // From here on the task has the frame.
-    stream.write_all(&packet[9..12]).await.unwrap();
-    assert!(!reader.busy_poll());
-    a.letters.hint(Hint::Unreachable(me.process)).await;
-    assert_eq!(a.transport.counters().unfinished, 1);
-    assert!(!reader.busy_poll(), "it is over");
-}
-
-#[tokio::test]
-async fn an_end_that_a_poll_sees_is_told_as_any_other() {
-    let (a, me, stream, _, reader) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
-    drop(stream);
-    assert!(!reader.busy_poll());
-    a.letters.hint(Hint::Unreachable(me.process)).await;
-    let (a, me, mut stream, packet, reader) =
-        with_a_member_by_hand(ConnectionTimeouts::default()).await;
-    let mut damaged = packet.clone();
-    *damaged.last_mut().unwrap() ^= 1;
-    stream.write_all(&[packet, damaged].concat()).await.unwrap();
-    assert!(!reader.busy_poll());
-    assert_eq!(
-        numbers(&a.letters.inputs.lock().unwrap(), me.process),
-        [7],
-        "the packet before it was heard"
-    );
-    a.letters.hint(Hint::Unreachable(me.process)).await;
-    assert_eq!(a.transport.counters().damaged, 1);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     // On a busy machine it is long before the other side reads.
@@ -594,54 +454,6 @@ async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
     decoder.next().expect("a frame or nothing")
 }
 
-#[tokio::test]
-async fn garbage_on_a_connection_is_counted_and_harmless() {
-    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
-    let addr = b.me.addr;
-    let hello = Frame::Hello(Box::new(Handshake {
-        cluster: "shop".into(),
-        me: a.me.clone(),
-        reserved: vec![],
-    }));
-    let mut greeting = Vec::new();
-    wire::encode(&hello, 0, &mut greeting).unwrap();
-
-    let refused = |reason| Some(Frame::Refused(reason));
-    assert_eq!(
-        answer_to(addr, b"GET / HTTP/1.1\r\n\r\n").await.or(refused(HandshakeRefusal::Garbage)),
-        refused(HandshakeRefusal::Garbage)
-    );
-    assert_eq!(b.transport.counters().oversized, 1);
-    let mut garbage = greeting.clone();
-    garbage[5] ^= 0xff;
-    assert_eq!(answer_to(addr, &garbage).await, refused(HandshakeRefusal::Garbage));
-    assert_eq!(b.transport.counters().garbage, 1);
-    let mut version = greeting.clone();
-    // The highest version is an old one.
-    version[9..11].copy_from_slice(&(wire::VERSIONS.lowest - 1).to_be_bytes());
-    assert_eq!(
-        answer_to(addr, &version).await,
-        refused(HandshakeRefusal::Versions(wire::VERSIONS))
-    );
-    assert_eq!(b.transport.counters().other_version, 1);
-
-    // Nonsense after the handshake ends a connection as well.
-    let mut nonsense = greeting.clone();
-    nonsense.extend_from_slice(&[0, 0, 0, 6, 99, 99]);
-    let sum = crc32fast::hash(&nonsense[greeting.len()..]);
-    nonsense.extend_from_slice(&sum.to_be_bytes());
-    assert!(matches!(answer_to(addr, &nonsense).await, Some(Frame::Welcome(_))));
-    let endless = [&greeting[..], &[0xff; 8]].concat();
-    assert!(matches!(answer_to(addr, &endless).await, Some(Frame::Welcome(_))));
-    until("counted", || {
-        let counters = b.transport.counters();
-        (counters.garbage, counters.oversized) == (2, 2)
-    })
-    .await;
-    // The transport still works.
-    a.meet(&b).await;
-}
-
 /// A hello, and a packet that can follow it.
 fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
     let hello = Frame::Hello(Box::new(Handshake {
@@ -653,119 +465,6 @@ fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
     wire::encode(&hello, 0, &mut greeting).unwrap();
     wire::encode(&Frame::Packet(numbered(7)), wire::PROTOCOL_VERSION, &mut packet).unwrap();
     (greeting, packet)
-}
-
-#[tokio::test]
-async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
-    let b = TestPeer::new(2).await;
-    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().unwrap());
-    let (greeting, packet) = greeting_and_packet(&me);
-    let mut damaged = packet.clone();
-    damaged[10] ^= 1;
-    let stream = [&greeting[..], &packet, &damaged, &packet].concat();
-    assert!(matches!(answer_to(b.me.addr, &stream).await, Some(Frame::Welcome(_))));
-    b.letters.hint(Hint::Unreachable(me.process)).await;
-    assert_eq!(
-        numbers(&b.letters.inputs.lock().unwrap(), me.process),
-        [7],
-        "the packet before it, nothing after it"
-    );
-    assert_eq!(b.transport.counters().damaged, 1);
-    // A hello is not answered then: its sender did nothing wrong and must not be told that it is a
-    // stranger.
-    let mut damaged = greeting;
-    *damaged.last_mut().unwrap() ^= 1;
-    assert_eq!(answer_to(b.me.addr, &damaged).await, None);
-    assert_eq!(b.transport.counters().damaged, 2);
-}
-
-#[tokio::test]
-async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
-    let limits =
-        ConnectionTimeouts { frame: Duration::from_millis(300), ..ConnectionTimeouts::default() };
-    let b = TestPeer::with(
-        2,
-        TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") },
-    )
-    .await;
-    let me = MemberInfo::new(ProcessId(7), "127.0.0.1:9".parse().unwrap());
-    let (greeting, packet) = greeting_and_packet(&me);
-    let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
-    stream.write_all(&greeting).await.unwrap();
-    b.letters.hint(Hint::Connected(me.process)).await;
-    let begin = async |stream: &mut TcpStream| {
-        let before = b.transport.counters().bytes_in;
-        stream.write_all(&packet[..9]).await.unwrap();
-        until("the first piece is there", || b.transport.counters().bytes_in == before + 9).await;
-    };
-    // Nothing is wrong with silence between frames, nor with one that comes in two pieces.
-    begin(&mut stream).await;
-    stream.write_all(&packet[9..]).await.unwrap();
-    tokio::time::sleep(limits.frame * 2).await;
-    assert_eq!(b.transport.counters().unfinished, 0);
-    // Nor is anything wrong with a packet that came while this process was stopped.
-    begin(&mut stream).await;
-    stream.write_all(&packet[9..]).await.unwrap();
-    std::thread::sleep(limits.frame * 2);
-    b.letters.until(|inputs| (numbers(inputs, me.process) == [7, 7]).then_some(())).await;
-    assert_eq!(b.transport.counters().unfinished, 0);
-    assert_eq!(b.letters.count(&Input::Hint(Hint::Unreachable(me.process))), 0);
-    // A damaged length swallows the bytes that follow. The other side believes that they are heard.
-    let mut endless = packet.clone();
-    endless[1] |= 0x02;
-    stream.write_all(&endless).await.unwrap();
-    let ended = async {
-        while stream.write_all(&packet).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(GUARD, ended).await.expect("it closes");
-    b.letters.hint(Hint::Unreachable(me.process)).await;
-    assert_eq!(b.transport.counters().unfinished, 1);
-    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7, 7]);
-}
-
-#[tokio::test]
-async fn a_stranger_that_says_nothing_is_closed() {
-    let limits = ConnectionTimeouts {
-        handshake: Duration::from_millis(30),
-        ..ConnectionTimeouts::default()
-    };
-    let b = TestPeer::with(
-        2,
-        TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") },
-    )
-    .await;
-    assert_eq!(answer_to(b.me.addr, b"\0\0").await, None);
-    assert_eq!(b.transport.counters().silent, 1);
-}
-
-#[tokio::test]
-async fn garbage_in_datagrams_is_counted_and_harmless() {
-    let b = TestPeer::new(2).await;
-    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let mut foreign = Vec::new();
-    assert!(wire::seal("shed", b"hello", &mut foreign));
-    let mut version = foreign.clone();
-    version[4] ^= 0xff;
-    let mut noise = Vec::new();
-    assert!(wire::seal("shop", b"no gossip at all", &mut noise));
-    for datagram in [&b""[..], b"garbage", &foreign, &version, &vec![0; 9000], &noise] {
-        socket.send_to(datagram, b.me.addr).await.unwrap();
-    }
-    until("counted", || {
-        let counters = b.transport.counters();
-        (
-            counters.garbage,
-            counters.foreign_cluster,
-            counters.other_version,
-            counters.oversized,
-            counters.datagrams_in,
-        ) == (2, 1, 1, 1, 1)
-    })
-    .await;
-    let a = TestPeer::new(1).await;
-    a.meet(&b).await;
 }
 
 #[tokio::test]

@@ -156,7 +156,7 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
         put(&mut names, 2 * count + 2 * steps);
     }
     names.check();
-    assert!(steps > count / MOVED as u64, "{steps} steps");
+    assert!(steps > count / MAX_MOVED_NAMES as u64, "{steps} steps");
 }
 
 /// The share of absent names that the filter lets through to the tree: fewer than one in 20, and
@@ -233,11 +233,15 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
             let behind =
                 before.as_ref().and_then(Option::as_ref).map_or(Bound::Unbounded, Bound::Excluded);
             let moved = names.tree.range((behind, Bound::Included(mark))).count();
-            assert!(moved <= MOVED, "{moved} were moved");
+            assert!(moved <= MAX_MOVED_NAMES, "{moved} were moved");
         }
         let few = if names.filters.is_none() { 3 } else { 1 };
         assert!(names.pages() + few >= pages, "of {pages} pages {} are left", names.pages());
-        assert!(names.pages() <= pages + 2 + MOVED, "{pages} pages and then {}", names.pages());
+        assert!(
+            names.pages() <= pages + 2 + MAX_MOVED_NAMES,
+            "{pages} pages and then {}",
+            names.pages()
+        );
         filters += usize::from(before.is_none() && after.is_some());
         // The next filter is complete in time: at most a seventh of the names change while it is
         // built.

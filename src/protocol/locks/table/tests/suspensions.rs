@@ -1,6 +1,6 @@
 //! Suspensions of a service, and the owners that pass them.
 
-use super::super::holders::SOUGHT;
+use super::super::holders::MAX_SEARCHED;
 use super::*;
 
 #[test]
@@ -352,7 +352,7 @@ fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
         let mut refused = Ok(());
         let suspends = spec(Want::Suspension, 5);
         let touched = touched(|| refused = table.is_free(ProcessId(ANN), &suspends, NOW));
-        assert!(touched < 6 * SOUGHT, "{touched} looks");
+        assert!(touched < 6 * MAX_SEARCHED, "{touched} looks");
         refused
     };
     assert_eq!(refused(&table), Ok(()), "nothing else is held");

@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::LockName;
 use crate::runtime::net::reception::{MOST_STRANGE, STRANGE_A_SECOND, STRANGE_PART};
 use crate::runtime::net::transport_state::FREE_PEERS;
-use crate::wire::{HandshakeRefusal, SessionRequest};
+use crate::wire::{HandshakeRefusal, SessionRequest, StatusQuery, VERSIONS};
 use tokio::net::TcpListener;
 
 /// A member in a view with another one, and that other one.
@@ -286,7 +286,6 @@ async fn the_bytes_of_begun_frames_of_strangers_are_bounded() {
         a.letters.hint(Hint::Connected(ProcessId(7 + number))).await;
         let length = (wire::MAX_UNKNOWN_FRAME as u32).to_be_bytes();
         let begun = [&length[..], &vec![3; BEGUN]].concat();
-        // The last one is closed while it writes.
         let _ = stream.write_all(&begun).await;
         if number < 3 {
             let kept = (number as usize + 1) * BEGUN;
@@ -294,9 +293,63 @@ async fn the_bytes_of_begun_frames_of_strangers_are_bounded() {
         }
         streams.push(stream);
     }
-    until("the one that grows beyond it is closed", || a.transport.counters().busy == 1).await;
+    until("the one that began first makes room", || a.transport.counters().busy == 1).await;
+    let closed = tokio::time::timeout(GUARD, streams[0].read_to_end(&mut Vec::new())).await;
+    assert!(closed.is_ok(), "it is another one");
     drop(streams);
     until("all are free", || begun_bytes.used() == 0).await;
+}
+
+#[tokio::test]
+async fn a_view_is_taken_by_a_joining_process_though_strangers_use_the_memory_for_begun_frames() {
+    const BEGUN: usize = 200 * 1024;
+    let (limits, stranger_memory) = (
+        ConnectionTimeouts { frame: GUARD * 60, ..ConnectionTimeouts::default() },
+        // Half of it is for frames that have begun.
+        2 * 3 * BEGUN,
+    );
+    let options = TransportOptions::new("shop", "127.0.0.1:0");
+    let a = TestPeer::with(1, TransportOptions { limits, stranger_memory, ..options }).await;
+    let begun_bytes = a.transport.shared.reception.begun.clone();
+    let mut crowd = Vec::new();
+    for number in 0..3 {
+        let mut stream = greet(&a, ProcessId(7 + number)).await;
+        let length = (wire::MAX_UNKNOWN_FRAME as u32).to_be_bytes();
+        let begun = [&length[..], &vec![3; BEGUN - 100]].concat();
+        stream.write_all(&begun).await.expect("it reads");
+        let kept = (number as usize + 1) * (BEGUN - 100);
+        until("its bytes are counted", || begun_bytes.used() >= kept).await;
+        crowd.push(stream);
+    }
+    // A view of a thousand members comes in two parts.
+    let member = |number| MemberInfo::new(ProcessId(number), ([127, 0, 0, 1], 9).into());
+    let members = (1000..2000).map(member).collect();
+    let view = View::first(Slot(9), members, Timing::lan(), 7);
+    let packet = Packet::from(Notice::FullView { view, nonce: 0 });
+    let mut bytes = Vec::new();
+    wire::encode(&Frame::Packet(packet.clone()), wire::PROTOCOL_VERSION, &mut bytes)
+        .expect("it is shorter than the longest frame");
+    assert!(bytes.len() < BEGUN / 2, "{}", bytes.len());
+    let mut honest = greet(&a, ProcessId(1000)).await;
+    let (front, back) = bytes.split_at(bytes.len() - 1);
+    honest.write_all(front).await.expect("it reads");
+    until("one of the others makes room", || a.transport.counters().busy == 1).await;
+    honest.write_all(back).await.expect("it is not closed");
+    let is_it = |input: &Input| match input {
+        Input::Received { packet: received, .. } => *received == packet,
+        _ => false,
+    };
+    a.letters.until(|inputs| inputs.iter().any(is_it).then_some(())).await;
+}
+
+/// A connection of this process, which has shaken hands.
+async fn greet(at: &TestPeer, process: ProcessId) -> TcpStream {
+    let addr = "127.0.0.1:9".parse().expect("an address");
+    let (greeting, _) = greeting_and_packet(&MemberInfo::new(process, addr));
+    let mut stream = TcpStream::connect(at.me.addr).await.expect("it listens");
+    stream.write_all(&greeting).await.expect("it reads");
+    at.letters.hint(Hint::Connected(process)).await;
+    stream
 }
 
 #[tokio::test]
@@ -421,6 +474,38 @@ async fn questions_for_the_status_have_a_rate() {
     let reason = tokio::time::timeout(GUARD, busy).await.expect("it has a rate");
     assert_eq!(reason, HandshakeRefusal::Busy.to_string());
     assert!(a.transport.counters().busy >= 1);
+}
+
+#[tokio::test]
+async fn answers_to_questions_for_the_status_wait_in_the_memory_for_strangers() {
+    // Neither the limit of a frame nor the system ends the connection in this test.
+    let (user_timeout, frame) = (GUARD * 60, GUARD * 60);
+    let limits = ConnectionTimeouts { user_timeout, frame, ..ConnectionTimeouts::default() };
+    let (stranger_memory, options) = (2 << 20, TransportOptions::new("shop", "127.0.0.1:0"));
+    let a = TestPeer::with(5, TransportOptions { limits, stranger_memory, ..options }).await;
+    a.letters.is_long.store(true, Ordering::Relaxed);
+    let budget = a.transport.shared.budget().clone();
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(2048).expect("a small buffer");
+    let mut silent = socket.connect(a.me.addr).await.expect("it listens");
+    let (cluster, reserved, mut bytes) = ("shop".to_owned(), Vec::new(), Vec::new());
+    let question = Frame::Question(StatusQuery { cluster, versions: VERSIONS, reserved, of: None });
+    wire::encode(&question, 0, &mut bytes).expect("it is short");
+    silent.write_all(&bytes).await.expect("it reads");
+    until("the answer waits for the process that reads nothing", || {
+        budget.used() > LONG_STATUS as usize * 16
+    })
+    .await;
+    let addr = a.me.addr.to_string();
+    let busy = HandshakeRefusal::Busy.to_string();
+    match query_status(&addr, "shop").await {
+        Err(QueryError::Refused { reason, .. }) => assert_eq!(reason, busy),
+        answer => panic!("{answer:?}"),
+    }
+    drop(silent);
+    until("its memory is free", || budget.used() == 0).await;
+    let status = query_status(&addr, "shop").await.expect("there is room again");
+    assert_eq!(status.suspected.len(), LONG_STATUS as usize);
 }
 
 #[tokio::test]

@@ -1,0 +1,23 @@
+//! The parts of `tests/support/mod.rs` that attacks need. That file asks for a feature of the
+//! library, and the bench has no feature of that name.
+#![allow(dead_code, reason = "the tests of the library use the rest")]
+
+#[path = "../../../tests/support/child.rs"]
+pub(crate) mod child;
+#[path = "../../../tests/support/cluster.rs"]
+pub(crate) mod cluster;
+#[cfg(target_os = "linux")]
+#[path = "../../../tests/support/fork.rs"]
+pub(crate) mod fork;
+#[path = "../../../tests/support/keys.rs"]
+pub(crate) mod keys;
+#[path = "../../../tests/support/ports.rs"]
+pub(crate) mod ports;
+#[path = "../../../tests/support/process.rs"]
+pub(crate) mod process;
+#[path = "../../../tests/support/rng.rs"]
+pub(crate) mod rng;
+#[path = "../../../tests/support/status.rs"]
+pub(crate) mod status;
+#[path = "../../../tests/support/wait.rs"]
+pub(crate) mod wait;

@@ -1,0 +1,132 @@
+//! Detours: while the direct path to a process is in trouble, its packets also go through the
+//! council.
+
+use crate::protocol::id::ProcessId;
+use crate::protocol::message::{Notice, Packet};
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
+use std::collections::BTreeMap;
+
+/// Trouble on the direct path to a process.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Detour {
+    /// The time until which packets go both ways.
+    pub(super) until: Time,
+    /// The time until which trouble lasts that this member has seen itself: the other side should
+    /// answer by detours too.
+    pub(super) seen_until: Time,
+    /// Turns through the council.
+    pub(super) next_relay: u32,
+    /// The member through which the other side hears this one, and when the other side last
+    /// reported it.
+    pub(super) relay: Option<(ProcessId, Time)>,
+    /// The member through which this one hears the other side, and when it last did.
+    pub(super) heard: Option<(ProcessId, Time)>,
+    /// When the other side was last heard on the direct path.
+    pub(super) straight_at: Time,
+    /// When a packet other than a notice last went through all relays.
+    probed_at: Option<Time>,
+    /// The notices that went through all relays lately, and since when they are counted.
+    notices: Vec<Packet>,
+    noticed_since: Time,
+}
+
+impl Detour {
+    /// Returns whether it goes on. A detour in use, while the direct path is silent, lasts for one
+    /// more member lease.
+    pub(super) fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
+        if self.until <= now
+            && is_fresh(self.relay, now, timing)
+            && self.straight_at + timing.slow_beat() * 2 <= now
+        {
+            self.until = now + timing.member_lease;
+            self.seen_until = self.until;
+        }
+        self.until > now
+    }
+
+    /// The members of `relays` through which a packet goes: the relay that is known to deliver.
+    /// While none is known, a notice goes through all, the same notice once in a quarter of
+    /// `retry`. If packets are frequent or long, only one in that time goes through all, and the
+    /// others go through one relay after the other. `most`: at most this many notices.
+    pub(super) fn choose(
+        &mut self,
+        now: Time,
+        packet: &Packet,
+        relays: &[ProcessId],
+        most: usize,
+        timing: &Timing,
+    ) -> Vec<ProcessId> {
+        if let Some((way, _)) =
+            self.relay.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0))
+        {
+            return vec![way];
+        }
+        let is_view = |notice: &Notice| matches!(notice, Notice::FullView { .. });
+        let is_short = matches!(packet, Packet::Notice(notice) if !is_view(notice));
+        if is_short {
+            // Otherwise a question through all relays would be answered through all relays, as
+            // often as it arrives.
+            if self.noticed_since + timing.retry / 4 <= now {
+                self.noticed_since = now;
+                self.notices.clear();
+            }
+            if self.notices.contains(packet) {
+                return Vec::new();
+            }
+            if self.notices.len() < most {
+                self.notices.push(packet.clone());
+                return relays.to_vec();
+            }
+        } else if is_time(&mut self.probed_at, now, timing) {
+            return relays.to_vec();
+        }
+        let next = relays.get(self.next_relay as usize % relays.len().max(1)).copied();
+        self.next_relay = self.next_relay.wrapping_add(1);
+        next.into_iter().collect()
+    }
+}
+
+/// Returns whether the last packet is so recent that the next one is not overdue: every member
+/// sends one within an eighth of a member lease.
+pub(super) fn is_fresh(heard: Option<(ProcessId, Time)>, now: Time, timing: &Timing) -> bool {
+    heard.is_some_and(|(_, at)| now < at + timing.slow_beat() * 2)
+}
+
+/// Lets packets to `to` also go through the council for one member lease.
+pub(super) fn open_detour(
+    detours: &mut BTreeMap<ProcessId, Detour>,
+    now: Time,
+    to: ProcessId,
+    seen: bool,
+    timing: &Timing,
+) {
+    let until = now + timing.member_lease;
+    let detour = detours.entry(to).or_insert(Detour {
+        until,
+        seen_until: Time::ZERO,
+        next_relay: 0,
+        relay: None,
+        heard: None,
+        straight_at: Time::ZERO,
+        probed_at: None,
+        notices: Vec::new(),
+        noticed_since: Time::ZERO,
+    });
+    detour.until = until;
+    if seen {
+        detour.seen_until = until;
+        // Packets through that relay since then were not answered.
+        detour.relay = detour.relay.filter(|(_, at)| now < *at + timing.retry);
+    }
+}
+
+/// Returns whether a quarter of `retry` has passed since the last time that this was true. Records
+/// the present time if so.
+pub(super) fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
+    let due = last.is_none_or(|last| last + timing.retry / 4 <= now);
+    if due {
+        *last = Some(now);
+    }
+    due
+}

@@ -1,0 +1,349 @@
+//! Kept locks: a member that locks the same name again and again keeps the lock after its release,
+//! and grants it to itself until another member asks for it. docs/protocol/kept-locks.md has the
+//! messages and the deaths.
+//!
+//! - At its grantor a kept lock is the hold of the request that was granted, its *place*.
+//! - `exclusive_by_lease`: a keep ends before its lock may be granted elsewhere. It is given back
+//!   (`Release` of its place), or the requests that use it take its place (`KeepInUse`) and are
+//!   ordinary holds from then on.
+//! - A kept share has any number of users at once, up to [`MAX_USERS`]. A kept lock has one.
+//! - A keep ends with the epoch of its grantor: a report has the requests that hold, and no keep
+//!   that is free.
+
+use crate::protocol::id::{LockName, OwnerId, RequestId, Token};
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use crate::protocol::visit_count::touch;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The first version of the wire in which a member can keep a lock.
+const VERSION: u16 = 13;
+/// How many names of a service a member remembers for each lock that it may keep.
+const REMEMBERED: u32 = 4;
+/// The names that are due within this part of `idle` are looked at together.
+const LOOKS_IN_IDLE: u32 = 4;
+/// How many tokens a member asks for first, and once it has used up such a range.
+const RANGES: [u32; 2] = [1 << 6, 1 << 12];
+/// The most requests that use a kept share at once: one message tells of all of them.
+pub(crate) const MAX_USERS: usize = 1 << 6;
+
+/// A name of a service, the service by its number among the client's services.
+pub(super) type KeepKey = (u32, LockName);
+
+/// The kept locks of a member.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct KeptLocks {
+    pub(super) names: BTreeMap<KeepKey, KeptName>,
+    /// The names by the requests that were granted them to keep.
+    pub(super) places: BTreeMap<RequestId, KeepKey>,
+    /// The names by the requests that use them.
+    pub(super) users: BTreeMap<RequestId, KeepKey>,
+    /// The requests that hold in place of others, whose keeps have ended, with these others.
+    stand_ins: BTreeMap<RequestId, RequestId>,
+    /// The same, with these others first.
+    stand_ins_by_place: BTreeSet<(RequestId, RequestId)>,
+    /// The names and the kept locks of each service.
+    counts: BTreeMap<u32, KeepCount>,
+    /// When each name is looked at next: once each. It may be too early.
+    pub(super) agenda: BTreeSet<(Time, KeepKey)>,
+    #[cfg(elderlock_mutants)]
+    pub(crate) mutant: Option<crate::protocol::mutant::ProtocolMutant>,
+}
+
+/// How many names of a service are remembered, and how many of their locks are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct KeepCount {
+    names: u32,
+    locks: u32,
+}
+
+/// A name that the member has locked lately.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct KeptName {
+    /// Until then the name is remembered.
+    pub(super) until: Time,
+    /// When it is looked at next.
+    pub(super) next_look: Time,
+    /// Another member wanted it: it is not kept again while it is remembered.
+    pub(super) is_recalled: bool,
+    /// How many tokens to ask for.
+    pub(super) range_size: u32,
+    pub(super) lock: Option<KeptLock>,
+}
+
+/// A kept lock, or a kept share of one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct KeptLock {
+    /// The request that was granted it, and its owner.
+    pub(super) place: RequestId,
+    pub(super) owner: OwnerId,
+    pub(super) is_share: bool,
+    /// The requests that use it; none: it is free.
+    pub(super) users: KeepUsers,
+    /// The next token of its range, and how many are left.
+    pub(super) next: Token,
+    pub(super) left: u32,
+    /// Since when it is free, and the last request that used it.
+    pub(super) free_since: Time,
+    pub(super) last_user: RequestId,
+}
+
+/// The requests that use a kept lock. The first one takes no memory of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct KeepUsers {
+    first: Option<RequestId>,
+    /// Those beside it.
+    others: BTreeSet<RequestId>,
+}
+
+impl KeepUsers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.others.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = RequestId> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
+
+    pub(super) fn insert(&mut self, request: RequestId) {
+        if self.first.is_some() {
+            self.others.insert(request);
+        } else {
+            self.first = Some(request);
+        }
+    }
+
+    fn remove(&mut self, request: RequestId) {
+        if self.first == Some(request) {
+            self.first = self.others.pop_first();
+        } else {
+            self.others.remove(&request);
+        }
+    }
+}
+
+/// The local grants of a kept lock: see [`Node::absorb_kept`](crate::protocol::Node::absorb_kept).
+#[derive(Debug)]
+pub struct KeptUse {
+    /// Its name.
+    pub name: LockName,
+    /// How many of the offered tokens were used.
+    pub spent: u32,
+    /// When it was taken last.
+    pub since: Time,
+}
+
+/// Returns whether all members of the view understand that a lock is kept.
+pub(crate) fn speaks_of_keeping(cx: &StepContext) -> bool {
+    cx.view.is_some_and(|view| view.version >= VERSION)
+}
+
+impl KeptLocks {
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// The kept locks of a service, or all.
+    pub(super) fn kept_of(&self, service: Option<u32>) -> Vec<KeepKey> {
+        let is_meant = |key: &&KeepKey| service.is_none_or(|number| number == key.0);
+        self.places.values().inspect(|_| touch()).filter(is_meant).cloned().collect()
+    }
+
+    pub(super) fn lock(&self, key: &KeepKey) -> Option<&KeptLock> {
+        self.names.get(key)?.lock.as_ref()
+    }
+
+    /// A request holds in place of another, whose keep has ended.
+    pub(super) fn add_stand_in(&mut self, user: RequestId, place: RequestId) {
+        self.stand_ins.insert(user, place);
+        self.stand_ins_by_place.insert((place, user));
+    }
+
+    pub(super) fn forget_stand_in(&mut self, user: RequestId) {
+        if let Some(place) = self.stand_ins.remove(&user) {
+            self.stand_ins_by_place.remove(&(place, user));
+        }
+    }
+
+    /// The request in whose place a stand-in holds.
+    pub(super) fn place_of(&self, user: RequestId) -> Option<RequestId> {
+        self.stand_ins.get(&user).copied()
+    }
+
+    /// The stand-ins of a request.
+    pub(super) fn stand_ins_of(&self, place: RequestId) -> impl Iterator<Item = RequestId> {
+        let range = (place, RequestId(0))..=(place, RequestId(u64::MAX));
+        self.stand_ins_by_place.range(range).map(|(_, user)| *user)
+    }
+
+    /// All stand-ins, each after the request in whose place it holds, in the order of these.
+    pub(super) fn stand_ins(&self) -> impl Iterator<Item = (RequestId, RequestId)> {
+        self.stand_ins_by_place.iter().copied()
+    }
+
+    /// How many locks of a service are kept.
+    pub(super) fn locks_of(&self, service: u32) -> u32 {
+        self.counts.get(&service).map_or(0, |count| count.locks)
+    }
+
+    /// A lock of a remembered name is kept from now on, in use by this request.
+    pub(super) fn add(&mut self, key: &KeepKey, lock: KeptLock) {
+        let Some(known) = self.names.get_mut(key) else { return };
+        self.places.insert(lock.place, key.clone());
+        self.users.extend(lock.users.iter().map(|user| (user, key.clone())));
+        self.counts.entry(key.0).or_default().locks += 1;
+        known.lock = Some(lock);
+    }
+
+    /// Ends the keep of a name.
+    pub(super) fn remove(&mut self, key: &KeepKey) -> Option<KeptLock> {
+        let lock = self.names.get_mut(key)?.lock.take()?;
+        self.places.remove(&lock.place);
+        if let Some(count) = self.counts.get_mut(&key.0) {
+            count.locks -= 1;
+        }
+        for user in lock.users.iter() {
+            self.users.remove(&user);
+        }
+        Some(lock)
+    }
+
+    /// Forgets a name whose lock is not kept.
+    pub(super) fn forget_name(&mut self, key: &KeepKey) {
+        if self.names.remove(key).is_none() {
+            return;
+        }
+        if let Some(count) = self.counts.get_mut(&key.0) {
+            count.names -= 1;
+            if count.names == 0 {
+                self.counts.remove(&key.0);
+            }
+        }
+    }
+
+    /// A service is not used any more, and another one may get its number.
+    pub(super) fn forget_service(&mut self, service: u32) {
+        self.names.retain(|key, _| key.0 != service);
+        self.agenda.retain(|(_, key)| key.0 != service);
+        self.counts.remove(&service);
+    }
+
+    /// The name is locked by this member, which keeps at most so many locks of its service. Returns
+    /// how many tokens it wants with it: none for the first time.
+    pub(super) fn remember(
+        &mut self,
+        key: &KeepKey,
+        (now, idle): (Time, Duration),
+        most: u32,
+    ) -> u32 {
+        if most == 0 {
+            return 0;
+        }
+        let until = now + idle * 8;
+        if let Some(known) = self.names.get_mut(key) {
+            if known.is_recalled {
+                return 0;
+            }
+            known.until = until;
+            return known.range_size;
+        }
+        let count = self.counts.entry(key.0).or_default();
+        if count.names < most.saturating_mul(REMEMBERED) {
+            count.names += 1;
+            let (next_look, is_recalled, range_size, lock) = (Time::MAX, false, RANGES[0], None);
+            let name = KeptName { until, next_look, is_recalled, range_size, lock };
+            self.names.insert(key.clone(), name);
+            self.look_at(key, until, idle);
+        }
+        0
+    }
+
+    /// The name is looked at no later than then, together with others.
+    pub(super) fn look_at(&mut self, key: &KeepKey, at: Time, idle: Duration) {
+        // Each look is a step, and no lock is taken beside the core during a step.
+        let every = (idle / LOOKS_IN_IDLE).as_nanos().max(1) as u64;
+        let at = Time::from_nanos(at.as_nanos().div_ceil(every).saturating_mul(every));
+        if let Some(known) = self.names.get_mut(key)
+            && at < known.next_look
+        {
+            self.agenda.remove(&(known.next_look, key.clone()));
+            self.agenda.insert((at, key.clone()));
+            known.next_look = at;
+        }
+    }
+
+    /// Another member wants the name.
+    pub(super) fn forbid(&mut self, key: &KeepKey, now: Time, idle: Duration) {
+        if let Some(known) = self.names.get_mut(key) {
+            known.is_recalled = true;
+            known.until = now + idle * 8;
+        }
+    }
+
+    /// The names that are due.
+    pub(super) fn take_due(&mut self, now: Time, most: u32) -> Vec<KeepKey> {
+        let mut due = Vec::new();
+        while due.len() < most as usize
+            && self.agenda.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, key)) = self.agenda.pop_first()
+        {
+            touch();
+            if let Some(known) = self.names.get_mut(&key) {
+                known.next_look = Time::MAX;
+            }
+            due.push(key);
+        }
+        due
+    }
+
+    /// The next token of a kept lock that is free, or of a kept share, for this request. The
+    /// member's lease runs.
+    pub(super) fn next_token(
+        &mut self,
+        key: &KeepKey,
+        by: RequestId,
+        is_share: bool,
+    ) -> Option<Token> {
+        let known = self.names.get_mut(key)?;
+        let lock = known.lock.as_mut()?;
+        let most = if is_share { MAX_USERS } else { 1 };
+        let is_it = lock.is_share == is_share || planted!(self.mutant, UseShareAsLock);
+        let has_room = lock.users.len() < most || planted!(self.mutant, UseKeepTwice);
+        if !is_it || !has_room {
+            return None;
+        }
+        if lock.left == 0 {
+            known.range_size = RANGES[1];
+            return None;
+        }
+        let token = lock.next;
+        if !planted!(self.mutant, RepeatKeptToken) {
+            lock.next = token.plus(1);
+        }
+        lock.left -= 1;
+        lock.users.insert(by);
+        lock.last_user = by;
+        self.users.insert(by, key.clone());
+        Some(token)
+    }
+
+    /// A request that uses a kept lock is over. The lock is free if no other one uses it. False: it
+    /// uses none.
+    pub(super) fn set_free(&mut self, request: RequestId, now: Time) -> bool {
+        let Some(key) = self.users.remove(&request) else { return false };
+        let lock = self.names.get_mut(&key).and_then(|known| known.lock.as_mut());
+        let Some(lock) = lock else { return false };
+        lock.users.remove(request);
+        (lock.free_since, lock.last_user) = (now, request);
+        true
+    }
+}

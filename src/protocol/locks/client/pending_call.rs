@@ -1,0 +1,211 @@
+//! Pending calls: calls that other members answer and that are not requests for a lock. A pending
+//! call asks
+//! - to be the grantor (a *bid*);
+//! - for a look at the grantor's table;
+//! - whether the service exists;
+//! - for a confirmation that the grantor knows of the end of one request, or of all requests of
+//!   this member;
+//! - for a confirmation that the grantor knows how much is left of one hold;
+//! - to turn a share into the lock;
+//! - to write into an object;
+//! - for the state of a hold, from the holder's member;
+//! - to have a hold back.
+//!
+//! A pending call has a number and a limit, as a request has.
+
+use super::revocation_call::RevocationCall;
+use crate::protocol::content::Edit;
+use crate::protocol::event::Outcome;
+use crate::protocol::id::{Epoch, LockName, ProcessId, RequestId, ServiceName};
+use crate::protocol::message::{GrantorMessage, HolderInfo, Query};
+use crate::protocol::time::Time;
+use crate::protocol::visit_count::touch;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct PendingCall {
+    pub(super) what: CallKind,
+    /// When it is sent again, unless answered.
+    pub(super) again: Time,
+    pub(super) limit: Time,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum CallKind {
+    /// This member asks to become the grantor.
+    Bid,
+    /// A query of the grantor, with the epoch in which it was asked.
+    Look(Query, Option<Epoch>),
+    /// A question to the elder whether the service exists.
+    Find,
+    /// The confirmation that the grantor knows of the end of a request, or how much is left of its
+    /// hold, with the epoch in which the grantor was asked.
+    Confirm(RequestId, Option<Epoch>),
+    /// A question to the holder's member about its hold.
+    Holder(Box<HolderInfo>),
+    /// A revocation of a hold.
+    Revoke(Box<RevocationCall>),
+    /// The destruction of the service, with the member that has yet to confirm it.
+    Ending(Option<ProcessId>),
+    /// The upgrade of a request's share to the lock, with the epoch in which it was asked.
+    Upgrade(RequestId, Option<Epoch>),
+    /// A write into an object, with the epoch in which it was asked.
+    Write(LockName, Edit, Option<Epoch>),
+}
+
+impl CallKind {
+    /// Returns the epoch in which a grantor was asked to do it, if that is for a grantor to do.
+    pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
+        match self {
+            CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
+            CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => Some(asked),
+            CallKind::Revoke(revoking) => revoking.asked(),
+            CallKind::Bid | CallKind::Find | CallKind::Holder(_) | CallKind::Ending(_) => None,
+        }
+    }
+
+    /// The question to a grantor, if it is for a grantor to do.
+    pub(super) fn question(
+        &self,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+    ) -> Option<GrantorMessage> {
+        let service = service.clone();
+        let at = match self {
+            CallKind::Look(at, _) => at.clone(),
+            CallKind::Confirm(over, _) => Query::Position(*over),
+            CallKind::Revoke(revoking) => revoking.at(),
+            CallKind::Upgrade(hold, _) => {
+                return Some(GrantorMessage::Upgrade { service, epoch, request, hold: *hold });
+            }
+            CallKind::Write(name, edit, _) => {
+                let (name, edit) = (name.clone(), Box::new(edit.clone()));
+                return Some(GrantorMessage::Write { service, epoch, request, name, edit });
+            }
+            CallKind::Bid | CallKind::Find | CallKind::Holder(_) | CallKind::Ending(_) => {
+                return None;
+            }
+        };
+        Some(GrantorMessage::Query { service, epoch, request, at: Box::new(at) })
+    }
+}
+
+impl PendingCall {
+    pub(super) fn due(&self) -> Time {
+        self.limit.min(self.again)
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.what, CallKind::Ending(_))
+    }
+
+    /// The outcome for the caller when the limit is reached.
+    pub(super) fn at_limit(&self) -> Outcome {
+        match self.what {
+            CallKind::Bid => Outcome::TimedOut,
+            CallKind::Look(..)
+            | CallKind::Find
+            | CallKind::Holder(_)
+            | CallKind::Upgrade(..)
+            | CallKind::Write(..)
+            | CallKind::Revoke(_) => Outcome::Undecided,
+            CallKind::Confirm(..) | CallKind::Ending(_) => Outcome::Unconfirmed,
+        }
+    }
+}
+
+/// The pending calls of one service. Those of some kinds are found without a look at the others.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct PendingCalls {
+    all: BTreeMap<RequestId, PendingCall>,
+    bids: BTreeSet<RequestId>,
+    /// How many ask whether the service exists.
+    finds: usize,
+    /// Those that holders' members answer.
+    of_holders: BTreeSet<RequestId>,
+    endings: BTreeSet<RequestId>,
+    /// Each behind the share that is to become the lock.
+    upgrades: BTreeSet<(RequestId, RequestId)>,
+}
+
+impl PendingCalls {
+    pub(super) fn get_mut(&mut self, request: &RequestId) -> Option<&mut PendingCall> {
+        self.all.get_mut(request)
+    }
+
+    pub(super) fn insert(&mut self, request: RequestId, call: PendingCall) {
+        match &call.what {
+            CallKind::Bid => drop(self.bids.insert(request)),
+            CallKind::Find => self.finds += 1,
+            CallKind::Holder(_) | CallKind::Revoke(_) => drop(self.of_holders.insert(request)),
+            CallKind::Ending(_) => drop(self.endings.insert(request)),
+            CallKind::Upgrade(hold, _) => drop(self.upgrades.insert((*hold, request))),
+            CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
+        }
+        self.all.insert(request, call);
+    }
+
+    pub(super) fn remove(&mut self, request: RequestId) -> Option<PendingCall> {
+        let call = self.all.remove(&request)?;
+        match &call.what {
+            CallKind::Bid => drop(self.bids.remove(&request)),
+            CallKind::Find => self.finds -= 1,
+            CallKind::Holder(_) | CallKind::Revoke(_) => drop(self.of_holders.remove(&request)),
+            CallKind::Ending(_) => drop(self.endings.remove(&request)),
+            CallKind::Upgrade(hold, _) => drop(self.upgrades.remove(&(*hold, request))),
+            CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
+        }
+        Some(call)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut PendingCall)> {
+        self.all.iter_mut().inspect(|_| touch()).map(|(request, call)| (*request, call))
+    }
+
+    /// All but those that wait for the end of the service here.
+    pub(super) fn but_endings(&self) -> impl Iterator<Item = RequestId> {
+        self.all
+            .keys()
+            .inspect(|_| touch())
+            .filter(|request| !self.endings.contains(request))
+            .copied()
+    }
+
+    /// Returns whether one of them is for a grantor to answer.
+    pub(super) fn want_grantor(&self) -> bool {
+        let is_looking = |request: &RequestId| match self.all.get(request).map(|call| &call.what) {
+            Some(CallKind::Revoke(revoking)) => revoking.looks(),
+            _ => false,
+        };
+        let others = self.bids.len() + self.finds + self.of_holders.len() + self.endings.len();
+        self.all.len() > others || self.of_holders.iter().inspect(|_| touch()).any(is_looking)
+    }
+
+    /// The requests to be the grantor, in the order in which they were made.
+    pub(super) fn bids(&self) -> impl DoubleEndedIterator<Item = RequestId> {
+        self.bids.iter().inspect(|_| touch()).copied()
+    }
+
+    /// Those that holders' members answer.
+    pub(super) fn of_holders(&self) -> impl Iterator<Item = RequestId> {
+        self.of_holders.iter().inspect(|_| touch()).copied()
+    }
+
+    pub(super) fn upgrades_of(&self, hold: RequestId) -> impl Iterator<Item = RequestId> + use<'_> {
+        let of_hold = self.upgrades.range((hold, RequestId(0))..=(hold, RequestId(u64::MAX)));
+        of_hold.inspect(|_| touch()).map(|(_, request)| *request)
+    }
+
+    /// Does something with the member that each of those waits for, see [`CallKind::Ending`].
+    pub(super) fn each_ending(&mut self, mut act: impl FnMut(RequestId, &mut Option<ProcessId>)) {
+        for request in &self.endings {
+            touch();
+            if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) =
+                self.all.get_mut(request)
+            {
+                act(*request, awaited);
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! `TableObject`: an open object of a table.
+
+use crate::protocol::content::Content;
+use crate::protocol::id::ProcessId;
+use std::collections::BTreeMap;
+
+/// An object that a member has open.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct TableObject {
+    pub(super) content: Content,
+    /// The members that have it open, and how often.
+    pub(super) openers: BTreeMap<ProcessId, usize>,
+    /// Others told of it, and not all members that have it open are known yet: see
+    /// [`drop_unopened`](super::Table::drop_unopened).
+    pub(super) adopted: bool,
+}

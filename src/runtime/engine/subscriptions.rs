@@ -1,0 +1,86 @@
+//! How readers of events begin, and how events reach them.
+
+use super::Engine;
+use super::event_readers::{Announcement, ConnectionStatus, EventReaders};
+#[cfg(feature = "http")]
+use crate::protocol::Time;
+use crate::runtime::sync::{ThreadMutant, is_planted, lock};
+use tokio::sync::broadcast;
+
+impl Engine {
+    /// Events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
+        let receiver = match &*lock(&self.readers) {
+            Some(readers) => readers.events.subscribe(),
+            // A channel without a sender ends at once.
+            None => broadcast::channel(1).1,
+        };
+        self.announce();
+        receiver
+    }
+
+    /// The last events from now on, as many as the first reader says, with their times.
+    #[cfg(feature = "http")]
+    pub(crate) fn subscribe_last(&self, most: usize) -> broadcast::Receiver<(Time, Announcement)> {
+        let receiver = match &mut *lock(&self.readers) {
+            Some(readers) => {
+                readers.last.get_or_insert_with(|| broadcast::Sender::new(most)).subscribe()
+            }
+            None => broadcast::channel(1).1,
+        };
+        self.announce();
+        receiver
+    }
+
+    /// The status that readers of all changes know, and the changes from then on.
+    pub(crate) fn subscribe_status(
+        &self,
+    ) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
+        let mut readers = lock(&self.readers);
+        // First, so that no reader begins with a status that is known to be old.
+        self.hand_out(&mut readers);
+        let start = match &*readers {
+            Some(readers) => (readers.told, readers.statuses.subscribe()),
+            None => (ConnectionStatus::Lost, broadcast::channel(1).1),
+        };
+        drop(readers);
+        // A thread that put an event in meanwhile found the right to announce it taken.
+        self.announce();
+        start
+    }
+
+    /// Announces events to the readers, unless another thread does: then that thread looks again.
+    pub(super) fn announce(&self) {
+        while !lock(&self.announcements).is_empty() || self.has_unannounced_end() {
+            let Ok(mut readers) = self.readers.try_lock() else { return };
+            self.hand_out(&mut readers);
+            if self.is_closed() && lock(&self.announcements).is_empty() {
+                *readers = None;
+            }
+            drop(readers);
+            if is_planted(ThreadMutant::EventStays) {
+                return;
+            }
+        }
+    }
+
+    fn hand_out(&self, readers: &mut Option<EventReaders>) {
+        let batch = std::mem::take(&mut *lock(&self.announcements));
+        if let Some(readers) = readers
+            && !batch.is_empty()
+        {
+            let now = self.now();
+            batch.into_iter().for_each(|changed| readers.tell(now, changed));
+        }
+    }
+
+    fn has_unannounced_end(&self) -> bool {
+        self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
+    }
+
+    /// Returns whether every reader may know that it has left. Keeps no lock on the phase: others
+    /// are taken after it.
+    fn is_closed(&self) -> bool {
+        self.phase.borrow().closed.is_some()
+    }
+}
