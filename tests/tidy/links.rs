@@ -1,8 +1,8 @@
-//! Links of the documents resolve, and the functions that they name exist. Each rule is shown a
-//! breach.
+//! Links of the documents resolve, and the code that they name exists. Each rule is shown a breach.
 
+use super::ratchets::CRATES;
 use super::{files_below, read, root};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 /// The documents that link to each other and to the sources, and the folder of the others.
@@ -80,6 +80,26 @@ fn the_newcomers_page_names_functions_that_exist() {
     }
 }
 
+/// The README links to the page, so each answer is two links away from it. Its chapter is at most
+/// three links away on other ways too: a reader finds it without the page.
+#[test]
+fn each_answer_of_the_newcomers_page_is_at_most_three_links_from_the_readme() {
+    let page = root().join("docs/newcomer.md");
+    assert_eq!(links_from_readme(None).get(&page), Some(&1));
+    let away = links_from_readme(Some(&page));
+    for answer in answers(&read(&page)) {
+        let linked = linked_files(&page, &answer);
+        let is_chapter = |file: &&PathBuf| file.extension().is_some_and(|kind| kind == "md");
+        let (chapters, sources): (Vec<_>, Vec<_>) = linked.iter().partition(is_chapter);
+        assert!(!chapters.is_empty() && !sources.is_empty(), "{answer}");
+        for chapter in chapters {
+            let links = away.get(chapter);
+            assert!(links.is_some_and(|links| *links <= 3), "{}: {links:?}", chapter.display());
+        }
+    }
+    assert_eq!(links_from_readme(Some(&root().join("README.md"))), BTreeMap::new());
+}
+
 #[test]
 fn a_name_that_does_not_exist_is_found() {
     let page = root().join("docs/newcomer.md");
@@ -93,9 +113,60 @@ fn a_name_that_does_not_exist_is_found() {
     assert_eq!(unknown("recove"), ["recove"]);
 }
 
+#[test]
+fn the_glossary_names_code_that_exists() {
+    let spans = glossary_spans(&read(&root().join("docs/glossary.md")));
+    assert!(spans.len() > 200, "only {} names were read", spans.len());
+    let sources = sources();
+    let unknown: Vec<_> = spans.iter().filter(|span| !is_in_code(span, &sources)).collect();
+    assert_eq!(unknown, Vec::<&String>::new());
+}
+
+#[test]
+fn a_name_of_the_glossary_that_does_not_exist_is_found() {
+    let row = "| term | meaning | in the code |\n|---|---|---|\n\
+        | a | `b` | `One`, `c/d` (`e!`) |\n";
+    assert_eq!(glossary_spans(row), ["One", "c/d", "e!"]);
+    let source = "pub struct One {\n    pub(crate) two: u8,\n}\nimpl One {\n    fn three() {}\n}\n\
+        enum Four {\n    Five,\n    Six(u8),\n    Seven { two: u8 },\n}\nmacro_rules! eight {";
+    let is_there = |span: &str| is_in_code(span, &[source.to_owned()]);
+    for span in ["One", "One::two", "One::three", "Four::Five", "Six", "Seven", "eight!"] {
+        assert!(is_there(span), "{span}");
+    }
+    for span in ["On", "One::four", "Two::three", "u8", "protocol/nod", "eight!!"] {
+        assert!(!is_there(span), "{span}");
+    }
+    assert!(is_there("src/protocol") && is_there("protocol/node.rs") && is_there("testing"));
+}
+
 fn documents() -> Vec<PathBuf> {
     let single = DOCUMENTS.iter().map(|file| root().join(file));
     single.chain(files_below(&root().join("docs"), "md")).collect()
+}
+
+/// How many links each document is from the README, without the links of the page `without`.
+fn links_from_readme(without: Option<&Path>) -> BTreeMap<PathBuf, usize> {
+    let readme = root().join("README.md");
+    let (mut found, mut next) = (BTreeMap::new(), VecDeque::from([(readme, 0)]));
+    while let Some((file, links)) = next.pop_front() {
+        let is_known = found.contains_key(&file) || without == Some(&*file);
+        if is_known || file.extension().is_none_or(|kind| kind != "md") {
+            continue;
+        }
+        next.extend(linked_files(&file, &read(&file)).into_iter().map(|to| (to, links + 1)));
+        found.insert(file, links);
+    }
+    found
+}
+
+/// The files to which a text of a document links.
+fn linked_files(document: &Path, text: &str) -> BTreeSet<PathBuf> {
+    let folder = document.parent().unwrap_or(root());
+    let files = targets(text).into_iter().filter_map(|target| {
+        let (file, _) = target.split_once('#').unwrap_or((&target, ""));
+        folder.join(file).canonicalize().ok()
+    });
+    files.filter(|file| file.is_file()).collect()
 }
 
 /// The links of a document that lead to no file, or to no heading of their file.
@@ -204,14 +275,55 @@ fn unknown_names(page: &Path, answer: &str) -> Vec<String> {
             && !name.is_empty()
             && !sources.is_empty()
     };
-    let is_defined = |name: &str| {
-        let starts = ["fn ", "struct ", "enum ", "trait ", "type ", "impl "];
-        let begins = |at: usize, source: &str| {
-            !source[at + name.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_')
-                && starts.iter().any(|start| source[..at].ends_with(start))
-        };
-        sources.iter().any(|text| text.match_indices(name).any(|(at, _)| begins(at, text)))
-    };
+    let is_defined = |name: &str| sources.iter().any(|text| has_item(text, name));
     let spans = answer.split('`').skip(1).step_by(2).filter(is_name);
     spans.filter(|span| !span.split("::").all(is_defined)).map(str::to_owned).collect()
+}
+
+/// Returns whether a source defines an item of this name, or has an `impl` of it.
+fn has_item(source: &str, name: &str) -> bool {
+    const STARTS: [&str; 8] =
+        ["fn ", "struct ", "enum ", "trait ", "type ", "mod ", "macro_rules! ", "impl "];
+    words(source, name).any(|at| STARTS.iter().any(|start| source[..at].ends_with(start)))
+}
+
+/// Returns whether a source has a field or a variant of this name.
+fn has_part(source: &str, name: &str) -> bool {
+    words(source, name).any(|at| {
+        let before = source[..at].rsplit('\n').next().unwrap_or_default().trim();
+        let is_first = before.is_empty() || before.starts_with("pub") && !before.contains(' ');
+        let rest = &source[at + name.len()..];
+        is_first && [",", "(", " {", " =", ": "].iter().any(|next| rest.starts_with(next))
+    })
+}
+
+/// Where a source has this name and does not go on with a longer one.
+fn words<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> {
+    let is_longer = |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let found = source.match_indices(name).map(|(at, _)| at);
+    found.filter(move |at| !is_longer(&source[at + name.len()..]))
+}
+
+/// The names and paths in the last column of the glossary's tables.
+fn glossary_spans(text: &str) -> Vec<String> {
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.rsplit('|').nth(1));
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+/// Returns whether a file or folder has this path, from the root or from `src`, or one source
+/// defines all parts of this name.
+fn is_in_code(span: &str, sources: &[String]) -> bool {
+    let name = span.strip_suffix('!').unwrap_or(span);
+    let is_defined = |source: &String| {
+        name.split("::").all(|part| has_item(source, part) || has_part(source, part))
+    };
+    root().join(span).exists()
+        || root().join("src").join(span).exists()
+        || sources.iter().any(is_defined)
+}
+
+/// The sources of all crates.
+fn sources() -> Vec<String> {
+    let folders = CRATES.iter().flat_map(|folder| files_below(&root().join(folder), "rs"));
+    folders.map(|file| read(&file)).collect()
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
 /// prose: of the files below a folder, or of one file. Those of `sim` and `bench` are data.
-const CLAUSES: [(&str, f64); 22] = [
+pub(super) const CLAUSES: [(&str, f64); 29] = [
     ("src/lib.rs", 0.0),
     ("src/sql.rs", 0.0),
     ("src/protocol", 0.0),
@@ -31,15 +31,22 @@ const CLAUSES: [(&str, f64); 22] = [
     ("CONTRIBUTING.md", 0.0),
     ("CHANGELOG.md", 0.0),
     (".ci/run", 0.0),
+    ("deploy", 0.0),
+    ("src/service/http/page.html", 0.0),
+    ("sim/scripts", 0.0),
+    ("sim/regressions", 0.0),
+    ("Cargo.toml", 0.0),
+    ("clippy.toml", 0.0),
+    ("deny.toml", 0.0),
 ];
 
 /// Words that are not a subject of a test's name. The subject is a noun of the glossary.
 const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", "everybody", "he"];
 
-/// No line there has more than 100 characters, outside tables and link targets. Of TOML
-/// the comments count, because lists of features break badly. Of [`LOGS`] they count, because a
-/// step is one line.
-const WRAPPED: [&str; 22] = [
+/// No line there has more than 100 characters, outside tables and link targets. Of TOML and YAML
+/// the comments count, because lists of features and values break badly. Of [`LOGS`] they count,
+/// because a step is one line.
+const WRAPPED: [&str; 26] = [
     "src",
     "sim",
     "sim/scripts",
@@ -62,16 +69,22 @@ const WRAPPED: [&str; 22] = [
     "clippy.toml",
     "deny.toml",
     "rustfmt.toml",
+    "deploy/Dockerfile",
+    "deploy/alerts.yaml",
+    "deploy/kubernetes.yaml",
+    "src/service/http/page.html",
 ];
 
 /// The scripts and the logs of the simulator, whose files have no extension.
 const LOGS: [&str; 2] = ["sim/scripts", "sim/regressions"];
 
 /// In none of these crates do two types share a name.
-const CRATES: [&str; 6] = ["src", "sim/src", "bench/src", "cli/src", "fence/src", "testing/src"];
+pub(super) const CRATES: [&str; 6] =
+    ["src", "sim/src", "bench/src", "cli/src", "fence/src", "testing/src"];
 
 /// Each file of these is a crate, with the folder of its name.
-const TESTS: [&str; 5] = ["tests", "sim/tests", "cli/tests", "fence/tests", "testing/tests"];
+const TESTS: [&str; 6] =
+    ["tests", "sim/tests", "bench/tests", "cli/tests", "fence/tests", "testing/tests"];
 
 /// The most fields that a struct of the protocol has.
 const MOST_FIELDS: usize = 19;
@@ -116,6 +129,9 @@ fn a_bare_clause_is_found() {
         bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(),
         2
     );
+    let html = "<script>\n// Who asks?\nconst who = \"what waits\";";
+    assert_eq!(bare_clauses(&prose(Path::new("x.html"), html)).len(), 2);
+    assert_eq!(bare_clauses(&prose(Path::new("x.yaml"), "# Who asks?\nsummary: What?")).len(), 2);
 }
 
 #[test]
@@ -154,6 +170,7 @@ fn a_long_line_is_found() {
     assert_eq!(long_lines(Path::new("x.md"), &format!("{long} [a](b)\n")), 1);
     assert_eq!(long_lines(Path::new("run"), &format!("# {long}\n{long}\n")), 2);
     assert_eq!(long_lines(Path::new("x.toml"), &format!("# {long}\nx = \"{long}\"\n")), 1);
+    assert_eq!(long_lines(Path::new("x.yaml"), &format!("  # {long}\nx: {long}\n")), 1);
     assert_eq!(long_lines(Path::new("sim/scripts/x"), &format!("# {long}\n{long}\n")), 1);
 }
 
@@ -185,8 +202,9 @@ fn a_type_with_the_name_of_another_is_found() {
 #[test]
 fn a_defined_type_is_found() {
     let text = "pub(crate) struct One<T>(T);\n    enum Two {}\npub trait Three: Send {}\n\
-        impl One { type Four = u8; }\ntype Five = u8;\n// struct Six";
-    assert_eq!(defined(text), ["One", "Two", "Three", "Five"]);
+        impl One { type Four = u8; }\ntype Five = u8;\n// struct Six\n\
+        pub(in crate::a) struct Seven;";
+    assert_eq!(defined(text), ["One", "Two", "Three", "Five", "Seven"]);
 }
 
 #[test]
@@ -217,11 +235,28 @@ fn a_circle_of_files_is_found() {
         found(&[top, ("src/a.rs", "fn f() { crate::c::d(); }"), ("src/c.rs", "use crate::a::E;")]),
         ["a c"]
     );
-    // A private part of `a` names `a`: the two are one node.
-    assert_eq!(
-        found(&[top, ("src/a.rs", "mod b;\nuse b::B;"), ("src/a/b.rs", "use super::*;")]),
-        none
-    );
+    // A part of `a` names `a`, and `a` names nothing of it.
+    let part = ("src/a/b.rs", "use super::*;\nimpl A {}");
+    assert_eq!(found(&[top, ("src/a.rs", "mod b;\nstruct A;"), part]), none);
+    // In each of these forms `a` names the part as well.
+    for form in [
+        "use b::B;",
+        "struct A(b::B);",
+        "pub use b::B;\nstruct A(B);",
+        "pub(crate) use b::B;\nfn f() -> B {}",
+    ] {
+        let text = format!("mod b;\n{form}");
+        assert_eq!(found(&[top, ("src/a.rs", text.as_str()), part]), ["a a::b"], "{form}");
+    }
+    // Such a type is in a file below `a` and its part.
+    let below = ("src/a.rs", "mod b;\nmod e;\nuse e::E;\nstruct A(E);");
+    assert_eq!(found(&[top, below, part, ("src/a/e.rs", "struct E;")]), none);
+    // A planted break names the code that it breaks.
+    let planted = ("src/a.rs", "mod planted;\nfn f() { planted::g() }");
+    assert_eq!(found(&[top, planted, ("src/a/planted.rs", "use super::*;")]), none);
+    // A module of tests at the top hides nothing below it.
+    let chance = ("src/a.rs", "#[cfg(test)]\nmod chance;\nmod b;\nuse b::B;");
+    assert_eq!(found(&[top, chance, part]), ["a a::b"]);
     // `c` uses a child of `a` that leads to no other file, and `a` uses `c`.
     let child = ("src/a.rs", "mod b;\npub mod e;\nuse e::E;\nuse crate::c::D;");
     let leaf = [top, child, ("src/a/e.rs", "struct E;"), ("src/c.rs", "use crate::a::e::E;")];
@@ -230,7 +265,7 @@ fn a_circle_of_files_is_found() {
     let mut through = leaf.to_vec();
     through[2].1 = "use super::b::B;";
     through.push(("src/a/b.rs", "use super::*;\nstruct B;"));
-    assert_eq!(found(&through), ["a a::e c"]);
+    assert_eq!(found(&through), ["a a::b a::e c"]);
     // A list of imports names the modules in it, and not their parent.
     let list = ("src/a.rs", "pub mod e;\npub mod f;\nuse e::E;");
     assert_eq!(
@@ -287,10 +322,14 @@ fn is_rust(file: &Path) -> bool {
 }
 
 /// The sources and documents of a folder, its logs, or one file, with their paths from the top.
-fn texts(place: &str) -> Vec<(PathBuf, String)> {
+pub(super) fn texts(place: &str) -> Vec<(PathBuf, String)> {
     let from_top =
         |file: &Path| file.strip_prefix(root()).map(Path::to_path_buf).unwrap_or_default();
-    let kinds: &[&str] = if LOGS.contains(&place) { &[""] } else { &["rs", "md", "toml"] };
+    let kinds: &[&str] = match place {
+        "deploy" => &["", "yaml", "json"],
+        _ if LOGS.contains(&place) => &[""],
+        _ => &["rs", "md", "toml"],
+    };
     let place = root().join(place);
     let found: Vec<PathBuf> = match place.is_file() {
         true => vec![place],
@@ -301,10 +340,11 @@ fn texts(place: &str) -> Vec<(PathBuf, String)> {
 }
 
 /// The prose of a file: comments and string literals, comments alone, or a document without code.
+/// Values of YAML and JSON have no quotation marks, or names with them: the whole text counts.
 fn prose(file: &Path, text: &str) -> String {
     let chunks = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("rs") => rust_prose(text),
-        Some("md") => text.to_owned(),
+        Some("rs" | "html") => rust_prose(text),
+        Some("md" | "yaml" | "json") => text.to_owned(),
         _ => comments(text).collect::<Vec<_>>().join("\n"),
     };
     let mut out = String::new();
@@ -320,7 +360,7 @@ fn prose(file: &Path, text: &str) -> String {
 }
 
 /// Names of the code are not prose. A backtick without another one in its paragraph is a letter.
-fn without_names(paragraph: &str) -> String {
+pub(super) fn without_names(paragraph: &str) -> String {
     let parts: Vec<&str> = paragraph.split('`').collect();
     let last = parts.len() - 1;
     let kept = parts.iter().enumerate().map(|(at, part)| match at % 2 == 0 || at == last {
@@ -331,7 +371,7 @@ fn without_names(paragraph: &str) -> String {
 }
 
 /// The comments of a script, or of TOML.
-fn comments(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn comments(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(|line| line.trim_start().strip_prefix('#').map_or("", str::trim_start))
 }
 
@@ -413,9 +453,10 @@ fn lacks_subject(name: &str) -> bool {
 fn long_lines(file: &Path, text: &str) -> usize {
     let is_table = |line: &str| line.trim_start_matches([' ', '/', '!']).starts_with('|');
     let is_document = file.extension().is_some_and(|extension| extension == "md");
-    let is_toml = file.extension().is_some_and(|extension| extension == "toml");
+    let is_data =
+        file.extension().is_some_and(|extension| extension == "toml" || extension == "yaml");
     let is_log = file.parent().is_some_and(|folder| LOGS.iter().any(|log| folder.ends_with(log)));
-    let is_counted = |line: &&str| !is_toml && !is_log || line.trim_start().starts_with('#');
+    let is_counted = |line: &&str| !is_data && !is_log || line.trim_start().starts_with('#');
     let length = |line: &str| match is_document {
         true => without_targets(line).chars().count(),
         false => line.chars().count(),
@@ -424,7 +465,7 @@ fn long_lines(file: &Path, text: &str) -> usize {
 }
 
 /// A line of a document without the targets of its links, which cannot be broken.
-fn without_targets(line: &str) -> String {
+pub(super) fn without_targets(line: &str) -> String {
     let mut parts = line.split("](");
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -447,7 +488,7 @@ fn defined_twice(files: &[(PathBuf, String)]) -> Vec<String> {
 fn defined(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     for line in text.lines() {
-        let mut words = line.split_whitespace().filter(|word| !word.starts_with("pub")).peekable();
+        let mut words = without_visibility(line).split_whitespace().peekable();
         let is_alias = words.peek() == Some(&"type") && !line.starts_with(' ');
         if is_alias
             || words.peek().is_some_and(|word| ["struct", "enum", "trait", "union"].contains(word))
@@ -458,6 +499,15 @@ fn defined(text: &str) -> Vec<String> {
         }
     }
     names
+}
+
+/// A line without its beginning `pub`, or `pub(crate)`, or `pub(in crate::a)`.
+fn without_visibility(line: &str) -> &str {
+    let line = line.trim_start();
+    match line.strip_prefix("pub(") {
+        Some(rest) => rest.split_once(')').map_or("", |(_, item)| item),
+        None => line.strip_prefix("pub ").unwrap_or(line),
+    }
 }
 
 /// The module that a file is: `a::b` for `src/a/b.rs`.
@@ -474,52 +524,45 @@ fn module(file: &Path) -> Vec<String> {
     parts
 }
 
-/// Returns, for each module, which others it names. A file and its parts are one node: a part is a
-/// private child that names its parent, mostly an `impl` of the parent's type in a file of its own.
-/// Each other child is a node of its own, also for its parent. A re-export is not an edge: the path
-/// of a re-exported name leads to the file that the name comes from. So circles through parents
-/// count.
+/// Returns, for each file, which others it names. A part of a module is a node of its own. An
+/// `impl` of the parent's type in a file of its own names the parent, and the parent names nothing
+/// of it. So the types in the parent's fields stand in files below it. A re-export is an edge only
+/// if the file uses the name itself: the path of a re-exported name leads to the file that the name
+/// comes from. So circles through parents count.
+///
+/// Planted breaks are left out: they reach into the code that they break, and no build for use has
+/// them.
 fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let is_source = |file: &Path| !file.iter().any(|part| part == "tests" || part == "tests.rs");
+    let is_test = |file: &Path| file.iter().any(|part| part == "tests" || part == "tests.rs");
     let files: Vec<(Vec<String>, String)> = files
         .iter()
-        .filter(|(file, _)| is_source(file))
+        .filter(|(file, _)| !is_test(file) && !file.ends_with("planted.rs"))
         .map(|(file, text)| (module(file), code(text)))
         .collect();
     let modules: BTreeSet<Vec<String>> = files.iter().map(|(own, _)| own.clone()).collect();
     let exported = re_exports(&files, &modules);
-    let edges: Vec<(&Vec<String>, Vec<String>)> = files
-        .iter()
-        .flat_map(|(own, text)| {
-            let paths = used(text).into_iter().filter(|(public, _)| !public).map(|(_, path)| path);
-            paths.chain(inline(text)).map(move |path| (own, path))
-        })
-        .filter_map(|(own, path)| Some((own, absolute(own, &path, &modules)?)))
-        .map(|(own, path)| (own, origin(path, &modules, &exported)))
-        .collect();
-    let is_part = |module: &[String]| {
-        let Some((name, parent)) = module.split_last() else { return false };
-        let mut files = files.iter().filter(|(own, _)| own == parent);
-        let line = format!("mod {name};");
-        files.any(|(_, text)| text.lines().any(|one| one.trim() == line))
-            && edges.iter().any(|(from, to)| **from == module && to == parent)
-    };
-    let parts: BTreeSet<&Vec<String>> = modules.iter().filter(|module| is_part(module)).collect();
-    let node = |module: &Vec<String>| {
-        let mut at = module.clone();
-        while parts.contains(&at) {
-            at.pop();
-        }
-        at.join("::")
-    };
     let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (from, to) in &edges {
-        let (from, to) = (node(from), node(to));
-        if from != to && !from.is_empty() && !to.is_empty() {
-            graph.entry(from).or_default().insert(to);
+    for (own, text) in &files {
+        for path in named_paths(text) {
+            let Some(path) = absolute(own, &path, &modules) else { continue };
+            let to = origin(path, &modules, &exported);
+            if *own != to && !own.is_empty() && !to.is_empty() {
+                graph.entry(own.join("::")).or_default().insert(to.join("::"));
+            }
         }
     }
     graph
+}
+
+/// The paths that a file names: its imports, the paths within its code, and the names that it
+/// passes on and uses itself.
+fn named_paths(code: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words: BTreeSet<&str> =
+        outside_uses(code).flat_map(|part| part.split(|c: char| !is_word(c))).collect();
+    let is_used = |path: &str| path.rsplit("::").next().is_some_and(|name| words.contains(name));
+    let imported = used(code).into_iter().filter(|(public, path)| !public || is_used(path));
+    imported.map(|(_, path)| path).chain(inline(code)).collect()
 }
 
 /// The path from the top of the crate. None if it leads out of the crate.
@@ -579,14 +622,19 @@ fn origin(
     path
 }
 
-/// The paths in the code that begin with `crate::` or `super::`, outside of `use` statements.
+/// The paths in the code, outside of `use` statements.
 fn inline(code: &str) -> Vec<String> {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let words = code.split(';').flat_map(|part| before_use(part).split(|c: char| !is_path(c)));
-    let paths = words.filter(|word| word.starts_with("crate::") || word.starts_with("super::"));
+    let words = outside_uses(code).flat_map(|part| part.split(|c: char| !is_path(c)));
+    let paths = words.map(|word| word.trim_end_matches(':')).filter(|word| word.contains("::"));
     // A visibility such as `pub(in super::super)` names no item.
-    let is_item = |path: &&str| !path.ends_with("::super");
-    paths.map(|path| path.trim_end_matches(':')).filter(is_item).map(str::to_owned).collect()
+    let is_item = |path: &&str| !path.starts_with(':') && !path.ends_with("::super");
+    paths.filter(is_item).map(str::to_owned).collect()
+}
+
+/// The code without its `use` statements.
+fn outside_uses(code: &str) -> impl Iterator<Item = &str> {
+    code.split(';').map(before_use)
 }
 
 /// The text up to the `use` statement that ends it, if one does. The path before a list of imports
