@@ -82,8 +82,8 @@ async fn queue<G: Grant + Send + 'static>(
     })
 }
 
-/// No rival keeps the order of the waiters when the granting process dies: locks, batches, shares,
-/// permits and suspensions, all in the queue of one name.
+/// No rival keeps the order of the waiters when the granting process dies. Here the waiters
+/// ask for locks, batches, shares, permits and suspensions, all in the queue of one name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies() {
     let mut local = Local::start(3).await;

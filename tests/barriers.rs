@@ -612,8 +612,8 @@ async fn a_double_barrier_of_another_number_is_refused() {
 }
 
 /// As the type's docs say: a gathering member, a suspension of the service and a member that enters
-/// after it wait for each other until one of them gives up. Then the others go on, and nothing is
-/// left.
+/// after it wait for each other. They wait until one of them gives up. Then the others go on, and
+/// nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit() {
     let local = Local::start(3).await;

@@ -469,8 +469,8 @@ fn sixty_members_meet_in_one_view() {
     let mut order: Vec<usize> = (0..60).collect();
     rng.shuffle(&mut order);
     let seeds = addrs[..3].join(",");
-    // With the leases of `lan`, members of a debug build that get a tenth of a processor lose
-    // theirs while they connect, and the joins begin again.
+    // Members of a debug build that get a tenth of a processor lose the leases of `lan` while they
+    // connect. Then the joins begin again.
     let join = |number: &usize| {
         let peer: &Peer = &peers[*number];
         let addr = &peer.addr;

@@ -116,7 +116,7 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
 }
 
 /// Curator `ConnectionState` for semaphores, read/write locks, barriers and counts, where the
-/// makers "should set their own connection state listener": permits, shares and double barrier
+/// makers "should set their own connection state listener". Permits, shares and double barrier
 /// guards are lost with SUSPENDED. An open object is not, and goes with LOST.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_lost() {

@@ -1,5 +1,6 @@
-//! `AtomicCounter` over real members, in one process with sockets on the loopback interface: the
-//! cases of Curator's `DistributedAtomicLong`, and the numbers that need more than 32 bits.
+//! `AtomicCounter` over real members, in one process with sockets on the loopback interface. The
+//! subjects are the cases of Curator's `DistributedAtomicLong`, and the numbers that need more than
+//! 32 bits.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
     clippy::async_yields_async,

@@ -1,6 +1,6 @@
-//! Leader latches over real members, with sockets on the loopback interface: the behaviour of
-//! `LeaderLatch` that Curator's users know, and the fate of a leadership when a member dies. Each
-//! test names the one that it stands for.
+//! Leader latches over real members, with sockets on the loopback interface. The subjects are the
+//! behaviour of `LeaderLatch` that Curator's users know, and the fate of a leadership when a member
+//! dies. Each test names the one that it stands for.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
@@ -389,8 +389,8 @@ async fn participants_are_seen_from_every_member() {
 }
 
 /// Curator: `LeaderLatch.getParticipants`, where the path is of participants only. Here the name is
-/// a lock, which others may read, and a suspension of the service waits in the same line: neither
-/// stands for the lead.
+/// a lock, which others may read, and a suspension of the service waits in the same line. Neither a
+/// reader nor a suspension stands for the lead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_suspensions_are_no_participants() {
     let local = Local::start(2).await;
@@ -655,8 +655,8 @@ fn a_latch_whose_runtime_ends_gives_up_the_lead() {
     });
 }
 
-/// Every await of a latch, polled k times and dropped for every k until it completes: nothing stays
-/// held or queued, and no event is lost.
+/// Every await of a latch is polled k times and dropped, for every k until it completes. Nothing
+/// stays held or queued, and no event is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;
@@ -848,8 +848,8 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     );
 }
 
-/// The leader is killed with its member, without a goodbye: the next one leads when its lease is
-/// surely over, and the terms of the dead end by themselves.
+/// The leader is killed with its member, without a goodbye. The next one leads when the dead
+/// member's lease is surely over, and the terms of the dead end by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_in_the_queue_leads_when_the_member_of_the_leader_is_killed() {
     let mut local = Local::start(3).await;

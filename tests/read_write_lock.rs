@@ -530,8 +530,8 @@ async fn no_writer_comes_between_a_writer_and_the_reader_of_its_owner() {
     nothing_is_left(&local).await;
 }
 
-/// An owner enters across kinds: a mutex, a multi lock and a writer of one name are one hold, and
-/// it is a share when only readers are left.
+/// An owner enters across kinds: a mutex, a multi lock and a writer of one name are one hold. The
+/// hold is a share when only readers are left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
     let local = Local::start(2).await;

@@ -589,8 +589,8 @@ async fn a_lease_that_is_over_is_closed_without_harm() {
     both.release().await.expect("it was held all the time");
 }
 
-/// The behaviour of the limit "while in use", shrunk by its count: below the held permits nothing
-/// is taken away, and nothing is granted until so many are returned.
+/// The behaviour of the limit "while in use", shrunk by its count to below the held permits.
+/// Nothing is taken away, and nothing is granted until so many are returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_shrinks_takes_nothing_away() {
     let local = Local::start(2).await;

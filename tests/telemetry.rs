@@ -1,5 +1,5 @@
-//! The metrics and logs of members: each in a thread of its own, with a recorder and a subscriber
-//! of its own, and sockets on the loopback interface.
+//! The metrics and logs of members. Each member is in a thread of its own, with a recorder and a
+//! subscriber of its own, and sockets on the loopback interface.
 
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]

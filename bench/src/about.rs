@@ -45,8 +45,8 @@ impl About {
         let addresses = if self.has_equal_addresses { "equal" } else { "random" };
         format!(
             "`{command}`, version {version}{build}, on {processors} ({model}), Linux {kernel}, \
-             load {load} before it, all processes at {addresses} addresses; \
-             medians of {rounds} of {millis} ms"
+             load {load} before it, all processes at {addresses} addresses. \
+             Medians of {rounds} of {millis} ms"
         )
     }
 

@@ -14,8 +14,8 @@ const FEW_HELD: u32 = 1000;
 const FEW_WAITING: u32 = 100;
 /// The limit of bytes of a held lock, at the grantor and at the holder's member together.
 const BYTES: f64 = 320.0;
-/// The limit of the memory that names leave behind after one lock each, at both members: a tenth of
-/// a byte for each name, and the present messages between members.
+/// The limit of the memory that names leave behind after one lock each, at both members. It allows
+/// a tenth of a byte for each name, and the present messages between members.
 const LEFT_BEHIND: f64 = 1024.0 * 1024.0;
 /// The number of names before the first measurement of memory.
 const WARM_UP: u32 = 100_000;

@@ -1,6 +1,6 @@
-//! Kept locks: their cost at their keeper, the wait of another member that wants one, and the cost
-//! for two members that want one name in turn. After the death of a keeper, the time until its lock
-//! can be granted again.
+//! Measures kept locks: their cost at their keeper, and the wait of another member that wants one.
+//! Measures the cost for two members that want one name in turn. Measures the time from the death
+//! of a keeper until its lock can be granted again.
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};

@@ -1,11 +1,11 @@
 //! The repeated work of the bench's processes, and the floors beside it. A floor is the least that
-//! anything of its kind can cost on this machine, in the same processes and on the same kind of
-//! runtime.
+//! anything of its kind can cost on this machine. It is measured in the same processes and on the
+//! same kind of runtime.
 //!
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
 //!   out;
 //! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each in a
-//!   write of its own. Then the same with all frames of one read in one write, which moves the most
+//!   write of its own. Then the same with all frames of one read in one write. That moves the most
 //!   bytes and no longer answers each frame on its own;
 //! - H: processes that pass 64 bytes on through a hub.
 

@@ -1,8 +1,8 @@
 //! `elderlock-bench`: how long things take, with real processes on the loopback.
 //!
-//! A case is measured some times over, at several sizes, and comes to a [`Sheet`]: medians,
-//! targets, and whether the cost grows in step with the work. A target that is missed is said in
-//! words; only a result that must not be at all, as a lock that was lost, makes the bench fail.
+//! A case is measured some times over, at several sizes. It comes to a [`Sheet`]: medians, targets,
+//! and whether the cost grows in step with the work. A target that is missed is said in words. Only
+//! a result that must not be at all, as a lock that was lost, makes the bench fail.
 
 mod about;
 mod bulk;
@@ -160,8 +160,8 @@ struct BenchArgs {
     #[arg(long, conflicts_with = "only")]
     rivals: bool,
     /// Leave each member's code at random addresses. By default all members have it at the same
-    /// addresses, so that a processor's branch predictions for one member serve the next, as on
-    /// machines of their own.
+    /// addresses. So a processor's branch predictions for one member serve the next, as on machines
+    /// of their own.
     #[arg(long)]
     random_addresses: bool,
     /// Print one JSON object on standard output; progress goes to standard error.

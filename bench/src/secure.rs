@@ -100,10 +100,10 @@ fn in_turn<T>(
     Ok(())
 }
 
-/// The time of a lock and its release without the key, the same with it, and the difference.
-/// Medians of many short measurements in turn: other work of the machine changes the time by more
-/// than the key does, from one second to the next. So does each start of the processes, so that the
-/// pairs are new in each round.
+/// The time of a lock and its release without the key, the same with it, and the difference. They
+/// are medians of many short measurements in turn. That is because other work of the machine
+/// changes the time by more than the key does, from one second to the next. So does each start of
+/// the processes, so that the pairs are new in each round.
 fn remote_times(pairs: &mut [Pair; 2], args: &BenchArgs) -> BenchResult<[f64; 3]> {
     let short = BenchArgs { millis: (args.millis / SLICES).max(10), ..args.clone() };
     let mut all = [const { Vec::new() }; 3];

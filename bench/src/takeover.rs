@@ -42,8 +42,8 @@ const QUEUES: u32 = 10;
 /// The time for which the client continues before and after. A round trip and the revalidation
 /// after a transfer end within it, and another grantor may follow (two `retry` of 200 ms).
 const SETTLE: Duration = Duration::from_millis(600);
-/// The target for the time until a young turk has won, until a leaving member has left, and for the
-/// longest wait of the client meanwhile.
+/// The target for the time until a young turk has won, and until a leaving member has left. The
+/// longest wait of the client meanwhile has the same target.
 const TARGET: Duration = Duration::from_millis(200);
 /// The target for the time from the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);

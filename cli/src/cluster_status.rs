@@ -4,9 +4,9 @@
 //! service. So the other members of the view are asked too, each with a question for its status: a
 //! key of an observer is enough. They are asked at the addresses that the view lists, so that the
 //! first member has little to do. One that does not answer soon is asked through the first member
-//! as well, which may be the only one that can be reached from here. Nothing is kept anywhere. A
-//! member that dies before it answers is listed as not reached, and its services come with the next
-//! answer, from their next grantor.
+//! as well. The first member may be the only one that can be reached from here. Nothing is kept
+//! anywhere. A member that dies before it answers is listed as not reached, and its services come
+//! with the next answer, from their next grantor.
 
 use crate::status::MemberAddress;
 use elderlock::{MemberInfo, ServiceStatus, Status};

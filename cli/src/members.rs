@@ -9,8 +9,8 @@ use serde_json::json;
 use serde_json::ser::PrettyFormatter;
 use std::process::ExitCode;
 
-/// Where to ask. Exit codes: 0 if the member answered and is in a view, 1 if it joins and is in no
-/// view yet, 2 if it was not reached.
+/// Where to ask. The exit code is 0 if the member answered and is in a view, and 1 if it joins and
+/// is in no view yet. It is 2 if the member was not reached.
 #[derive(Args)]
 pub(crate) struct MembersArgs {
     #[command(flatten)]

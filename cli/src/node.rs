@@ -23,15 +23,16 @@ use tracing_subscriber::filter::LevelFilter;
 /// key and a token too, whether a variable holds them or names their file. Both of these variables
 /// together are an error.
 ///
-/// Exit codes: 0 after a leave, 1 if no other member confirmed the leave, 2 if it could not start,
-/// 3 if a fault ended it. The reason is on standard error.
+/// The exit code is 0 after a leave, and 1 if no other member confirmed the leave. It is 2 if the
+/// member could not start, and 3 if a fault ended it. The reason is on standard error.
 #[derive(Args)]
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
     /// A TOML file with the same settings: bind, advertise, name, seeds = [..], cluster, timing,
     /// found, expect, insecure, key_file, trust_refused, serve_sessions, allow_forced_revokes,
-    /// data_dir, join_seconds, http, http_hosts = [..], http_insecure, http_token_file.
+    /// data_dir, join_seconds. Those of HTTP are http, http_hosts = [..], http_insecure,
+    /// http_token_file.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per event.
@@ -68,8 +69,8 @@ struct Settings {
     /// Found a new cluster with this member alone.
     #[arg(long, env = "ELDERLOCK_FOUND")]
     found: Option<Switch>,
-    /// The least number of members with which this one founds the cluster, itself included: more
-    /// than half of all replicas, the same for each (1 unless given).
+    /// The least number of members with which this one founds the cluster, itself included (1
+    /// unless given). Give more than half of all replicas, the same number for each.
     #[arg(long, env = "ELDERLOCK_EXPECT", value_name = "MEMBERS")]
     expect: Option<usize>,
     /// Listen outside the loopback without a key.

@@ -67,9 +67,9 @@ impl OrderTarget {
         Ok(named(member, view.members.iter().map(|member| &member.info))?.clone())
     }
 
-    /// Holds a lock through the first of the members that can be reached. When that member joins,
-    /// or dies or leaves before the grant, the next one of the list takes the request, at the end
-    /// of the queue. `Ok(Err)`: it was not granted, for this reason.
+    /// Holds a lock through the first of the members that can be reached. That member may still
+    /// join, or may die or leave before the grant. The next one of the list then takes the request,
+    /// at the end of the queue. `Ok(Err)`: it was not granted, for this reason.
     pub(crate) async fn hold(
         &self,
         request: SessionRequest,
@@ -209,9 +209,9 @@ fn service_of(order: &Order) -> Option<&ServiceName> {
     }
 }
 
-/// Gives an order and prints at its end what was done: one JSON object, or the text for the address
-/// of the member and whether all of it was done. `by`: the member that carries it out, if it is
-/// passed on.
+/// Gives an order and prints at its end what was done. The output is one JSON object, or the text
+/// for the address of the member and whether all of it was done. `by`: the member that carries it
+/// out, if it is passed on.
 async fn give_and_print(
     target: &OrderTarget,
     order: Order,

@@ -1,5 +1,5 @@
-//! The files of `deploy` and the command lines of the guide, beside the real program: types of
-//! Kubernetes, flags, probes, and three members that run as the pods do.
+//! Checks the files of `deploy` and the command lines of the guide, beside the real program. Checks
+//! types of Kubernetes, flags, probes, and three members that run as the pods do.
 #![cfg(unix)]
 
 use k8s_openapi::api::apps::v1::StatefulSet;

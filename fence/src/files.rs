@@ -9,7 +9,7 @@
 //! | `.stock.json.new` | the new content during a call; the next call replaces a left-over one |
 //!
 //! Each call locks the lock file (`flock`), compares the stamps, and records its own. No lock is
-//! kept between calls: a writer that stops between its read and its write hinders no other, and is
+//! kept between calls. A writer that stops between its read and its write hinders no other, and is
 //! refused when it goes on. A writer that stops *within* a call keeps the lock, and others get
 //! [`FileError::Locked`] after their limit.
 //!

@@ -4,7 +4,7 @@
 //! The stamp of the last writer is in the object's metadata. A holder [reads](ObjectFence::read)
 //! the object with its stamp and its version, and [replaces](Seen::replace) exactly that version by
 //! a conditional put. So no update is lost: of two writers that have read one version, one fails
-//! with [`ObjectError::Changed`]. The stamp decides which of them is to try again: a holder that
+//! with [`ObjectError::Changed`]. The stamp decides which of them is to try again. A holder that
 //! finds a later stamp is stale ([`ObjectError::Stale`]), and every other one reads again.
 //!
 //! A read costs one request and changes nothing: the write proves that it was fresh. So an earlier

@@ -9,8 +9,8 @@
 //!
 //! The statement comes first because the *read* has to be fenced, too. A holder with token 100
 //! reads a stock of 10 and sleeps past its lease; the next holder, with 101, reads 10. If only
-//! writes were checked, 100 would write 9, which is in order, and then 101 would write 9: one sale
-//! is lost, and no token was ever refused. With the statement at the head, 101 waits for the
+//! writes were checked, 100 would write 9, which is in order. Then 101 would write 9: one sale is
+//! lost, and no token was ever refused. With the statement at the head, 101 waits for the
 //! transaction of 100, or shuts it out before it reads.
 //!
 //! From the statement on, the transaction has the row, and with it the resource, until it ends.
@@ -28,7 +28,7 @@
 //! | SQLite | all | the statement takes the file's write lock; reads after it are of that moment |
 //! | MariaDB, MySQL | all | the statements wait for the row; the snapshot of `REPEATABLE READ` is made by the first plain `SELECT` after them |
 //!
-//! In MariaDB and MySQL a plain `SELECT` before the fence makes the snapshot too early: reads after
+//! In MariaDB and MySQL a plain `SELECT` before the fence makes the snapshot too early. Reads after
 //! the fence then show what was there before the wait. So the fence is the first statement there
 //! also for this reason.
 //!
@@ -61,10 +61,10 @@
 //!   an assumption about time, as leases are: a virtual machine that was paused for longer breaks
 //!   it.
 //!
-//! Two lineages that live at once, after an operator's `force`, count both: as long as a member of
-//! the older one may run, its rows stay. A resource that is deleted itself keeps its row for as
-//! long. The table grows by one row of some 100 bytes for each resource that was ever written, so
-//! it may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`; it is safe
+//! Two lineages that live at once, after an operator's `force`, count both. The rows of the older
+//! one stay as long as a member of it may run. A resource that is deleted itself keeps its row for
+//! as long. The table grows by one row of some 100 bytes for each resource that was ever written,
+//! so it may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`; it is safe
 //! beside running writers, as it waits for their rows.
 
 use crate::stamp::{NoStamp, Stale, Stamp, stamp_for};

@@ -36,7 +36,7 @@ impl Stamp {
     }
 
     /// Returns whether a writer with this stamp may write after the writer with `stored`, as a
-    /// [`TokenGate`] decides: its token is higher, or it is the same stamp.
+    /// [`TokenGate`] decides. It may if its token is higher, or if its stamp is the same.
     pub fn admits_after(self, stored: Stamp) -> bool {
         TokenGate::with_highest(stored.token, stored.lineage)
             .admit(self.token, self.lineage)

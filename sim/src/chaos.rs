@@ -459,9 +459,9 @@ impl ChaosRun {
         }
     }
 
-    /// A client asks what a request waits for, or a holder's member about a hold; or an operator
-    /// looks at a lock, and ends a hold that was reported. This comes beside the other acts, so
-    /// that these stay as they are.
+    /// A client asks what a request waits for, or asks a holder's member about a hold. An operator
+    /// may instead look at a lock, and end a hold that was reported. This comes beside the other
+    /// acts, so that these stay as they are.
     fn act_on_chains(&mut self, plan: &ChaosPlan) {
         let mut rng = Rng::new(plan.seed, CHAINS + self.deed);
         let (asks, orders) = (rng.chance(plan.chains), rng.chance(plan.forces));
@@ -676,8 +676,8 @@ impl ChaosRun {
     }
 }
 
-/// Returns the step at which a client drops its future or guard: at once, while the call is under
-/// way, when it is answered, or soon after that.
+/// Returns the step at which a client drops its future or guard. The client drops it at once, while
+/// the call is under way, when it is answered, or soon after that.
 fn draw_drop(rng: &mut Rng, call: usize) -> Step {
     let soon = |rng: &mut Rng| Duration::from_nanos(rng.between(MS / 100, 5 * MS));
     match rng.below(4) {

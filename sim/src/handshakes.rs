@@ -14,7 +14,7 @@
 //! | `version` | both sides speak the highest version that both offer |
 //! | `records` | each side opens what the other has sealed: all of it, once, in order, and nothing else |
 //! | `datagrams` | a datagram is opened by the process that it is for, once, and as its sender sealed it |
-//! | `relays` | a relayed packet is opened by the process that it is for, once, and as its origin sealed it; an origin has the static key of its id |
+//! | `relays` | A relayed packet is opened by the process that it is for, once, and as its origin sealed it. An origin has the static key of its id |
 //! | `honest_is_heard` | a packet that is whole, and comes where and when it should, is accepted |
 
 use crate::chance::{Rng, mix};

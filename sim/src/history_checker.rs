@@ -1,9 +1,9 @@
 //! The history checker: reads the [`Record`] of a run and decides whether the protocol allows it.
 //!
 //! It knows nothing but the record: not the World, not the cores, and none of the code in
-//! [`invariants`](crate::invariants), so that it does not repeat a mistake of theirs. They check
-//! single moments. The history checker sorts the holds of each lock by their tokens and sweeps over
-//! the whole run.
+//! [`invariants`](crate::invariants). It therefore repeats no mistake of theirs. The invariants
+//! check single moments. The history checker sorts the holds of each lock by their tokens and
+//! sweeps over the whole run.
 //!
 //! A call of an ended process is unknown for ever. It may have been granted, so its grant is
 //! neither demanded nor excluded.

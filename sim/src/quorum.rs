@@ -1,5 +1,5 @@
-//! Quorums for a driver that knows everything: the processes that may end so that the rest can
-//! decide the next view, and whether a quorum is left.
+//! Quorums for a driver that knows everything. This module tells which processes may end so that
+//! the rest can decide the next view, and whether a quorum is left.
 
 use crate::record::{Entry, Line, Record};
 use crate::site::Site;
@@ -126,9 +126,9 @@ impl World {
             && self.can_part_with(&[site])
     }
 
-    /// Returns whether these processes may end for good: a quorum of everything at stake lives on
-    /// (unless the plan is reckless), and so does a seed that remembers the cluster. Seeds that all
-    /// start anew at once found a new cluster, if no votes are kept on disk.
+    /// Returns whether these processes may end for good. A quorum of everything at stake must live
+    /// on (unless the plan is reckless), and so must a seed that remembers the cluster. Seeds that
+    /// all start anew at once found a new cluster, if no votes are kept on disk.
     pub(crate) fn can_do_without(&self, sites: &[usize], reckless: bool) -> bool {
         let Some(newest) = self.newest() else { return true };
         let rest: Vec<usize> =
@@ -160,9 +160,9 @@ impl World {
         peer.is_alive() && !peer.will_leave() && peer.lease_end() > Time::ZERO
     }
 
-    /// Returns whether these can go on without the others: they are a quorum of everything at stake
-    /// and of every view that one of them has. One of them must also be a seed that remembers the
-    /// cluster, so that restarted processes among them find it.
+    /// Returns whether these can go on without the others. They can if they are a quorum of
+    /// everything at stake and of every view that one of them has. One of them must also be a seed
+    /// that remembers the cluster, so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
         let alive = |site: &usize| self.is_alive(*site) && !self.sites[*site].will_leave();
         let living: Vec<usize> = core.iter().copied().filter(alive).collect();

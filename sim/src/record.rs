@@ -115,7 +115,7 @@ pub enum Entry {
         /// How long the leases of members and of elders are, in nanoseconds of their clocks.
         #[serde(default)]
         leases: (u64, u64),
-        /// Whether a grantor has little room for requests before it acts: it sends the rest back,
+        /// Whether a grantor has little room for requests before it acts. It sends the rest back,
         /// to be asked again, so calls of one member may change their order.
         #[serde(default, skip_serializing_if = "is_false")]
         crowded: bool,
@@ -253,10 +253,9 @@ pub enum Entry {
         /// The first slot whose tokens its elder deals, and how many it may deal.
         #[serde(default)]
         slots: (u64, u32),
-        /// The sites of its members, oldest first; the first that is neither ghost nor
-        /// learner is the elder. A
-        /// site may be there twice, with the ghost of a process and the next one, in either order:
-        /// of two joiners, the later may have been heard first.
+        /// The sites of its members, oldest first; the first that is neither ghost nor learner is
+        /// the elder. A site may be there twice, with the ghost of a process and the next one, in
+        /// either order. Of two joiners, the later may have been heard first.
         members: Vec<usize>,
         /// The number of each member's process at its site, in the order of `members`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -4,7 +4,7 @@
 //!
 //! No connection of it has a member's id, though its packets may name one. Only a cluster key
 //! proves ids, so without one a process whose handshake lies about its id is that member for all
-//! others (docs/internals/security.md). It knows no secret of a vote: it claims votes with a secret
+//! others (docs/internals/security.md). It knows no secret of a vote. It claims votes with a secret
 //! of its own, with a key in place of a proof, and with the proofs of others.
 
 use crate::chance::mix;

@@ -59,9 +59,9 @@ impl Times {
 pub struct Timed {
     /// The times from a client's asking to its lock, for every call that was granted.
     pub waits: Times,
-    /// The times from the end of a grantor's process, or from the first later request for a free
-    /// lock of its service, to the service's next grant. Not counted if no such request came before
-    /// there was a grantor again.
+    /// The times to a service's next grant after the end of its grantor's process. Each begins at
+    /// that end, or at the first later request for a free lock of the service. It is not counted if
+    /// no such request came before there was a grantor again.
     pub grantor_failovers: Times,
     /// The times from the end of the elder's process to the next elder.
     pub elder_failovers: Times,

@@ -229,8 +229,8 @@ impl World {
         may && call.metadata.as_bytes().is_empty()
     }
 
-    /// Returns the request under which the grantor knows the hold of a call, if that is another:
-    /// the lock was granted to that one and was kept.
+    /// Returns the request under which the grantor knows the hold of a call, if that is another
+    /// request. Then the lock was granted to the other request and was kept.
     pub fn place_of(&self, call: &Call) -> Option<RequestId> {
         let site = &self.sites[call.member];
         let node = site.node.as_ref().filter(|node| node.process() == call.process);

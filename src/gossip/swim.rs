@@ -513,7 +513,7 @@ pub(super) fn config(cluster_size_hint: u32) -> Config {
     // How often a member repeats a piece of news. foca computes 3 for five members, which are spent
     // within a second. A suspect that is cut off for longer would never hear that it is suspected,
     // and could not refute it. It would be declared down after it has long come back. News of a
-    // suspicion must last as long as the suspicion: gossip goes to 3 members 5 times a second, and
+    // suspicion must last as long as the suspicion. Gossip goes to 3 members 5 times a second, and
     // suspicions last 4 s or more. The price is about 40 bytes more in packets that are sent
     // anyway.
     let spread = config.suspect_to_down_after.as_millis() * 15 / 1_000;

@@ -49,8 +49,8 @@ impl Timers {
         self.due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Takes all that are due, in the order in which foca wants late ones: a probe's second stage
-    /// before the next probe, at any times, and otherwise by time.
+    /// Takes all that are due, in the order in which foca wants late ones. A probe's second stage
+    /// comes before the next probe, at any times. Otherwise the order is by time.
     pub(super) fn take_due(&mut self, now: Time) -> Vec<Timer<SwimId>> {
         let later = self.due.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut self.due, later);

@@ -56,7 +56,7 @@ struct Link {
     /// The time since which only messages arrive that had arrived before.
     stuck_since: Option<Time>,
     /// When the kept messages were last sent again from the first on. This and the next two are
-    /// each done at most once in a quarter of `retry`: otherwise repeated messages and repeated
+    /// each done at most once in a quarter of `retry`. Otherwise repeated messages and repeated
     /// acknowledgements would multiply each other.
     resent_at: Option<Time>,
     /// When the other side was last asked to send its kept messages again.

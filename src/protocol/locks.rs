@@ -349,7 +349,7 @@ impl Locks {
     }
 
     /// Returns the times at which a request, a queue position or the rest of a grantor's work is
-    /// due: a short step makes nothing else due here.
+    /// due. A short step makes nothing else due here.
     pub(super) fn short_deadline(&self) -> [Option<Time>; 3] {
         [self.client.deadline(), self.positions_due(), self.unfinished_since()]
     }

@@ -4,9 +4,9 @@
 //! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
 //! (`link.rs`), which delivers it exactly once and in order while both processes live.
 //!
-//! Messages are grouped by the role that handles them. `registry.rs` has those to the elder,
-//! `member.rs` those from the elder to a member, `grantor.rs` those to a grantor, and `client.rs`
-//! those to a lock client.
+//! Messages are grouped by the role that handles them. `registry.rs` has those to the elder, and
+//! `member.rs` those from the elder to a member. `grantor.rs` has those to a grantor, and
+//! `client.rs` those to a lock client.
 
 mod blockers;
 mod client;

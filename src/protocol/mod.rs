@@ -45,17 +45,18 @@
 //!
 //! # Two layers of messages
 //!
-//! A [`Notice`] is about membership. It may be lost, doubled and reordered, and its sender
-//! repeats it. A [`Message`] is about locks. It travels on a *link* (`link.rs`): numbered, kept
-//! until it is acknowledged, delivered once and in order as long as both processes are in the
-//! view. A link belongs to two process ids, so a frame of an earlier incarnation means nothing.
+//! A [`Notice`] is about membership. It may be lost, doubled and reordered, and its sender repeats
+//! it. A [`Message`] is about locks. It travels on a *link* (`link.rs`). The message is numbered,
+//! kept until it is acknowledged, and delivered once and in order as long as both processes are in
+//! the view. A link belongs to two process ids, so a frame of an earlier incarnation means nothing.
 //! Roles therefore have no timers for lost messages, and a release cannot overtake the grant that
 //! it answers.
 //!
 //! # Views and the council
 //!
 //! A [`View`] lists the members, oldest first. View n+1 is chosen by a quorum of the *council* of
-//! view n: its seven oldest living members with a vote, of which the elder weighs a little more.
+//! view n: its seven oldest living members with a vote. The elder weighs a little more than the
+//! others.
 //!
 //! ```text
 //! elder      Accept, round 0 --> council: Accepted --> quorum: Install to all members
@@ -68,7 +69,7 @@
 //! answer become *ghosts*: they have no vote and no renewal, but their holds count until their
 //! leases are surely over.
 //!
-//! A process leaves the view in one of three cases: it said goodbye, its lease is surely over, or a
+//! A process leaves the view in one of three cases. It said goodbye, its lease is surely over, or a
 //! member on the same kernel vouches for its death. Each start draws a new process id, so no
 //! process comes back as itself. A program with a data directory stores its vote before any message
 //! tells of it. The next process on that directory is its *vote successor* and has that vote.
@@ -86,8 +87,8 @@
 //! within the bound. The elder renews only while a quorum confirms its pulses, within
 //! `elder_lease`.
 //!
-//! A member whose lease is over is *suspended*: its guards fail for good, its grantors keep their
-//! tables and grant nothing, its waiters keep their positions.
+//! A member whose lease is over is *suspended*: its guards fail for good, and its waiters keep
+//! their positions. Its grantors keep their tables and grant nothing.
 //!
 //! # The life of a lock
 //!
@@ -126,15 +127,16 @@
 //! all answers `Recover` with its table.
 //!
 //! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
-//! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),
-//! acts when the table is complete, and revalidates it while it grants: it asks each member with
-//! an entry. If a younger turk asks it meanwhile, it *passes* the table *on*.
+//! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`)
+//! and acts when the table is complete. It revalidates the table while it grants: it asks each
+//! member with an entry. If a younger turk asks it meanwhile, it *passes* the table *on*.
 //!
 //! # Fewer messages
 //!
 //! Both are off by default. A member may *keep* a lock after its release (a `Grant` with further
-//! tokens) and grant it to itself until `Recall`, which it answers with `Release` or `KeepInUse`.
-//! A member that gets most of a service's tokens may bid for the service as a young turk.
+//! tokens) and grant it to itself until `Recall`. It answers `Recall` with `Release` or
+//! `KeepInUse`. A member that gets most of a service's tokens may bid for the service as a young
+//! turk.
 //!
 //! # When a process dies
 //!

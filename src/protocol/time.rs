@@ -46,7 +46,7 @@ impl Time {
     }
 }
 
-/// The wall clock as it was when the node began, gone on by the node's own clock since: no jump of
+/// The wall clock as it was when the node began, advanced by the node's own clock since. No jump of
 /// the wall clock changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct WallClock {

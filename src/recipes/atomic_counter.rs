@@ -381,8 +381,9 @@ impl AtomicCounter {
         seen(&self.value.changed(since).await?)
     }
 
-    /// Completes when the counter is no longer open, with the reason: the cluster went on without
-    /// the member, the member has left, or the service was destroyed here. Open it again then.
+    /// Completes with the reason when the counter is no longer open. The reason is that the
+    /// cluster went on without the member, the member has left, or the service was destroyed here.
+    /// Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.

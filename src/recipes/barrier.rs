@@ -15,8 +15,8 @@ use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 /// of the [grantor](LockService::is_grantor), with all members that had heard of the last change.
 /// The barrier is then as it was before that, and marked [`maybe_stale`](Barrier::maybe_stale).
 ///
-/// The barrier counts how often it was set and removed: a waiter goes on when it is removed, also
-/// if it is set again before the waiter sees it.
+/// The barrier counts how often it was set and removed. So a waiter goes on when it is removed,
+/// also if it is set again before the waiter sees it.
 ///
 /// A barrier uses the object of its name in the service. It cannot be opened while a
 /// [`SharedCount`], a [`Semaphore`](crate::Semaphore), a [`DoubleBarrier`](crate::DoubleBarrier) or
@@ -194,7 +194,7 @@ impl BarrierError {
         matches!(self, BarrierError::TimedOut)
     }
 
-    /// Returns whether the barrier or latch is no longer open, because the member was cut off,
+    /// Returns whether the barrier or latch is no longer open. If so, the member was cut off,
     /// expelled or has left, or the service was destroyed here.
     pub fn is_lost(&self) -> bool {
         match self {

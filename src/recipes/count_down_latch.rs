@@ -13,7 +13,7 @@ use crate::service::{LockError, LockService, ReleaseError};
 /// A count that members count down. Waiters go on when it is zero. It stays at zero until a
 /// [reset](CountDownLatch::reset).
 ///
-/// The latch lives while a member has it open: let waiters open it first, or let the counting
+/// The latch lives while a member has it open. Let waiters open it first, or let the counting
 /// member keep it open until another has it open. If the last member
 /// [closes](CountDownLatch::close) the latch, it is gone with its count. If the last member drops
 /// it, it is gone as soon as the grantor has heard of the drop. An opening before that has the old

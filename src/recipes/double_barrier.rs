@@ -81,9 +81,9 @@ impl DoubleBarrier {
         Ok(DoubleBarrier { members, phase })
     }
 
-    /// Returns whether the grantor has died since a round began or ended last: a later round may be
-    /// lost with all members that knew of it. The remaining members wait for as many as a round
-    /// takes. As this member knows it; sends nothing.
+    /// Returns whether the grantor has died since a round began or ended last. If so, a later round
+    /// may be lost with all members that knew of it. The remaining members wait for as many as a
+    /// round takes. As this member knows it; sends nothing.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -152,7 +152,7 @@ impl DoubleBarrier {
     /// Waits until the share with the token `own` is in a round that has begun, and tells which.
     /// `None`: too many came at once to tell whether one goes on.
     async fn begin(&self, own: Token) -> Result<Option<(SharedCount, i32)>, BarrierError> {
-        // The phase is read after the grant of the share: from here on no round is left by all, for
+        // The phase is read after the grant of the share. From here on no round is left by all, for
         // that needs all shares to be released.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;

@@ -41,7 +41,7 @@ const LOG: usize = 64;
 /// in the order in which they were started.
 ///
 /// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by the
-/// last message: it is `None` before any other latch can lead. Each term has a [token](Term::fence)
+/// last message. It is `None` before any other latch can lead. Each term has a [token](Term::fence)
 /// for the resources that the leader writes.
 ///
 /// | the member is | the latch |

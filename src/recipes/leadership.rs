@@ -386,7 +386,7 @@ impl std::fmt::Debug for Term {
 }
 
 /// Leadership itself. When it is dropped, leadership is given up, first for each handle of the
-/// term, then at the grantor: so no other member leads before this term has ended.
+/// term, then at the grantor. So no other member leads before this term has ended.
 pub(super) struct HeldTerm {
     term: Term,
     /// Dropped after the body of `drop`.

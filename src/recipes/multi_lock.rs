@@ -21,12 +21,12 @@ use std::time::Duration;
 /// ([`LockService::lock_all`]). The next one is asked when the last has granted. Within a service
 /// batches cannot wait for each other in a circle. Over services all multi locks go the same way,
 /// so they cannot either, in whichever order they are put together. That holds for the locks of one
-/// multi lock: a holder of one lock that asks for another may meet a holder that does so the other
+/// multi lock. A holder of one lock that asks for another may meet a holder that does so the other
 /// way round. While it waits for a later service it keeps the earlier ones' locks, so name the most
 /// wanted locks last.
 ///
-/// Curator: `InterProcessMultiLock`, which takes them in the order given, so that two of them wait
-/// for each other for ever, and gives each the whole limit.
+/// Curator: `InterProcessMultiLock`, which takes them in the order given, and gives each the whole
+/// limit. So two of them may wait for each other for ever.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -118,8 +118,8 @@ impl Acquire<MultiGuard, MultiLockError> {
     }
 
     /// Lets others ask for any of the locks back, by the [`revoke`](LockService::revoke) of its
-    /// service, and [take it away](LockService::force_revoke) once this holder has been told: see
-    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
+    /// service. They may [take it away](LockService::force_revoke) once this holder has been told:
+    /// see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](MultiGuard::revocation).
     ///
     /// The locks of the first services can be requested back while the request waits for later

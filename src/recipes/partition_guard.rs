@@ -88,8 +88,8 @@ impl PartitionGuard {
     }
 
     /// The token, if the partition is owned at this instant. Cheap: a clock and some atomics, no
-    /// message. Call it before each side effect: a resource that refuses tokens lower than the
-    /// highest that it has seen is never written by a former owner after a later one.
+    /// message. Call it before each side effect. Let the resource refuse tokens lower than the
+    /// highest that it has seen. Then a former owner never writes it after a later one.
     ///
     /// # Errors
     /// [`TermEnd`], for good: it was lost, or given up here. Nothing is changed by asking.

@@ -34,7 +34,7 @@
 //! | process | dies | consequence |
 //! |---|---|---|
 //! | a claimant | before it owns any | its claim ends when it is out of the view; the others count without it |
-//! | an owner | any time | its locks are free when it is out of the view, or its lease surely over; claimants that own too few take them at their next look |
+//! | an owner | any time | its locks are free when it is out of the view, or its lease surely over. Claimants that own too few take them at their next look |
 //! | an owner | after it was asked for one | the same |
 //! | an owner | cut off or stopped | its guards fail by its own clock before the locks are free |
 //! | the next owner | before it took the free partition | another claimant has the larger share, and takes it |
@@ -75,8 +75,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// its partitions move. An owner keeps the ones that it has owned the longest.
 ///
 /// **At most one owner** at any time, by lease, and a rising token for each partition: that is the
-/// promise of its lock, and depends on no list of claimants. **At least one owner** comes with
-/// time: a claimant looks at the list once in each [interval](Partitions::every).
+/// promise of its lock. The promise depends on no list of claimants. **At least one owner** comes
+/// with time: a claimant looks at the list once in each [interval](Partitions::every).
 ///
 /// All claimants name the same partitions and have the service to themselves: one set of
 /// partitions, one service. A look is one question to the grantor for about 256 claimants and

@@ -33,11 +33,11 @@ use crate::service::{
 /// asks to read again behind a waiting writer. Tasks may share a guard by an
 /// [`Arc`](std::sync::Arc).
 ///
-/// The read/write lock is the lock of that name: any other holder of that lock, or of a share of
+/// The read/write lock is the lock of that name. Any other holder of that lock, or of a share of
 /// it, is a writer or a reader beside these. A [`ReentrantMutex`](crate::ReentrantMutex) or a
 /// [`MultiLock`](crate::MultiLock) that was acquired for the owner is a writer, which it enters,
 /// and enters its writers. The locks of a multi lock stay locks until its last guard of that
-/// service is gone: readers of its owner keep others out until then.
+/// service is gone. Readers of its owner keep others out until then.
 ///
 /// Curator: `InterProcessReadWriteLock`, where the owner is the thread, and a reader that asks to
 /// write waits for ever.

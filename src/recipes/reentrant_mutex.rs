@@ -12,8 +12,8 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// Each [`acquire`](ReentrantMutex::acquire) gives a [`ReentrantGuard`] of the one hold, all with
 /// the same token. The guards may be released in any order, by any task; the lock is free when the
 /// last of them is gone. Only a guard can release it. Guards outlive this value, which is a name
-/// and no more: any number of them, made anywhere in the process from the same member and service,
-/// are the same mutex.
+/// and no more. Any number of such values for one name, made anywhere in the process from the same
+/// member and service, are the same mutex.
 ///
 /// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards
 /// fail together. The owner cannot enter until they are dropped, because a new guard would share a
@@ -25,8 +25,8 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// service.
 ///
 /// The mutex is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches
-/// exclude it, wait in the same line, and [`inspect`](LockService::inspect) names its holder and
-/// its waiters. Fairness, the death of the grantor, and suspension by owner are those of locks.
+/// exclude it and wait in the same line. [`inspect`](LockService::inspect) names its holder and its
+/// waiters. Fairness, the death of the grantor, and suspension by owner are those of locks.
 ///
 /// Curator: `InterProcessMutex`, where the owner is the thread, and reentry works through the same
 /// instance only. Its `getParticipantNodes` is [`inspect`](LockService::inspect).

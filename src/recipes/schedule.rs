@@ -48,9 +48,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// **A tick may be lost**:
 /// - by the policies [`Skip`](MissedTicks::Skip) and [`RunOnce`](MissedTicks::RunOnce);
-/// - by any policy, when no member runs the schedule for a while: the last finished tick lives in
-///   memory, while a member runs the schedule or has the value open. It begins with the next tick
-///   then, unless [`resume_after`](Schedule::resume_after) says more.
+/// - by any policy, when no member runs the schedule for a while. The last finished tick lives in
+///   memory, while a member runs the schedule or has the value open. Otherwise the schedule begins
+///   with the next tick, unless [`resume_after`](Schedule::resume_after) says more.
 ///
 /// A leader whose clock is behind that of the leader before waits until its own clock is past the
 /// last finished tick. No tick runs a second time because a clock was set back.
@@ -130,9 +130,9 @@ impl Tick {
         self.missed
     }
 
-    /// The token of the leader, if it leads at this instant. Call it before each side effect: a
-    /// resource that refuses tokens lower than the highest that it has seen is never written by a
-    /// former leader after a later one.
+    /// The token of the leader, if it leads at this instant. Call it before each side effect. Let
+    /// the resource refuse tokens lower than the highest that it has seen. Then a former leader
+    /// never writes it after a later one.
     ///
     /// # Errors
     /// [`TermEnd`], for good: leadership is lost, or given up. Nothing is changed by asking.

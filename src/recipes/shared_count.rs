@@ -255,8 +255,8 @@ impl SharedCount {
         Ok(CountChanges { kind: self.kind, changes: self.value.changes()? })
     }
 
-    /// Completes when the count is no longer open, with the reason: the member was cut off,
-    /// expelled or has left, or the service was destroyed here. Open it again then.
+    /// Completes with the reason when the count is no longer open. The reason is that the member
+    /// was cut off, expelled or has left, or the service was destroyed here. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.

@@ -239,7 +239,7 @@ async fn a_lock_value_refuses_stale_tokens_at_any_reading_of_the_clock() {
 }
 
 /// A holder that made a share of the hold by another guard writes no more, even if the write was
-/// under way: others may have shares now.
+/// under way. Others may have shares now.
 #[tokio::test]
 async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
     let member = crate::Member::local().await.unwrap();
@@ -299,7 +299,7 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
 
 /// Curator `InterProcessMutex`: `threadData` is of one lock. An owner is granted a lock twice, and
 /// the first hold ends before its task runs. That task notes the first hold after the second one.
-/// The owner still counts as having the second hold, which is lost: it gets the lock again only
+/// The owner still counts as having the second hold, which is lost. It gets the lock again only
 /// when the guard of that hold is gone.
 #[tokio::test]
 async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_lost() {

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 ///
 /// The gate compares the token and its [lineage](crate::Guard::lineage). Tokens order the writes.
 /// Tokens of one lineage never repeat, but two lineages that live at the same time may deal equal
-/// tokens: an equal token of another lineage is refused.
+/// tokens. So an equal token of another lineage is refused.
 ///
-/// The gate belongs to the resource, not to the holder of the lock: there is one, where the writes
+/// The gate belongs to the resource, not to the holder of the lock. There is one, where the writes
 /// are done, and each write shows its token to it. Keep this plain value **under the same lock, or
 /// in the same transaction, as the guarded data**. Otherwise a stale write could come between the
 /// check and the write of another holder. (A gate that could be shared without one would let that

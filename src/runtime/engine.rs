@@ -1,5 +1,5 @@
 //! `Engine`: the core behind a lock. Every event of a member is one turn of it, except free locks
-//! of its own: those are taken beside it and told to it later (`local_grants.rs`).
+//! of its own. Those are taken beside it and told to it later (`local_grants.rs`).
 //!
 //! A turn locks, steps the core, carries out the core's instructions in order and unlocks. Only
 //! then does it wake the waiting callers. No user code runs under the lock. A call that the core

@@ -1,12 +1,12 @@
 //! `LocalGrants`: free locks that a member takes of itself, and releases, without a turn of the
 //! engine.
 //!
-//! Most locks are free, are of a service that the member grants itself or are kept by it, and are
-//! released before any other request comes. The core's answer for such a lock is known beforehand:
-//! [`Node::offer`] says that it would grant, and with which tokens. So threads that want different
-//! names rarely wait for each other: each reads the core beside the others. Its local grant is
-//! noted here, in a shard by its name. The offer stays there after the release, until the next
-//! turn: the next lock of the name does without a look at the core's tables.
+//! Most locks are free, and are of a service that the member grants itself or are kept by it. They
+//! are released before any other request comes. The core's answer for such a lock is known
+//! beforehand: [`Node::offer`] says that it would grant, and with which tokens. So threads that
+//! want different names rarely wait for each other: each reads the core beside the others. Its
+//! local grant is noted here, in a shard by its name. The offer stays there after the release,
+//! until the next turn: the next lock of the name does without a look at the core's tables.
 //!
 //! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`),
 //! under the engine's lock for writing. No reader has that lock. So the core never acts without

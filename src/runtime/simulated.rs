@@ -77,8 +77,8 @@ pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
 }
 
 /// A future that is polled and dropped by a clock that is this many millionths too fast. Its drop
-/// counts as well: the runtime drops the future of an aborted task outside all other tasks, and
-/// the guards in it act by their member's clock.
+/// counts as well. The runtime drops the future of an aborted task outside all other tasks, and the
+/// guards in it act by their member's clock.
 pub(crate) fn paced<F: Future>(ppm: i32, future: F) -> impl Future<Output = F::Output> {
     Paced { ppm, future: Some(Box::pin(future)) }
 }

@@ -16,7 +16,7 @@
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
-//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`, `timed_out`, `busy`, `deadlock`, `destroyed`, `expelled`, `left`, `not_open` (permits of an object that the member has not open), `cancelled` (the future was dropped). Of a try or a wait of zero also `held` (another request holds or goes first, or the limit is too low), `undecided` (no grantor can decide) |
+//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`, `timed_out`, `busy`, `deadlock`, `destroyed`, `expelled`, `left`, `not_open` (permits of an object that the member has not open), `cancelled` (the future was dropped). A try or a wait of zero also has `held` (another request holds or goes first, or the limit is too low). It also has `undecided` (no grantor can decide) |
 //! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked` |
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. An open object is not counted: it is not a hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
@@ -40,7 +40,7 @@
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
-//! | `elderlock_kept{service}` | gauge | locks that it [keeps](crate::LockService::keep_locks), in use or free. The kind `Recall` of the messages counts how often others wanted one back; grants beside the messages of the kind `Grant` are those of kept locks, where another member grants |
+//! | `elderlock_kept{service}` | gauge | locks that it [keeps](crate::LockService::keep_locks), in use or free. The kind `Recall` of the messages counts how often others wanted one back. Grants beside the messages of the kind `Grant` are those of kept locks, where another member grants |
 //! | `elderlock_kept_in_use{service}` | gauge | how many of these are in use |
 //! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by the message that they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … A member's message to itself is not a packet |
 //! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way |
@@ -128,8 +128,8 @@ pub(crate) use unmeasured::{
     NoSampler as Sampler,
 };
 
-/// Suggested upper bounds of the buckets of each histogram here, in seconds: from a free lock at
-/// the own member to a wait of five minutes.
+/// Suggested upper bounds of the buckets of each histogram here, in seconds. They range from a free
+/// lock at the own member to a wait of five minutes.
 pub const SECONDS_BUCKETS: [f64; 16] = [
     0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
     60.0, 300.0,
@@ -234,7 +234,7 @@ fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-/// An event of a turn, to be told after it: recorders and subscribers are the application's code,
+/// An event of a turn, to be told after it. Recorders and subscribers are the application's code,
 /// and none of that runs under the engine's lock.
 pub(crate) enum TelemetryNote {
     Opens { course: Arc<SpanHandle>, what: SpanSubject },

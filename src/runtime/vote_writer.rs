@@ -1,5 +1,5 @@
-//! Votes are written by a thread of their own: a disk that takes its time holds up neither the
-//! engine's lock nor a worker of the program's runtime.
+//! Votes are written by a thread of their own. So a slow disk holds up neither the engine's lock
+//! nor a worker of the program's runtime.
 
 use super::disk::Disk;
 use crate::protocol::{ProcessId, StoredVote};

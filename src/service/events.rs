@@ -342,7 +342,7 @@ pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         },
         Event::Left { .. } => MemberEvent::Left,
         // Tokens, the end of an epoch that never began, a stranger's claim and a bound are not news
-        // for a program; the engine announces none of them.
+        // for a program. The engine announces none of them.
         Event::GrantorAborted { .. }
         | Event::Supplied { .. }
         | Event::VoteClaimRefused { .. }

@@ -39,9 +39,9 @@ impl Guard {
     /// Once it has failed it fails for good.
     ///
     /// # Errors
-    /// [`Lost`] with the reason: the lock's or the member's lease is over, the cluster went on
-    /// without the member, the service was destroyed here, or the member has left. Nothing is
-    /// changed by asking.
+    /// [`Lost`] with the reason: the lock's or the member's lease is over, or the cluster went on
+    /// without the member. Other reasons: the service was destroyed here, or the member has left.
+    /// Nothing is changed by asking.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -70,7 +70,7 @@ impl HoldHandle {
     }
 
     /// One more, of a hold that is not over and of one of its names, which only `reads` or has the
-    /// lock; `None`: its last guard is gone.
+    /// lock. `None`: its last guard is gone.
     pub(super) fn enter(
         service: &Arc<ServiceHandle>,
         held: &OwnedHold,

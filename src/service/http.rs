@@ -176,7 +176,7 @@ impl HttpView {
     /// Listens and serves until the future is dropped, or listening fails. Port 0 takes a free one.
     /// `listening` is told the address. At most 64 connections are served at a time; one that is
     /// silent for 30 seconds is closed. When all places are taken, a new connection takes the place
-    /// of the one that has been silent longest, so that silent ones keep no probe waiting.
+    /// of the one that has been silent longest. So silent ones keep no probe waiting.
     ///
     /// # Errors
     /// The address is outside the loopback, and neither a token was given nor

@@ -193,8 +193,8 @@ pub enum ServiceExistsError {
     /// The service's name is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// The answer is unknown at the moment: there is no elder with a quorum, it has not heard all
-    /// members yet, or this member is cut off.
+    /// The answer is unknown at the moment. This is so if there is no elder with a quorum, it has
+    /// not heard all members yet, or this member is cut off.
     #[error("no elder can tell at the moment whether the service exists; try again")]
     Undecided,
     /// The member carries out no such call at present.

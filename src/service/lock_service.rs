@@ -29,7 +29,7 @@ use std::time::Duration;
 /// A named set of locks, granted by one of the members, from
 /// [`Member::lock_service`](crate::Member::lock_service).
 ///
-/// Cheap to clone, and each clone counts its guards by itself: threads that take many locks are
+/// Cheap to clone, and each clone counts its guards by itself. Threads that take many locks are
 /// faster with a clone each than with one handle between them. It outlives a rejoin of its member,
 /// and answers [`Unavailable::Left`](crate::Unavailable::Left) after the member has left.
 ///
@@ -342,11 +342,11 @@ impl LockService {
     }
 
     /// Asks for `count` permits of an object at once, all or nothing: 1 to 65,536. The object's
-    /// value is the number of permits, with 32 bits in little-endian order: none if it is below
-    /// zero as an `i32`, or has not four bytes. This member must have it [open](LockService::open)
-    /// while it waits.
+    /// value is the number of permits, with 32 bits in little-endian order. There are none if it is
+    /// below zero as an `i32`, or has not four bytes. This member must have it
+    /// [open](LockService::open) while it waits.
     ///
-    /// Strictly first come, first served: the first in the queue waits until as many are left as it
+    /// Strictly first come, first served. The first in the queue waits until as many are left as it
     /// asks for, and no request for fewer overtakes it. A lowered limit takes nothing away; nothing
     /// is granted until enough permits are returned. Each permit has a token, and those of one
     /// grant follow each other.
@@ -404,7 +404,7 @@ impl LockService {
     /// # Errors
     /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for
     /// itself. That is so if its owner waits for a suspension already, or has one. It is also so if
-    /// this owner and another one hold something and the other one waits for a suspension: each
+    /// this owner and another one hold something and the other one waits for a suspension. Each
     /// would wait for the other. All other errors are those of `lock`. After an error nothing is
     /// suspended and nothing is queued.
     ///
@@ -446,7 +446,7 @@ impl LockService {
     ///
     /// A member that locks a name again within some seconds keeps the lock if no other member wants
     /// it. Its tasks then take and release the lock without a message. When another member asks for
-    /// the lock, the grantor recalls it: that member waits for one more round trip, or until the
+    /// the lock, the grantor recalls it. That member waits for one more round trip, or until the
     /// present holder releases it. A kept lock that is unused for 250 ms, or a sixteenth of
     /// [`Timing::member_lease`](crate::Timing::member_lease) if that is less, goes back to the
     /// grantor. A member keeps at most 1,024 locks of a service, unless
@@ -468,7 +468,7 @@ impl LockService {
     /// These promises change where it is on:
     /// - Tokens rise for each *name*, and of a lock and a suspension the later one has the higher
     ///   token. Tokens of different names have no common order. Tokens of shares that several
-    ///   members have at once have none either: each is higher than that of the lock before it, and
+    ///   members have at once have none either. Each is higher than that of the lock before it, and
     ///   lower than that of the lock after it.
     /// - A grant of a kept lock counts as before all requests of other members whose recall the
     ///   keeper has not heard.
@@ -498,13 +498,13 @@ impl LockService {
     /// by default. It applies to all handles of the service at this member, from their next request
     /// on. Other members decide for themselves.
     ///
-    /// A member asks to grant the service when it got at least two thirds of the service's tokens,
-    /// and at least 16, in each of three windows in a row. A window is a quarter of
-    /// [`Timing::member_lease`](crate::Timing::member_lease), or a little more. The member then
-    /// reports [`FollowsLoad`](crate::MemberEvent::FollowsLoad), and becomes the grantor as by
-    /// [`become_grantor`](LockService::become_grantor). So the grantor changes at most once in
-    /// three windows, and not at all while no member makes most of the requests. Neither holders
-    /// nor waiters notice a change.
+    /// A member asks to grant the service when it got most of its tokens in each of three windows
+    /// in a row. *Most* means at least two thirds of the service's tokens, and at least 16. A
+    /// window is a quarter of [`Timing::member_lease`](crate::Timing::member_lease), or a little
+    /// more. The member then reports [`FollowsLoad`](crate::MemberEvent::FollowsLoad), and becomes
+    /// the grantor as by [`become_grantor`](LockService::become_grantor). So the grantor changes at
+    /// most once in three windows, and not at all while no member makes most of the requests.
+    /// Neither holders nor waiters notice a change.
     ///
     /// It pays for services whose load moves, such as those of a program with one active member.
     /// [`keep_locks`](LockService::keep_locks) serves names that different members lock.
@@ -585,9 +585,9 @@ impl LockService {
         if self.is_destroyed() { None } else { self.inner.engine.grantor_of(&self.inner.name) }
     }
 
-    /// Destroys the service at this member: its waiting requests are answered
-    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), its guards are lost, and if it is
-    /// the grantor another member takes over. Completes when the grantor confirms that nothing is
+    /// Destroys the service at this member. Its waiting requests are answered
+    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), and its guards are lost. If it is
+    /// the grantor, another member takes over. Completes when the grantor confirms that nothing is
     /// left of this member, so that its former holds are free for others. Other members go on using
     /// the service; other services do not notice.
     ///

@@ -110,8 +110,8 @@ impl Member {
         {
             return Ok(service.clone());
         }
-        // The handle is made before the entry is locked: it takes a turn, and a caller that looks
-        // for another service must not wait for it.
+        // The handle is made before the entry is locked. Making it takes a turn, and a caller that
+        // looks for another service must not wait for that.
         let new = LockService::new(engine.clone(), name.clone());
         let _adding = self.handle.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let services = &self.handle.services;
@@ -233,9 +233,9 @@ impl Member {
     /// with these keys only. Connections under a removed key are closed. Members dial again and
     /// repeat unacknowledged messages. Returns the number of closed connections.
     ///
-    /// To rotate without downtime, do each step at all members before the next one: add the new key
-    /// behind the others, put it first, remove the old one. After the last step the other members
-    /// refuse a member that missed a step.
+    /// To rotate without downtime, do each of three steps at all members before the next one. Add
+    /// the new key behind the others, put it first, remove the old one. After the last step the
+    /// other members refuse a member that missed a step.
     ///
     /// # Errors
     /// [`KeyringError::NoKey`]: the member joined without a keyring.

@@ -248,9 +248,9 @@ impl MemberBuilder {
     /// of the cluster. Its locks are then given away at once instead of after its lease. Wrong
     /// where a firewall may answer for a living process.
     ///
-    /// One member that is refused is not enough: a second one has to be refused as well, or not to
+    /// One member that is refused is not enough. A second one has to be refused as well, or not to
     /// reach it, and no member may hear it meanwhile. So a view of two members gains nothing. If
-    /// another process answers at the address, as after a restart, that is not a refusal: the
+    /// another process answers at the address, as after a restart, that is not a refusal. The
     /// former member's lease is waited for, unless its death is vouched for.
     pub fn trust_refused(mut self, trust: bool) -> Self {
         self.trust_refused = trust;
@@ -308,9 +308,9 @@ impl MemberBuilder {
     /// pending. When the grantor's reading task has answered a question, it looks for the next one
     /// for so long. On a fast network most answers come within that time, and a lock takes half as
     /// long. On a slower one the poll is tried less often, down to once in 256 times. Meanwhile the
-    /// thread does nothing else: set it to zero if its other tasks cannot wait for so long, or if
-    /// each microsecond of a processor counts. [`counters`](Member::counters) tell how often it was
-    /// of use.
+    /// thread does nothing else. Set this time to zero if the thread's other tasks cannot wait for
+    /// so long, or if each microsecond of a processor counts. [`counters`](Member::counters) tell
+    /// how often it was of use.
     ///
     /// Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning" (SOSP 1991); Linux:
     /// `SO_BUSY_POLL`.
@@ -320,10 +320,10 @@ impl MemberBuilder {
     }
 
     /// The most bytes that are kept for processes outside the view, over all of them: 64 MiB by
-    /// default. Half of it is for frames that wait to be written: beyond it those of the largest
-    /// user are dropped, and questions for the status are refused. The other half is for frames
-    /// that have begun and not ended: beyond it the connection with the longest one is closed. A
-    /// joining process repeats its lost messages.
+    /// default. Half of it is for frames that wait to be written. Beyond that half the frames of
+    /// the largest user are dropped, and questions for the status are refused. The other half is
+    /// for frames that have begun and not ended: beyond it the connection with the longest one is
+    /// closed. A joining process repeats its lost messages.
     pub fn stranger_memory(mut self, bytes: usize) -> Self {
         self.stranger_memory = bytes;
         self
@@ -341,7 +341,7 @@ impl MemberBuilder {
 
     /// How many lock services this member may use, [`MAX_SERVICES`] by default. A call of
     /// [`lock_service`](Member::lock_service) for one more fails. Names of services are kept by
-    /// other members too, so a service for each key or for each user is a mistake: locks cost
+    /// other members too. So a service for each key or for each user is a mistake: locks cost
     /// nothing once they are idle. A higher number than 262,144 counts as that: the elder keeps no
     /// more names for one member.
     pub fn max_services(mut self, count: usize) -> Self {

@@ -50,8 +50,8 @@ impl Owners {
         self.rows().len()
     }
 
-    /// How many guards the owner has that write, and how many that only read: none if it does not
-    /// hold the lock or a share of it at this instant.
+    /// How many guards the owner has that write, and how many that only read. It has none if it
+    /// does not hold the lock or a share of it at this instant.
     pub(super) fn depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
         let slot = self.rows().get(&(name.clone(), owner)).map(|row| row.slot.clone());
         slot.map_or((0, 0), |slot| slot.depth())

@@ -97,7 +97,7 @@ impl PermitGuard {
     }
 
     /// Takes the permits apart, one [`Permit`] for each permit that is left, in the order of their
-    /// tokens: to hand to tasks, say, each of which releases its own.
+    /// tokens. The permits can go to tasks, say, each of which releases its own.
     ///
     /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
     ///
@@ -170,7 +170,7 @@ impl Permit {
         self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
     }
 
-    /// Releases the permit, and waits until the grantor has heard of it: a request of any member
+    /// Releases the permit, and waits until the grantor has heard of it. A request of any member
     /// that begins later is not refused because of this permit. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///

@@ -237,8 +237,8 @@ fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
 ///
 /// # Cancel safety
 /// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it
-/// at any later time gives up the position in the queue, or the lock if it was granted meanwhile:
-/// nothing stays held or queued. A new call queues at the end.
+/// at any later time gives up the position in the queue, or the lock if it was granted meanwhile.
+/// Nothing stays held or queued. A new call queues at the end.
 #[must_use = "dropping it gives up the position in the queue"]
 pub struct LockFuture<G = Guard>(Result<RequestFuture, Option<LockError>>, PhantomData<fn() -> G>);
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// [`open`](crate::LockService::open). It lives as long as one member has it open.
 ///
 /// Each write has a version, a fencing token: versions rise, also across grantors. All members that
-/// have it open are told of each change, so reading sends no message: [`get`](SharedValue::get)
+/// have it open are told of each change, so reading sends no message. [`get`](SharedValue::get)
 /// returns the latest version that this member has heard. An answered write has been heard here,
 /// and is not undone while any member that has heard of it lives. If that is the grantor's own
 /// member alone, its death undoes the write: then the value is the one before,

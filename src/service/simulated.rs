@@ -1,5 +1,5 @@
-//! Members of a simulation: the service, the engine and the core that ship, on one thread, with a
-//! network, a time and a chance that the simulation gives them. For `elderlock-testing`; outside of
+//! Members of a simulation: the service, the engine and the core that ship, on one thread. The
+//! simulation gives them a network, a time and a chance. For `elderlock-testing`; outside of
 //! semver.
 
 use super::guard::Guard;

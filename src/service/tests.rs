@@ -61,7 +61,7 @@ pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
 }
 
 /// Returns whether the member is in a view of so many, none of them a ghost, with a running lease.
-/// All of them vote: in the view in which the third has just joined, the first two alone do, and
+/// All of them vote. In the view in which the third has just joined, the first two alone vote, and
 /// none of these may be lost.
 pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();

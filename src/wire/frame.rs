@@ -200,7 +200,7 @@ pub fn frame_length(bytes: &[u8]) -> Option<usize> {
 
 /// Cuts frames out of a stream.
 ///
-/// Never holds more than one frame of the allowed length and the bytes that were read with it: the
+/// Never holds more than one frame of the allowed length and the bytes that were read with it. The
 /// length is judged as soon as its four bytes are there. After an error the stream is out of step
 /// and nothing more can be read from it.
 #[derive(Debug, Default)]
@@ -328,14 +328,14 @@ impl Decoder {
         self.sealed = Some(Box::new(Sealed { opener, records: std::mem::take(&mut self.buffer) }));
     }
 
-    /// Sets whether the other side is outside this member's view: its frames are at most
+    /// Sets whether the other side is outside this member's view. If so, its frames are at most
     /// [`MAX_STRANGE_FRAME`] long, and of a linked packet only the head is decoded, as an
     /// acknowledgement.
     pub fn set_strange(&mut self, is_strange: bool) {
         self.is_strange = is_strange;
     }
 
-    /// Sets whether no view shows the other side as a member: its frames are at most
+    /// Sets whether no view shows the other side as a member. If so, its frames are at most
     /// [`MAX_UNKNOWN_FRAME`] long, also while this member is in no view itself.
     pub fn set_unknown(&mut self, is_unknown: bool) {
         self.is_unknown = is_unknown;

@@ -16,8 +16,8 @@ use crate::protocol::Versions;
 ///   grouped by the role that handles them.
 /// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
 /// - 9: the information of a process has its static key; relayed packets are sealed.
-/// - 10: the information of a process tells whether it serves sessions; a member asks the elder
-///   whether a service exists; holders and waiters are listed with their owners.
+/// - 10: the information of a process tells whether it serves sessions. A member asks the elder
+///   whether a service exists. Holders and waiters are listed with their owners.
 /// - 11: frames, sealed relays and stored votes name their version, and views the version that
 ///   their members speak. Processes have names and ranges of versions. Members of versions 11 and
 ///   later live together.
@@ -29,9 +29,9 @@ pub const PROTOCOL_VERSION: u16 = 13;
 /// it.
 pub const VERSIONS: Versions = Versions { lowest: 11, highest: PROTOCOL_VERSION };
 
-/// The version of the forms that are read before the versions of the other side are known: the
-/// bodies of a handshake, and the head of a sealed relay. These never change but by growing at
-/// their end.
+/// The version of the forms that are read before the versions of the other side are known. These
+/// forms are the bodies of a handshake, and the head of a sealed relay. They never change but by
+/// growing at their end.
 pub(super) const FROZEN: u16 = 11;
 
 /// The version in which the form of datagrams changed last. Members of all later versions read each

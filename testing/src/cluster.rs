@@ -247,10 +247,10 @@ fn words(event: &MemberEvent) -> String {
 /// The running members of a test, numbered from 0 on, and the faults that the test causes. A cheap
 /// handle; clone it into tasks.
 ///
-/// Code of the program under test belongs into the processes of the members, by
-/// [`spawn`](Cluster::spawn) and [`run_on_each`](Cluster::run_on_each): a [crash](Cluster::crash)
+/// Code of the program under test belongs in the processes of the members, by
+/// [`spawn`](Cluster::spawn) and [`run_on_each`](Cluster::run_on_each). A [crash](Cluster::crash)
 /// ends it there, and a [stop](Cluster::stop) stops it where it awaits. Code of the test itself is
-/// outside of them.
+/// outside of these processes.
 ///
 /// # Panics
 /// Each method with a member's number panics if there is no such member.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
-/// prose: of the files below a folder, or of one file. Those of `sim` and `bench` are data.
+/// prose. The prose is that of the files below a folder, or of one file. The clauses of `sim` and
+/// `bench` are data.
 pub(super) const CLAUSES: [(&str, f64); 29] = [
     ("src/lib.rs", 0.0),
     ("src/sql.rs", 0.0),
@@ -527,7 +528,7 @@ fn module(file: &Path) -> Vec<String> {
 /// Returns, for each file, which others it names. A part of a module is a node of its own. An
 /// `impl` of the parent's type in a file of its own names the parent, and the parent names nothing
 /// of it. So the types in the parent's fields stand in files below it. A re-export is an edge only
-/// if the file uses the name itself: the path of a re-exported name leads to the file that the name
+/// if the file uses the name itself. The path of a re-exported name leads to the file that the name
 /// comes from. So circles through parents count.
 ///
 /// Planted breaks are left out: they reach into the code that they break, and no build for use has

@@ -2,9 +2,9 @@
 //!
 //! Every victim is made to stand between its `fence()` and its write, holding the lock of an
 //! article, before it is killed. So a fail-over has a plain measure: from SIGKILL to the next sale
-//! of that article, which no worker can make before the victim has lost its lock.
+//! of that article. No worker can make this sale before the victim has lost its lock.
 //!
-//! A takeover without a death has another measure: every task of a worker must get its lock, and
+//! A takeover without a death has another measure. Every task of a worker must get its lock, and
 //! the longest time without any sale is reported.
 
 use super::DemoArgs;
@@ -178,8 +178,8 @@ impl<'a> Scenario<'a> {
         self.sell_until(curtains[9])
     }
 
-    /// Lets the youngest member sell first: the first that asks becomes grantor, and it shall not
-    /// be the elder, so that the two can be killed one by one.
+    /// Lets the youngest member sell first, because the first that asks becomes grantor. The
+    /// grantor shall not be the elder, so that the two can be killed one by one.
     fn open(&mut self) -> ScenarioResult<()> {
         let youngest = *self.crew.by_age().last().ok_or("no worker is alive")?;
         self.crew.order(youngest, WorkerOrder::Open);
@@ -389,7 +389,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Lets the two oldest members rest before the grantor goes, so that neither becomes the next
-    /// grantor: the elder and the grantor must be two processes when their turn comes.
+    /// grantor. The elder and the grantor must be two processes when their turn comes.
     fn rest_oldest(&mut self) -> ScenarioResult<Vec<usize>> {
         let grantor = self.crew.grantor();
         let resting: Vec<usize> = self

@@ -1,6 +1,6 @@
-//! Records and sealed datagrams: any bytes as a stream behind a handshake, the right records with
-//! bytes changed, left out or doubled, and any numbers at a replay window. Only sealed bytes open,
-//! and in order; nothing panics.
+//! Records and sealed datagrams. A stream behind a handshake gets any bytes, and the right records
+//! with bytes changed, left out or doubled. A replay window gets any numbers. Only sealed bytes
+//! open, and in order; nothing panics.
 #![no_main]
 
 use elderlock::protocol::ProcessId;

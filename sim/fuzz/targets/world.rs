@@ -1,5 +1,5 @@
-//! The World, told by a tape: members, calls, faults and delays are the fuzzer's, and the
-//! invariants judge; then all heals, and everything has to work. `elderlock-sim tape FILE` shows
+//! The World, told by a tape. Members, calls, faults and delays are the fuzzer's, and the
+//! invariants judge. Then all heals, and everything has to work. `elderlock-sim tape FILE` shows
 //! what a tape says.
 #![no_main]
 

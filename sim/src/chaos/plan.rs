@@ -552,7 +552,7 @@ impl ChaosPlan {
 }
 
 /// A number of founders that is more than half of them, and lists of seeds that fill up at times of
-/// their own: at first each founder resolves only itself.
+/// their own. At first each founder resolves only itself.
 fn draw_slow_seeds(rng: &mut Rng, founders: usize) -> (usize, Vec<(u64, usize, Vec<usize>)>) {
     let expect = rng.between(founders as u64 / 2 + 1, founders as u64) as usize;
     let mut resolutions = Vec::new();

@@ -85,10 +85,10 @@ impl World {
     }
 }
 
-/// Hashes all parts of a World that decide its future: the time, the cores, the packets under way,
-/// the clients' requests and answers, and the memory of the invariants. The trace, the record and
-/// the premise counts decide nothing and are left out. So are cuts, rules and weather, which a
-/// scope does not change. Stored votes count in durable Worlds.
+/// Hashes all parts of a World that decide its future. These are the time, the cores, the packets
+/// under way, the clients' requests and answers, and the memory of the invariants. The trace, the
+/// record and the premise counts decide nothing and are left out. So are cuts, rules and weather,
+/// which a scope does not change. Stored votes count in durable Worlds.
 ///
 /// A move changes little of a World, so the hashes of its parts are kept.
 #[derive(Clone, Debug)]

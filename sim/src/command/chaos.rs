@@ -140,9 +140,9 @@ pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
     if broken.is_none() && idle.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Why a batch without a violation shows little: premises that held nowhere, rare states that were
-/// never reached, or many runs that were hardly disturbed or lost their quorum. A small batch need
-/// not show more.
+/// Why a batch without a violation shows little. Premises held nowhere, rare states were never
+/// reached, or many runs were hardly disturbed or lost their quorum. A small batch need not show
+/// more.
 fn idle(total: &Summary) -> Option<String> {
     let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
         counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()

@@ -2,7 +2,7 @@
 //! served first, also by later grantors.
 //!
 //! A position counts as acknowledged when the waiter's process has acknowledged the message that
-//! told it. A waiter at the grantor's own member is told without a message: its position counts
+//! told it. A waiter at the grantor's own member is told without a message. Its position counts
 //! from the end of the step in which its member knows it.
 
 use super::{Count, Invariant, Verdict};

@@ -1,7 +1,7 @@
 //! `holds_survive`: the death of other members ends no hold. A hold ends for a cause of its own
-//! only: its release, the end of its lease or of its member's lease, or its member's expulsion or
-//! leaving. Through every new view it stays in its member's lock client and in its grantor's table,
-//! with the same token. No member is expelled while its hold is believed.
+//! only. The causes are its release, the end of its lease or of its member's lease, and its
+//! member's expulsion or leaving. Through every new view it stays in its member's lock client and
+//! in its grantor's table, with the same token. No member is expelled while its hold is believed.
 //!
 //! The parts that need clocks are demanded inside the clock bound.
 
@@ -70,8 +70,8 @@ impl HoldsSurvive {
         }
     }
 
-    /// Checks after a new view at `site`: its own holds must be in its lock client, and the holds
-    /// of others in the tables of its grantors.
+    /// Checks after a new view at `site` that its own holds are in its lock client. The holds of
+    /// others must be in the tables of its grantors.
     fn check_view(&mut self, world: &World, site: usize) -> Verdict {
         let peer = &world.sites[site];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive()) else { return Ok(()) };

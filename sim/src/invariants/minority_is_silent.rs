@@ -26,8 +26,8 @@ pub struct MinorityIsSilent {
 
 /// The interval of connectivity checks. Cuts are far longer than this.
 const LOOK_EVERY: u64 = 20 * crate::network::MS;
-/// The interval of path checks for an active member: it may wake, get all packets that were sent to
-/// it, and be cut off at once.
+/// The interval of path checks for an active member. Such a member may wake, get all packets that
+/// were sent to it, and be cut off at once.
 const STEP_EVERY: u64 = crate::network::MS;
 
 impl MinorityIsSilent {

@@ -1,7 +1,7 @@
 //! `no_grant_after_recall`: a member grants itself a kept lock only with the tokens that came with
-//! the lock, each once and in order, and not after it has heard the recall. While another member
-//! waits for the lock and knows its position, a recall is under way. No try is refused because of a
-//! free keep.
+//! the lock, each once and in order. It does not do so after it has heard the recall. While another
+//! member waits for the lock and knows its position, a recall is under way. No try is refused
+//! because of a free keep.
 //!
 //! `Recover` of a later grantor ends all keeps of its service, so it is a recall of each of them. A
 //! recall counts as heard when the keeper's process has acknowledged the message. The parts that

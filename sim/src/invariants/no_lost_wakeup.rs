@@ -115,9 +115,10 @@ fn make_room(world: &mut World, site: usize) {
     }
 }
 
-/// A call that has an object open which a later call of the member has open too, or else an object
-/// whose permits no request waits for. The end of a member's last opening answers its waits for
-/// permits of that object, so it would hide that they are lost.
+/// Returns a call that has an object open which a later call of the member has open too. If there
+/// is none, returns a call that has an object open whose permits no request waits for. The end of a
+/// member's last opening answers its waits for permits of that object, so it would hide that they
+/// are lost.
 fn find_spare(world: &World, site: usize) -> Option<Ask> {
     let object = |ask: Ask| world.call(ask).object.as_ref();
     let opened: Vec<Ask> =

@@ -19,7 +19,7 @@ pub struct NoResurrectedGrant {
     /// Grants that were sent.
     sent: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
     /// The grantors. Each tells its own client a grant without a packet, and may stop granting in
-    /// the same step, so the state after the step does not show it.
+    /// the same step. So the state after the step does not show it.
     grantors: BTreeMap<(ProcessId, ServiceName), Epoch>,
     premises: Count,
 }

@@ -5,13 +5,13 @@
 //! was long under way, or comes from a grantor that does not know its end yet. The store then
 //! refuses the lower one. The rest holds for any clocks:
 //!
-//! - A token is of the latest range below it: of an epoch that was named, of the same service, and
-//!   not later than that of the grantor that sends it. (A grantor with a transferred table repeats
-//!   its predecessor's grants.) With `epochs_rise`, which checks how ranges are dealt, the higher
-//!   of two tokens is of the later epoch.
+//! - A token is of the latest range below it. The range's epoch was named, is of the same service,
+//!   and is not later than that of the grantor that sends the token. (A grantor with a transferred
+//!   table repeats its predecessor's grants.) With `epochs_rise`, which checks how ranges are
+//!   dealt, the higher of two tokens is of the later epoch.
 //! - The grantor of an epoch grants its tokens in their order, for any locks.
-//! - At one site the grants of a lock carry rising tokens, in the order in which holders begin: no
-//!   later holder gets a token that its store would refuse.
+//! - At one site the grants of a lock carry rising tokens, in the order in which holders begin. So
+//!   no later holder gets a token that its store would refuse.
 //!
 //! Inside the bound the store refuses no holder that believes in its lock
 //! (`stale_writes_are_refused`).

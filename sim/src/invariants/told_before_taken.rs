@@ -1,7 +1,7 @@
 //! `told_before_taken`: a hold is revoked by force only after its holder has been told of the
-//! request, or by an operator whose order its member allows and reports. A holder that is reported
-//! as told has been told. A hold that is reported as taken away is over, and an order is refused
-//! only where the holder's member allows none.
+//! request. The one exception is an operator's order that the holder's member allows and reports. A
+//! holder that is reported as told has been told. A hold that is reported as taken away is over,
+//! and an order is refused only where the holder's member allows none.
 
 use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, Call, ClientRequest};

@@ -1,6 +1,6 @@
-//! `version_is_spoken`: every member of a view speaks its version, which is the highest that all of
-//! them speak and no lower than that of an earlier view. No member is sent a packet in a version
-//! that it does not speak.
+//! `version_is_spoken`: every member of a view speaks the view's version. This version is the
+//! highest that all of them speak, and no lower than that of an earlier view. No member is sent a
+//! packet in a version that it does not speak.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};

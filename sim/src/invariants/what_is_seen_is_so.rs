@@ -1,7 +1,7 @@
 //! `what_is_seen_is_so`: a grantor's statements about holds and waits are true when it makes them.
 //! Each listed holder was granted that lock with that token, says the same of itself, and has not
 //! held for longer than it wanted to. Of the members that believe in the lock, none is left out.
-//! The same goes for each hold that is named as a blocker; a wait that a holder's member lists is a
+//! The same goes for each hold that is named as a blocker. A wait that a holder's member lists is a
 //! request of the hold's owner. Each listed waiter waits, in the order of the tickets. A told
 //! position names as many requests and holds before it as there are, and the suspension that it
 //! waits for.

@@ -1,7 +1,7 @@
 //! `who_has_most_follows`: a grantor that leaves, or has destroyed the service, proposes the member
-//! with most in its table as successor: most holds, then most waits, then the oldest member. A
-//! learner without entries does not count, and a
-//! member that a hint calls unreachable comes last.
+//! with most in its table as successor. The number of holds decides first, then the number of
+//! waits, then the age (oldest first). A learner without entries does not count, and a member that
+//! a hint calls unreachable comes last.
 //!
 //! The check comes at the first proposal of its epoch; a repeated one may follow a declined
 //! proposal.

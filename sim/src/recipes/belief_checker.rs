@@ -329,8 +329,8 @@ impl BeliefChecker {
     }
 
     /// `permits_never_exceed_limit`: of the holders that believe in permits, the last one was
-    /// granted beside all the others, and some time after each of them had asked. So all of them
-    /// together fit under a limit that may have been in force since the last of them asked.
+    /// granted beside all the others. It was granted some time after each of them had asked. So all
+    /// of them together fit under a limit that may have been in force since the last of them asked.
     fn judge_permits(&self, claims: &[Claim], service: &'static str, name: &str) {
         let (mut sum, mut since) = (0_u64, 0);
         for claim in claims.iter().filter(|claim| claim.service == service && claim.name == name) {

@@ -1,8 +1,8 @@
 //! Whole members with the recipes in simulated time, as [`chaos`](crate::chaos) does for the core.
 //!
 //! Each run is one thread: several [`Member`](elderlock::Member)s as they ship (recipes, service,
-//! engine, core), a paused clock, a network of this crate and workers that use the recipes at
-//! random. The seed decides the order of polls, the acts of the workers, the behaviour of the
+//! engine, core), a paused clock, a network of this crate, and workers. The workers use the recipes
+//! at random. The seed decides the order of polls, the acts of the workers, the behaviour of the
 //! network and the faults. The same seed is the same run.
 //!
 //! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, their workers and the

@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then.
-    /// If it is that late already, nothing happens: events that a step makes due at its own instant
+    /// If it is that late already, nothing happens. Events that a step makes due at its own instant
     /// wait for the other steps of that instant.
     pub fn run_to(&mut self, at: u64) {
         if at > self.now {

@@ -183,8 +183,8 @@ fn all_others_restart_while_one_that_is_cut_off_still_holds() {
     w.settle();
 }
 
-/// Trace 10, with directories: a seed restarts cut off from the others, meets one that never was a
-/// member, and does not found again with it.
+/// Trace 10, with directories: a seed restarts cut off from the others and meets one that never was
+/// a member. The seed does not found again with it.
 #[test]
 fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     let mut w = three();

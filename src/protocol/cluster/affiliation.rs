@@ -403,9 +403,9 @@ impl Cluster {
         if is_known { nonce.get() } else { 0 }
     }
 
-    /// A process that knows only seeds, none of which has told it of a cluster for a while,
-    /// believes each process: all seeds may have started again. It does so before a view that
-    /// admitted it would drop it, because it has not answered.
+    /// If a process knows only seeds, and none has told it of a cluster for a while, all seeds may
+    /// have started again. So it believes each process. It does so before a view that admitted it
+    /// would drop it, because it has not answered.
     fn believes_all(&self, now: Time) -> bool {
         let MemberPhase::Seeking(seeking) = &self.phase else { return false };
         let knows_others = self.config.last_view().is_some() || !self.config.contacts.is_empty();
@@ -438,7 +438,7 @@ impl Cluster {
             || planted!(self.config.mutant, BelieveStrangers)
     }
 
-    /// Another lineage goes on, led and ahead of this one: its tokens are higher, so no resource
+    /// Another lineage goes on, led and ahead of this one. Its tokens are higher, so no resource
     /// that saw one of them meets a lower one later. The member gives this lineage up, with all its
     /// holds, and joins the other.
     fn defect(&mut self, now: Time, addr: SocketAddr, step: &mut StepParts) {

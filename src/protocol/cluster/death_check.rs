@@ -2,7 +2,8 @@
 //!
 //! One refused member may be behind a firewall, or have a wrong address. So it asks the council,
 //! and each council member greets the suspected process. Its death counts only if a second member
-//! is refused as well, or does not reach it for a while, and no member has heard it since.
+//! is refused as well, or does not reach it for a while. It does not count if any member has heard
+//! the process since.
 //!
 //! ```text
 //! A, refused by P ->[SuspectDead P] council ->[Hello] P

@@ -25,7 +25,7 @@ pub(crate) struct Acceptor {
     /// The acceptance under the highest ballot.
     pub(crate) accepted: Option<(Ballot, Change)>,
     /// A candidate other than the elder had this vote once. For the rest of this instance the
-    /// member confirms no pulse of the elder: another view may be decided already that the elder
+    /// member confirms no pulse of the elder. Another view may be decided already that the elder
     /// does not know.
     pub(crate) is_bound: bool,
 }

@@ -100,8 +100,8 @@ pub struct SeedReport {
 }
 
 /// The next addresses after `last`, at most `most`: in order, and from the first one on again after
-/// the last one. Each process that repeats a question to many others asks a few of them at a time,
-/// or the questions of a crowd would grow with its square.
+/// the last one. Each process that repeats a question to many others asks a few of them at a time.
+/// Otherwise the questions of a crowd would grow with its square.
 pub(super) fn in_turn<'a>(
     addrs: impl Iterator<Item = &'a SocketAddr> + Clone,
     last: Option<SocketAddr>,

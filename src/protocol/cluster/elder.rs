@@ -377,8 +377,9 @@ impl Elder {
         let former = |info: &MemberInfo| self.former(now, me, view, info, successors);
         // An elder that decides a view without itself needs the word of a quorum of that view, and
         // only the present council is asked. So the elder goes with a view whose council is known
-        // to be there: first without the joining processes, and if other members go at the same
-        // time, after them. (A view also has a living member, if all go at once.)
+        // to be there. The view first leaves the joining processes out. If other members go at the
+        // same time, the elder goes after them. (A view also has a living member, if all go at
+        // once.)
         if change.remove.contains(&me) {
             change.join.retain(|info| former(info).is_empty());
             let gone = gone();
@@ -473,9 +474,8 @@ impl Elder {
     }
 
     /// Enters the learners that get a vote. Each has shown itself since it joined, and together
-    /// they weigh less than the other voters: a group that joins and falls silent takes no quorum
-    /// away.
-    /// A former process at the address of one of them is a ghost from then on.
+    /// they weigh less than the other voters. So a group that joins and falls silent takes no
+    /// quorum away. A former process at the address of one of them is a ghost from then on.
     fn promote(&self, now: Time, me: ProcessId, view: &View, change: &mut Change) {
         let has_voters = |change: &Change, most: usize| {
             let voters = view.next(change).council().count();

@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// The processes that answer in the place of the other founders, if all founders are replaced
-    /// and the votes that are left are not a quorum.
+    /// and the votes left are not a quorum.
     fn founder_replacements(&self) -> Option<BTreeSet<ProcessId>> {
         let (MemberPhase::Seeking(seeking), Some(successor)) = (&self.phase, &self.votes.successor)
         else {

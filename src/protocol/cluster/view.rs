@@ -26,8 +26,8 @@ pub struct ViewMember {
 ///   views.
 /// - The order of the members that have or had a vote never changes. A learner comes after them,
 ///   and is the youngest of them when it gets its vote.
-/// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease
-///   has surely run out, or its death is vouched for.
+/// - In the view means "may still hold". A process leaves the view only when it said goodbye, its
+///   lease has surely run out, or its death is vouched for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct View {
@@ -41,8 +41,9 @@ pub struct View {
     /// How many slots from there on it may deal: the next view begins after them, even if fewer
     /// were dealt.
     pub slots: u32,
-    /// The first slot of the tenure of its elder: of the view since which that process has been the
-    /// elder and has proposed each view itself. A grantor that it named before does not count.
+    /// The first slot of the tenure of its elder. It is the slot of the view since which that
+    /// process has been the elder and has proposed each view itself. A grantor that it named before
+    /// does not count.
     pub tenure: Slot,
     /// Oldest first: members that have or had a vote, in the order in which they got it, then
     /// learners.
@@ -51,8 +52,8 @@ pub struct View {
     pub timing: Timing,
     /// At most this many of the oldest members decide the next view.
     pub council_size: u8,
-    /// The version of the wire that its members speak with each other: the highest that all of them
-    /// have, and never lower than that of the view before.
+    /// The version of the wire that its members speak with each other. It is the highest that all
+    /// of them have, and never lower than that of the view before.
     pub version: u16,
     /// The members that left in one of the last `ENTRY_WINDOW` views, each with that view. A
     /// request to join may be that old; a process that is listed here is not taken in again.

@@ -185,7 +185,7 @@ impl VoteSuccessors {
     }
 
     /// `info` claims a vote, and has proven that. False if another process, at another address,
-    /// claims the same: one of the two has a copy of the other's data directory, and the first
+    /// claims the same. One of the two then has a copy of the other's data directory, and the first
     /// stays.
     pub(crate) fn hear(
         &mut self,

@@ -87,8 +87,8 @@ impl Detour {
     }
 }
 
-/// Returns whether the last packet is so recent that the next one is not overdue: every member
-/// sends one within an eighth of a member lease.
+/// Returns whether the last packet is so recent that the next one is not overdue. Every member
+/// sends a packet within an eighth of a member lease.
 pub(super) fn is_fresh(heard: Option<(ProcessId, Time)>, now: Time, timing: &Timing) -> bool {
     heard.is_some_and(|(_, at)| now < at + timing.slow_beat() * 2)
 }

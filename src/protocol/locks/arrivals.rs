@@ -3,7 +3,7 @@
 //! A request that ends, and the requests of a member that is gone, are taken out without a walk
 //! through the others.
 //!
-//! The bytes of all entries are known without a walk, too: requests differ a thousandfold in size,
+//! The bytes of all entries are known without a walk, too. Requests differ a thousandfold in size,
 //! so a limit of their number alone bounds no memory.
 
 use crate::protocol::id::{ProcessId, RequestId};

@@ -35,10 +35,10 @@
 //!   of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 //!
-//! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, `holders.rs` the
-//! holders of each name, `requests.rs` the requests of each member, and `objects.rs` the objects.
-//! `questions.rs` answers queries. Below them are the entries of the table: `queue_rank.rs`,
-//! `occupancy.rs`, `request.rs` and `object.rs`.
+//! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, and `holders.rs`
+//! the holders of each name. `requests.rs` has the requests of each member, and `objects.rs` the
+//! objects. `questions.rs` answers queries. Below them are the entries of the table:
+//! `queue_rank.rs`, `occupancy.rs`, `request.rs` and `object.rs`.
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{

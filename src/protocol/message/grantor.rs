@@ -167,8 +167,8 @@ pub enum GrantorMessage {
         /// The probe.
         probe: Box<Probe>,
     },
-    /// A kept lock is in use: from now on its uses are ordinary holds, in place of the one that was
-    /// granted, and the lock is kept no longer.
+    /// A kept lock is in use. From now on its uses are ordinary holds, in place of the one that was
+    /// granted. The lock is kept no longer.
     KeepInUse {
         /// The service.
         service: ServiceName,

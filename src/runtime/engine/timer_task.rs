@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How long the end of a member waits for a write that is under way.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock
-/// stands still while the machine sleeps, the core's goes on.
+/// The timer task looks at the clock at least so often while it waits for a deadline. Tokio's clock
+/// stands still while the machine sleeps, and the core's goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 impl Engine {

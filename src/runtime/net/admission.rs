@@ -343,8 +343,8 @@ impl Admissions {
         true
     }
 
-    /// Replaces the set of members. A process that leaves it is a stranger from now on, and was
-    /// heard just now: while it was a member its packets were not noted.
+    /// Replaces the set of members. A process that leaves it is a stranger from now on. It counts
+    /// as heard just now, for its packets were not noted while it was a member.
     pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
         let (mut table, now) = (self.table(), self.now());
         for entry in table.entries.values_mut() {

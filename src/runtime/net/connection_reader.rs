@@ -4,8 +4,8 @@
 //! reads the socket again and again and does not sleep, since sleeping and waking takes longer than
 //! most answers on a fast network. So a caller polls for the answer to its question, and the task
 //! polls for the next question after it has answered one. Polling uses a processor that may have
-//! other work. So it has a limit of about the cost of sleeping and waking, and a [`SpinBackoff`]:
-//! where it finds nothing, it is tried less and less often.
+//! other work. So it has a limit of about the cost of sleeping and waking, and a [`SpinBackoff`].
+//! Where it finds nothing, it is tried less and less often.
 //!
 //! There is one [`ReadHalf`], and the reading thread has it. So frames are read in the order in
 //! which they came. Only the task waits for it, and is woken when it is put back.

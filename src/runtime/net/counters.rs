@@ -98,8 +98,8 @@ counters! {
         vote_claims,
         /// Refused: frames of processes outside the view, beyond the rate of all of them.
         throttled,
-        /// Refused: a process that wants more than the role of its key allows, or gives an order
-        /// from another host to a cluster without a key.
+        /// Refused: a process that wants more than its key's role allows, or gives an order from
+        /// another host to a cluster without a key.
         above_role,
     }
     others {

@@ -3,7 +3,7 @@
 //! A process number alone proves nothing: the system may have reused it. So the process is first
 //! held by a descriptor, which stays with that process even if the number is reused. *Then* the
 //! start time under the number is compared with the start time from the handshake. If they are
-//! equal, the descriptor is of the very process that shook hands: had the number been reused before
+//! equal, the descriptor is of the very process that shook hands. Had the number been reused before
 //! it was opened, the start time would differ. When the descriptor says "ended", that process has
 //! ended. If any of these steps fails, nothing is said.
 

@@ -45,8 +45,8 @@ pub(super) struct Reception {
     pub(super) counters: AtomicCounters,
     /// The bytes that wait to be written to strangers: half of the memory for them.
     pub(super) budget: Arc<StrangerBudget>,
-    /// The bytes of strangers' frames that have begun and not ended: the other half, so that they
-    /// do not take the room of what is to be written.
+    /// The bytes of strangers' frames that have begun and not ended: the other half. So they do not
+    /// take the room of the bytes to be written.
     pub(super) begun: Arc<BegunFrames>,
     /// The bytes that wait to be written to all other processes, beyond the share of each peer.
     pub(super) total: Arc<StrangerBudget>,

@@ -68,7 +68,7 @@ struct HandshakenConnection {
 }
 
 /// Accepts until closing. Where too many handshakes have just begun, connections from unknown hosts
-/// wait for their turn, and those from the hosts of members and seeds pass them.
+/// wait for their turn. Those from the hosts of members and seeds pass them.
 pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -473,7 +473,7 @@ impl TransportState {
     }
 
     /// Ends the oldest peers at addresses that neither the view nor the seeds name, to which no
-    /// connection leads: a stranger can name thousands of addresses. Several at a time, as a crowd
+    /// connection leads. A stranger can name thousands of addresses. Several at a time, as a crowd
     /// names more.
     fn forget_strangers(&self, current: &mut IncarnationState) {
         let (members, seeds) = (self.reception.member_addrs(), self.seeds.borrow());

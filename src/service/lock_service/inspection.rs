@@ -115,8 +115,8 @@ impl LockService {
         }
     }
 
-    /// Asks a holder's member whether it has the hold still, how long the lease of the hold lasts,
-    /// and for which requests its owner waits, in all services.
+    /// Asks a holder's member whether it has the hold still, and how long the lease of the hold
+    /// lasts. The answer also tells for which requests the hold's owner waits, in all services.
     ///
     /// # Errors
     /// [`InspectError`], [`Undecided`](InspectError::Undecided) if the holder's member does not

@@ -93,10 +93,10 @@ impl LockService {
     }
 
     /// Takes a hold away by order of an operator, whether it is
-    /// [revocable](crate::LockBuilder::revocable) or not, and without a request before: only if the
-    /// holder's member allows [forced revokes](crate::MemberBuilder::forced_revokes). That member
-    /// ends the hold as by [`force_revoke`](LockService::force_revoke), so the lock never has two
-    /// holders at once. It reports
+    /// [revocable](crate::LockBuilder::revocable) or not, and without a request before. This works
+    /// only if the holder's member allows [forced revokes](crate::MemberBuilder::forced_revokes).
+    /// That member ends the hold as by [`force_revoke`](LockService::force_revoke), so the lock
+    /// never has two holders at once. It reports
     /// [`MemberEvent::ForcedRevoke`](crate::MemberEvent::ForcedRevoke) with `operator` and
     /// `reason`, each up to 4096 bytes.
     ///

@@ -55,7 +55,7 @@ impl Inbox for NetworkInbox {
 }
 
 /// The seeds to look for. While the name of one does not resolve, this member does not count itself
-/// as a seed: it would found the cluster without the missing one, or even alone.
+/// as a seed. Otherwise it would found the cluster without the missing one, or even alone.
 pub(super) fn known_seeds(
     transport: &Transport,
     mut seeds: BTreeSet<SocketAddr>,

@@ -140,7 +140,7 @@ async fn a_join_dropped_at_any_poll_frees_its_port() {
 async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_lease() {
     let timing = crate::Timing::fast();
     // The time until the lease has surely run out everywhere and the elder that waits for it has
-    // decided, with the delays of a busy machine.
+    // decided. It allows for the delays of a busy machine.
     let limit = timing.surely(timing.member_lease) + timing.elder_lease + Duration::from_secs(10);
     let (seed, addr) = (free_addr(), free_addr());
     let elder = at(&seed).seeds([&seed]).join().await.unwrap();

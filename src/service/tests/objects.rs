@@ -339,8 +339,8 @@ async fn an_impossible_request_is_an_error_and_is_not_sent() {
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// If the future is dropped when the answer is there, the hold is a lock or gone, and never a share
-/// that others are kept from.
+/// If the future is dropped when the answer is there, the hold is a lock or gone. It is never a
+/// share that others are kept from.
 #[tokio::test]
 async fn an_upgrade_that_is_dropped_leaves_the_other_guards_with_what_it_got() {
     let (member, stock) = service().await;

@@ -1,5 +1,5 @@
-//! Members over a network of queues in one process: the public API when a member is cut off,
-//! expelled and comes back as a new process.
+//! Members over a network of queues in one process. The subject is the public API when a member is
+//! cut off, is expelled and comes back as a new process.
 
 use super::*;
 use crate::Unavailable;

@@ -367,8 +367,8 @@ fn tell_events_of_several_threads() {
     alone.end();
 }
 
-/// The last writer of an owner ends while its sibling asks to write: either the sibling writes, or
-/// the lock is a share by the time that it is refused.
+/// The last writer of an owner ends while its sibling asks to write. Either the sibling writes, or
+/// the lock is a share by the time that the sibling is refused.
 fn write_while_the_last_writer_ends() {
     let alone = alone();
     let (lock, owner) = (ReadWriteLock::new(&alone.stock, "a"), Owner::new());

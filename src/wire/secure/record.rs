@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Both sides count the records, so a record's number is not sent. Each side has one [`Sealer`] and
-//! one [`Opener`], which share no state: the thread that writes and the thread that reads do not
+//! one [`Opener`], which share no state. So the thread that writes and the thread that reads do not
 //! wait for each other.
 
 use super::{Secret, TAG, aead, derive, nonce};

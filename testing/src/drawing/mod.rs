@@ -1,6 +1,6 @@
-//! Draws a run of a simulated cluster as a page of HTML with everything in it: a diagram with time
-//! from left to right and a lane for each member. `elderlock-sim` draws runs of the core, and
-//! `chaos` those of whole members. Outside of semver.
+//! Draws a run of a simulated cluster as a page of HTML with everything in it. The page has a
+//! diagram with time from left to right and a lane for each member. `elderlock-sim` draws runs of
+//! the core, and `chaos` those of whole members. Outside of semver.
 
 pub mod diagram;
 pub mod drawn_run;

@@ -97,8 +97,8 @@ pub(super) fn is_late(
 type FirstTokens<'a> = BTreeMap<u64, (&'a str, u64)>;
 
 /// Independent of clocks, each token of a lock is of the latest range below it. That range is of
-/// its service and was told by then. The holds of one site begin in the order of their tokens, but
-/// for shares among themselves: a member may keep some of their tokens for later.
+/// its service and was told by then. The holds of one site begin in the order of their tokens.
+/// Shares among themselves are excepted: a member may keep some of their tokens for later.
 pub(super) fn find_strays(
     (ranges, epochs): (&FirstTokens<'_>, &FirstTokens<'_>),
     lock: &Lock<'_>,

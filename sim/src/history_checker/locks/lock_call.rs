@@ -70,8 +70,8 @@ impl LockCall<'_> {
         [self.released, self.lost, self.unknown].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Returns the time until which its guard gives the token: the earliest of the told end, the
-    /// end of the lock's lease and the end of the member's lease.
+    /// Returns the time until which its guard gives the token. It is the earliest of the told end,
+    /// the end of the lock's lease and the end of the member's lease.
     pub(super) fn believed_until(&self) -> u64 {
         self.hold.as_ref().map_or(0, |hold| hold.until.min(hold.cap).min(self.told()))
     }

@@ -53,8 +53,8 @@ async fn add(worker: &Workload, counter: &AtomicCounter) -> Result<(), CounterEr
     Ok(())
 }
 
-/// Reads the number. Without a fault before, it is the sum of the additions: of all that were
-/// confirmed before it was asked for, and of some of the others.
+/// Reads the number. Without a fault before, it is a sum of additions: all that were confirmed
+/// before it was asked for, and some of the others.
 async fn read(worker: &Workload, counter: &AtomicCounter) -> Result<(), CounterError> {
     let checker = &worker.harness.checker;
     let confirmed = checker.sums.borrow().confirmed;

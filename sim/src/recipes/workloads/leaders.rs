@@ -163,8 +163,8 @@ async fn selector(worker: &Workload, service: &LockService) {
     }
 }
 
-/// A selector that runs on: one piece of work at a time, each no longer than its term, and a
-/// position in the queue after each.
+/// A selector that runs on. It does one piece of work at a time, each no longer than its term.
+/// After each it has a position in the queue.
 async fn run(worker: &Workload, service: &LockService) {
     let Ok(mut selector) = LeaderSelector::new(service, NAME, worker.number.to_string()) else {
         return;

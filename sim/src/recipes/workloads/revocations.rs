@@ -182,8 +182,8 @@ fn judge_not_revocable(worker: &Workload, holder: &HolderInfo) {
     }
 }
 
-/// A holder that is reported as told must have been told: each owner of its guard can see the
-/// request, or as many others as a hold keeps.
+/// A holder that is reported as told must have been told. Each owner of its guard can see the
+/// request, or as many other requests as a hold keeps.
 async fn judge_told(worker: &Workload, holder: &HolderInfo, word: &str) {
     let checker = &worker.harness.checker;
     let Some(wanted) = checker.wanted.borrow().get(&holder.token).cloned() else { return };

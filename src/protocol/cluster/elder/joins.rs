@@ -2,7 +2,7 @@
 //!
 //! A process asks again until it is in a view. The table is bounded, and without a key one host can
 //! fill it with processes that do not exist. So a full table makes room for a host with fewer
-//! entries, and a view takes in one process of each host before the second of any.
+//! entries. A view takes in one process of each host before the second of any.
 
 use crate::protocol::id::{MemberInfo, ProcessId};
 use crate::protocol::time::Time;
@@ -28,8 +28,8 @@ pub(super) fn note(joins: &mut WaitingJoins, most: usize, now: Time, info: Membe
     joins.insert(info.process, (info, now));
 }
 
-/// Forgets the latest process of the host with the most, if a process of this host is then no
-/// better off than those of that one.
+/// Forgets the latest process of the host with the most. Nothing is forgotten if a process of this
+/// host would then be better off than those of that host.
 fn make_room(joins: &mut WaitingJoins, of: IpAddr) -> bool {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (info, _) in joins.values() {

@@ -419,8 +419,8 @@ impl LockClient {
         }
     }
 
-    /// Tells a grantor that a request is over. If other requests hold in its place, it says so
-    /// instead: a grantor that has the place and not them yet would lose them with it.
+    /// Tells a grantor that a request is over. If other requests hold in its place, the member says
+    /// so instead. A grantor that has the place and not these requests yet would lose them with it.
     pub(super) fn send_release(
         &self,
         service: &ServiceName,

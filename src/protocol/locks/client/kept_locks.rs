@@ -1,6 +1,6 @@
-//! Kept locks: a member that locks the same name again and again keeps the lock after its release,
-//! and grants it to itself until another member asks for it. docs/protocol/kept-locks.md has the
-//! messages and the deaths.
+//! Kept locks: a member that locks the same name again and again keeps the lock after its release.
+//! It grants the lock to itself until another member asks for it. docs/protocol/kept-locks.md has
+//! the messages and the deaths.
 //!
 //! - At its grantor a kept lock is the hold of the request that was granted, its *place*.
 //! - `exclusive_by_lease`: a keep ends before its lock may be granted elsewhere. It is given back

@@ -2,9 +2,9 @@
 //! bids for the service.
 //!
 //! A grantor takes the tokens of its epoch in order. So the distance between two tokens that this
-//! member was granted is the number of tokens that all members got meanwhile, and no message has
-//! to tell it. Tokens that the grantor lost or set aside count as those of others, which can only
-//! delay a move. The tokens of a keep count as this member's, used or not.
+//! member was granted is the number of tokens that all members got meanwhile. No message has to
+//! tell that number. Tokens that the grantor lost or set aside count as those of others, which can
+//! only delay a move. The tokens of a keep count as this member's, used or not.
 //!
 //! A bid takes [`WINDOWS`] windows of one epoch. So load moves the grantor of a service at most
 //! once in that time.

@@ -39,7 +39,7 @@ pub(super) enum CallKind {
     /// A question to the elder whether the service exists.
     Find,
     /// The confirmation that the grantor knows of the end of a request, or how much is left of its
-    /// hold, with the epoch in which the grantor was asked.
+    /// hold. The epoch is the one in which the grantor was asked.
     Confirm(RequestId, Option<Epoch>),
     /// A question to the holder's member about its hold.
     Holder(Box<HolderInfo>),

@@ -143,7 +143,7 @@ impl ServiceState {
             if let CallKind::Confirm(over, _) = call.what
                 && kept.stand_ins_of(over).next().is_none()
             {
-                // The release goes before the question, on the same link: a grantor that answers
+                // The release goes before the question, on the same link. So a grantor that answers
                 // the question has heard the release, or how much of the hold is left.
                 let service = service.clone();
                 let word = match requests.get(&over) {

@@ -8,8 +8,8 @@ use crate::protocol::locks::client::{MAX_USERS, speaks_of_keeping};
 const MAX_KEPT_TOKENS: u32 = 1 << 12;
 
 impl Grantor {
-    /// How many tokens a request gets beside its own, if it is granted now: none, unless its member
-    /// is alone with the name, or has a share of it beside others.
+    /// How many tokens a request gets beside its own, if it is granted now. It gets none, unless
+    /// its member is alone with the name, or has a share of it beside others.
     pub(super) fn tokens_to_keep(
         &self,
         asked: (ProcessId, u32),

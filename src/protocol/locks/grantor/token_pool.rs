@@ -76,8 +76,8 @@ impl TokenPool {
     pub(super) fn add(&mut self, range: TokenRange, now: Time) {
         self.newest = range.last;
         self.ranges.push_back(range);
-        // A pool that short ranges fill just above the limit of asking is below it a token later:
-        // that says nothing of how fast it is used up.
+        // A pool that short ranges fill just above the limit of asking is below it a token later.
+        // That says nothing of how fast the pool is used up.
         if self.left() >= u64::from(self.size) {
             self.filled_at = Some(now);
         }

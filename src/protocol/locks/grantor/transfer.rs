@@ -240,8 +240,8 @@ impl Grantor {
     }
 
     /// Ends the grantor: its waiters go elsewhere, or ask the elder. So do waiters in a table that
-    /// was given away: if the next grantor ends before they have heard of it, they would wait here
-    /// for ever.
+    /// was given away. Otherwise they would wait here for ever if the next grantor ends before they
+    /// have heard of it.
     pub(crate) fn close(mut self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
         self.end_tries(cx);
         let (service, own) = (self.service, self.epoch);

@@ -9,9 +9,9 @@
 //! - It never says no of a name that was put in and not taken out.
 //! - A counter that has reached its end stays there. The filter then says no less often than it
 //!   could, and never in error.
-//! - The hash is the same in every run. A program that knows it may find names that share their
-//!   counters, and gains nothing: for those the set itself has to be asked, as if there were no
-//!   filter.
+//! - The hash is the same in every run. A program that knows the hash may find names that share
+//!   their counters, and gains nothing. For those names the set itself has to be asked, as if there
+//!   were no filter.
 //! - No name costs more than one block, and memory comes and goes by pages.
 
 use crate::protocol::id::LockName;

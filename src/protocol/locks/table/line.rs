@@ -88,7 +88,7 @@ impl Table {
         self.is_alone(rank.1.0, owner).then_some(*rank)
     }
 
-    /// The ticket of a request that passes the first suspension; `None`: there is no suspension, or
+    /// The ticket of a request that passes the first suspension. `None`: there is no suspension, or
     /// the request has no right or no room to pass.
     pub(super) fn pass(
         &self,

@@ -706,7 +706,7 @@ fn waits_are_transferred_in_the_order_of_their_tickets() {
 }
 
 /// The process ids begin with the same 32 bits, as those of one in four billion pairs of members
-/// do, and the requests have the same number.
+/// do. The requests have the same number.
 #[test]
 fn holds_of_members_with_similar_ids_are_told_apart() {
     let mut table = Table::new(Epoch(token(0)));

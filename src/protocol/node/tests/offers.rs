@@ -3,8 +3,8 @@
 use super::*;
 use crate::protocol::message::LockRequest;
 
-/// Two nodes go through the same: one by commands, the other is asked what it offers, and hears of
-/// it before anything else happens to it.
+/// Two nodes go through the same. One does so by commands. The other is asked for its offers, and
+/// hears of its local grants before anything else happens to it.
 #[test]
 fn local_grants_come_to_the_same_as_commands() {
     let names = names(6);

@@ -159,9 +159,8 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     assert!(steps > count / MAX_MOVED_NAMES as u64, "{steps} steps");
 }
 
-/// The share of absent names that the filter lets through to the tree: fewer than one in 20, and
-/// one in 100 by a new filter. It lets
-/// through names with a common prefix no more often than others.
+/// The filter lets fewer than one in 20 absent names through to the tree, and a new filter one in
+/// 100. It lets through names with a common prefix no more often than others.
 #[test]
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
