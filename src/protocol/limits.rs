@@ -23,8 +23,8 @@ pub struct Limits {
     pub backlog: u32,
     /// Requests of this member at a time. More are answered [`Busy`](super::Outcome::Busy).
     pub requests: u32,
-    /// Requests of a service that are kept for an epoch which this member has not heard of yet;
-    /// later ones are told to ask the elder. They have at most 1 KiB each on the average.
+    /// Requests of a service that are kept for an epoch which this member has not heard of yet.
+    /// Later ones are told to ask the elder. The kept ones have at most 1 KiB each on the average.
     pub early: u32,
     /// Requests kept by a grantor that does not act yet; later ones are told to ask again. They
     /// have at most 1 KiB each on the average.
@@ -63,8 +63,9 @@ pub struct Limits {
 /// The limits of a link, and of what one member makes another one keep.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LinkLimits {
-    /// How far a message of one member may be ahead of its turn and be kept: as many messages as a
-    /// reordering network may plausibly swap. Others are dropped, and sent again by that member.
+    /// How far a message of one member may be ahead of its turn and be kept. The bound is as many
+    /// messages as a reordering network may plausibly swap. Messages further ahead are dropped, and
+    /// sent again by that member.
     pub early: u32,
     /// The approximate number of bytes of these messages. A message that alone has more is kept if
     /// no other is.
@@ -141,7 +142,7 @@ impl Limits {
 
     /// The approximate bytes of one member's requests in a table that another grantor sends. That
     /// one has [half of it](Limits::member_bytes), and one request more. Its own member may have
-    /// taken further locks by local grants.
+    /// taken further locks by local grants, and a member that keeps locks more uses of them.
     pub(crate) fn table_bytes(&self) -> usize {
         2 * self.member_bytes()
     }

@@ -129,17 +129,17 @@ pub enum TryLockError {
     /// Another request holds the lock, or the named one of several, or has suspended the service.
     #[error("{} process {} with token {}", held(.0), .0.process, .0.token)]
     Held(HolderInfo),
-    /// The requested thing is free, but other requests wait and go first: for this lock, or, if
-    /// none is named, for the suspension of the service. An owner with more than a thousand holds
-    /// may also get this when it tries to suspend the service beside holds of other owners.
+    /// The requested thing is free, but other requests wait and go first. They wait for this lock,
+    /// or, if none is named, for the suspension of the service. An owner with more than a thousand
+    /// holds may also get this when it tries to suspend the service beside holds of other owners.
     #[error("other requests wait for {}", waited(.0.as_ref()))]
     Waited(Option<LockName>),
     /// No permit is held, and the request is for more than there are.
     #[error("requested more permits than the limit of {0}")]
     Limit(u32),
-    /// The answer is unknown at the moment: the grantor does not answer, is being replaced, or this
-    /// member is cut off.
-    #[error("no grantor answers at the moment, so the lock may be free or held; try again")]
+    /// The answer is unknown at the moment: the grantor does not answer, is being replaced, or asks
+    /// the member that [keeps](crate::LockService::keep_locks) the lock. Or this member is cut off.
+    #[error("the grantor has no answer at the moment, so the lock may be free or held; try again")]
     Undecided,
     /// The request is not a valid one. Nothing was asked.
     #[error(transparent)]
@@ -284,9 +284,10 @@ pub enum UpgradeError {
         /// The number of other holders.
         others: u64,
     },
-    /// The grantor did not answer in time, or cannot decide at the moment; or another guard of the
-    /// hold was downgraded meanwhile. Try again.
-    #[error("no grantor answers at the moment, so the lock may be shared; try again")]
+    /// The grantor did not answer in time, or cannot decide at the moment: it asks the members that
+    /// [keep](crate::LockService::keep_locks) a share of the lock. Or another guard of the hold was
+    /// downgraded meanwhile. Try again.
+    #[error("the grantor has no answer at the moment, so the lock may be shared; try again")]
     Undecided,
     /// The share is no longer held.
     #[error(transparent)]

@@ -80,8 +80,8 @@ pub(crate) struct Grantor {
     /// Members that have not been heard since a transfer, and have something in the table or had
     /// not answered a recovery before it.
     revalidations: BTreeMap<ProcessId, RevalidationAnswers>,
-    /// Members that were asked by a recovery and had not answered when a predecessor sent its
-    /// table instead: their next report is that answer, and is older than the revalidation.
+    /// Members that were asked by a recovery and had not answered when a predecessor sent its table
+    /// instead. Their next report is that answer, and is older than the revalidation.
     outdated_reporters: BTreeSet<ProcessId>,
     /// Predecessors whose tables were beyond the bounds.
     refused_tables: BTreeSet<ProcessId>,
@@ -316,7 +316,7 @@ impl Grantor {
             {
                 return self.tell_refusal((from, request), refusal, cx);
             }
-            // A try is never in the queue: no report tells of it, so a later grantor could not keep
+            // A try is never in the queue. No report tells of it, so a later grantor could not keep
             // it apart from a request that is over.
             Ok(()) if only_if_free => {
                 self.tell_refusal((from, request), Refusal::Undecided, cx);
@@ -334,8 +334,8 @@ impl Grantor {
         self.request_tokens(0, cx);
     }
 
-    /// Grants a free lock, or a share of one, to this very member, if no other member is concerned:
-    /// no message is sent, and nothing is due. The table decides whether the lock is free, and
+    /// Grants a free lock, or a share of one, to this very member, if no other member is concerned.
+    /// No message is sent, and nothing is due. The table decides whether the lock is free, and
     /// records the hold, as in [`on_request_lock`](Grantor::on_request_lock).
     pub(crate) fn grant_at_once(
         &mut self,
@@ -442,7 +442,7 @@ impl Grantor {
     ) {
         let key = (from, hold);
         planted!(=> self.plant_upgrade(key, cx));
-        // Other members give back the shares that they keep free.
+        // A kept share may be free: its member gives it back then, or tells its holders.
         let awaits_recall = self.is_acting() && self.recalls_beside(key, cx);
         let refusal = match (
             self.table.held_by(key),
