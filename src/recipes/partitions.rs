@@ -333,24 +333,23 @@ impl Partitions {
     async fn hand_out(&self) -> Result<PartitionGuard, PartitionsError> {
         let mut state = self.state.subscribe();
         loop {
+            // The look and the wait are one: a partition that comes in between is not missed.
+            let is_due =
+                |state: &ClaimCore| state.phase != ClaimPhase::Started || !state.gained.is_empty();
+            // The sender is this claim's.
+            let phase = state.wait_for(is_due).await.map(|state| state.phase);
             let mut gained = None;
             self.state.send_if_modified(|state| {
                 gained = state.gained.pop_front();
                 false
             });
-            match gained {
-                Some(partition) if partition.fence().is_ok() => return Ok(partition),
-                // Lost before it was handed out.
-                Some(_) => continue,
-                None => {}
+            match (gained, phase) {
+                (Some(partition), _) if partition.fence().is_ok() => return Ok(partition),
+                (_, Ok(ClaimPhase::Latent)) => return Err(PartitionsError::NotStarted),
+                (_, Ok(ClaimPhase::Closed(why))) => return Err(why),
+                // Lost before it was handed out, or handed out to another task.
+                (_, Ok(ClaimPhase::Started) | Err(_)) => {}
             }
-            match state.borrow_and_update().phase {
-                ClaimPhase::Latent => return Err(PartitionsError::NotStarted),
-                ClaimPhase::Closed(why) => return Err(why),
-                ClaimPhase::Started => {}
-            }
-            // The sender is this claim's.
-            let _ = state.changed().await;
         }
     }
 
@@ -711,5 +710,43 @@ impl ClaimTask {
 impl Drop for ClaimTask {
     fn drop(&mut self) {
         close(&self.state, PartitionsError::Stopped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Member;
+    use crate::service::tests::HANG;
+    use std::sync::mpsc::{TryRecvError, channel};
+
+    /// One thread puts the partition back while the other one looks for it.
+    #[tokio::test]
+    async fn a_partition_that_comes_during_a_look_for_one_is_handed_out() {
+        let member = Member::local().await.expect("it founds alone");
+        let service = member.lock_service("orders").await.expect("a good name");
+        let partitions = Partitions::numbered(&service, 1, "one").expect("a good id").every(HANG);
+        partitions.start().expect("a runtime is here");
+        let mut partition = partitions.next().await.expect("it is free");
+        let (back, handed) = channel();
+        let state = partitions.state.clone();
+        let puts_back = std::thread::spawn(move || {
+            loop {
+                match handed.try_recv() {
+                    Ok(partition) => state.send_modify(|state| state.gained.push_back(partition)),
+                    Err(TryRecvError::Empty) => std::thread::yield_now(),
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+        });
+        for _ in 0..10_000 {
+            back.send(partition).expect("the thread goes on");
+            partition = tokio::time::timeout(HANG, partitions.hand_out())
+                .await
+                .expect("it is handed out")
+                .expect("the claim goes on");
+        }
+        drop(back);
+        puts_back.join().expect("no panic");
     }
 }
