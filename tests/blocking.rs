@@ -81,7 +81,7 @@ fn plain_threads_of_three_members_lock_share_lead_and_leave() {
     let shares: Vec<_> = stocks.iter().map(|stock| stock.share("c").block().unwrap()).collect();
     assert!(stocks[0].try_lock("c").block().is_err());
     drop(shares);
-    let permits = Semaphore::open(&stocks[0], "d", 2).block().expect("it opens");
+    let permits = Semaphore::open(&stocks[0], "d", 2).wait(HANG).block().expect("it opens");
     let others = Semaphore::open(&stocks[1], "d", 2).block().expect("it opens");
     let both = permits.acquire(2).block().expect("there are two");
     assert!(others.try_acquire(1).block().is_err());

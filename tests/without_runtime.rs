@@ -217,11 +217,11 @@ fn objects_are_opened_written_and_watched() {
         assert_eq!(run(seen.changed(first)).expect("it is open").version, second);
         run(value.compare_and_set(second, "white")).expect("no other member writes");
 
-        let count = run(SharedCount::open(service, "count", 1)).expect("it opens");
+        let count = run(SharedCount::open(service, "count", 1).wait(HANG)).expect("it opens");
         let mut changes = count.changes().expect("it is open");
         run(count.set(2)).expect("it is open");
         assert_eq!(run(changes.next()).expect("it is open").count, 2);
-        let read = run(count.read()).expect("it is open");
+        let read = run(count.read().wait(HANG)).expect("it is open");
         run(count.try_set(read.version, 3)).expect("no other member writes");
         assert_eq!(run(count.add(4)).expect("it is open").count, 7);
 

@@ -11,11 +11,13 @@
 //!
 //! The base keeps a distance from both ends of 64 bits, so `base + low` never overflows.
 
+use super::shared_count::CountError;
+use super::wait_future::WaitFuture;
 use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
 use crate::service::{
-    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Unavailable, Versioned,
-    not_open,
+    LockError, LockService, Lost, OpenBuilder, ReleaseError, SetError, SharedValue, Unavailable,
+    Versioned, not_open,
 };
 
 /// A number of 64 bits, with a sign, that every member with an opening of it sees and changes.
@@ -155,23 +157,32 @@ impl AtomicCounter {
     /// but for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: another object, such as
-    /// a count, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherRecipe`]: another object, such as a count, is
+    /// open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
     ///
     /// Curator: `DistributedAtomicLong(client, counterPath, retryPolicy)`.
-    pub async fn open(
+    pub fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
+    ) -> WaitFuture<'static, AtomicCounter, LockError> {
+        let opening = service.open(name, CounterParts::UNSET.write());
+        WaitFuture::opening(service, AtomicCounter::opened(service.clone(), opening))
+    }
+
+    async fn opened(
+        service: LockService,
+        opening: OpenBuilder,
     ) -> Result<AtomicCounter, LockError> {
-        let value = service.open(name, CounterParts::UNSET.write()).await?;
+        let value = opening.await?;
         // Lost already: its own calls report it.
         if value.get().is_ok_and(|seen| CounterParts::read(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
         }
-        Ok(AtomicCounter { service: service.clone(), value })
+        Ok(AtomicCounter { service, value })
     }
 
     /// The number as this member knows it. Every change is told to it, so it is late by the
@@ -199,13 +210,18 @@ impl AtomicCounter {
     /// The number as the grantor knows it, at an instant after the call. One round trip.
     ///
     /// # Errors
-    /// [`CounterError`]; nothing is changed.
+    /// [`CounterError`]; nothing is changed. [`CounterError::TimedOut`]: no grantor has answered
+    /// within the [limit](WaitFuture::wait).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
     /// Curator: `DistributedAtomicLong.get`.
-    pub async fn read(&self) -> Result<CounterValue, CounterError> {
+    pub fn read(&self) -> WaitFuture<'_, CounterValue, CounterError> {
+        WaitFuture::new(&self.service, || CounterError::TimedOut, self.look())
+    }
+
+    async fn look(&self) -> Result<CounterValue, CounterError> {
         seen(&self.fresh().await?)
     }
 
@@ -446,6 +462,9 @@ pub enum CounterError {
     /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
     #[error("{}", LockError::OtherRecipe)]
     NotACounter,
+    /// The limit of a [read](AtomicCounter::read) was reached. Nothing was changed.
+    #[error("{}", CountError::TimedOut)]
+    TimedOut,
     /// Too many requests of this member wait already. Nothing was changed; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
@@ -457,6 +476,11 @@ pub enum CounterError {
 }
 
 impl CounterError {
+    /// Returns whether the limit was reached.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, CounterError::TimedOut)
+    }
+
     /// Returns whether the counter is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CounterError::Lost(_))

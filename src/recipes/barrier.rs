@@ -52,15 +52,17 @@ impl Barrier {
     /// Opens the barrier `name`, 1 to 4096 bytes. It is not set if no member had it open.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that
-    /// name.
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherRecipe`]: a count, say, is open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
-    pub async fn open(service: &LockService, name: impl AsRef<[u8]>) -> Result<Barrier, LockError> {
-        Ok(Barrier {
-            count: SharedCount::open_as(ObjectKind::Barrier, service, name.as_ref(), 0).await?,
-        })
+    pub fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+    ) -> WaitFuture<'static, Barrier, LockError> {
+        let make = |count| Barrier { count };
+        SharedCount::open_as(ObjectKind::Barrier, service, name.as_ref(), 0, make)
     }
 
     /// Sets the barrier: later waits do not return until it is removed. No error if it is set.
@@ -121,12 +123,17 @@ impl Barrier {
     /// Returns whether the barrier is set, at an instant after the call. One round trip.
     ///
     /// # Errors
-    /// [`CountError`]; nothing is changed.
+    /// [`CountError`]; nothing is changed. [`CountError::TimedOut`]: no grantor has answered within
+    /// the [limit](WaitFuture::wait).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub async fn is_set(&self) -> Result<bool, CountError> {
-        Ok(is_set(self.count.read().await?.count))
+    pub fn is_set(&self) -> WaitFuture<'_, bool, CountError> {
+        WaitFuture::new(self.count.service(), || CountError::TimedOut, self.look())
+    }
+
+    async fn look(&self) -> Result<bool, CountError> {
+        Ok(is_set(self.count.fresh().await?.count))
     }
 
     /// Returns whether the grantor has died since the barrier was set or removed, so that a later
@@ -191,7 +198,11 @@ pub enum BarrierError {
 impl BarrierError {
     /// Returns whether the limit was reached.
     pub fn is_timeout(&self) -> bool {
-        matches!(self, BarrierError::TimedOut)
+        match self {
+            BarrierError::TimedOut => true,
+            BarrierError::Count(error) => error.is_timeout(),
+            BarrierError::Lock(error) => error.is_timeout(),
+        }
     }
 
     /// Returns whether the barrier or latch is no longer open. If so, the member was cut off,

@@ -56,20 +56,18 @@ impl CountDownLatch {
     /// else it is where it is.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
-    /// name.
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
-    pub async fn open(
+    pub fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
         count: u32,
-    ) -> Result<CountDownLatch, LockError> {
-        Ok(CountDownLatch {
-            count: SharedCount::open_as(ObjectKind::Latch, service, name.as_ref(), count as i32)
-                .await?,
-        })
+    ) -> WaitFuture<'static, CountDownLatch, LockError> {
+        let make = |count| CountDownLatch { count };
+        SharedCount::open_as(ObjectKind::Latch, service, name.as_ref(), count as i32, make)
     }
 
     /// Counts down by one, if the count is not zero, and returns the remaining count. The grantor

@@ -65,20 +65,20 @@ impl DoubleBarrier {
     /// at all members that have it open. It is forgotten with the last of them.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherNumber`]: it is open for rounds of another
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherNumber`]: it is open for rounds of another
     /// number. [`LockError::OtherRecipe`]: another recipe, such as a barrier, is open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
-    pub async fn open(
+    pub fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
         members: u32,
-    ) -> Result<DoubleBarrier, LockError> {
-        let phase =
-            SharedCount::open_as(ObjectKind::DoubleBarrier { members }, service, name.as_ref(), 0)
-                .await?;
-        Ok(DoubleBarrier { members, phase })
+    ) -> WaitFuture<'static, DoubleBarrier, LockError> {
+        let kind = ObjectKind::DoubleBarrier { members };
+        let make = move |phase| DoubleBarrier { members, phase };
+        SharedCount::open_as(kind, service, name.as_ref(), 0, make)
     }
 
     /// Returns whether the grantor has died since a round began or ended last. If so, a later round

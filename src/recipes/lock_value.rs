@@ -4,11 +4,12 @@ use super::any_guard::{AnyGuard, Fenced};
 use super::mutex::MutexGuard;
 use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
+use super::wait_future::WaitFuture;
 use crate::protocol::{InvalidValue, LostReason, Token};
 use crate::runtime::planted;
 use crate::service::{
-    Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue,
-    Unavailable, Versioned, not_open,
+    Guard, HoldHandle, LockError, LockService, Lost, OpenBuilder, ReleaseError, SetError,
+    SharedValue, Unavailable, Versioned, not_open,
 };
 
 /// A small value of a lock. All members that have it open see it, and the holder of the lock of its
@@ -127,22 +128,28 @@ impl LockValue {
     /// for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: another object, such as
-    /// a count, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherRecipe`]: another object, such as a count, is
+    /// open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
-    pub async fn open(
+    pub fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
         initial: impl AsRef<[u8]>,
-    ) -> Result<LockValue, LockError> {
-        let value = service.open(name, encode(initial.as_ref(), ValueFence::NONE)).await?;
+    ) -> WaitFuture<'static, LockValue, LockError> {
+        let opening = service.open(name, encode(initial.as_ref(), ValueFence::NONE));
+        WaitFuture::opening(service, LockValue::opened(service.clone(), opening))
+    }
+
+    async fn opened(service: LockService, opening: OpenBuilder) -> Result<LockValue, LockError> {
+        let value = opening.await?;
         // Lost already: a caller that asks the value is told so.
         if value.get().is_ok_and(|seen| decode(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
         }
-        Ok(LockValue { service: service.clone(), value })
+        Ok(LockValue { service, value })
     }
 
     /// The value as this member knows it. Every change is told to it, so it is late by the

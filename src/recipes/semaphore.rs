@@ -1,6 +1,7 @@
 //! `Semaphore`: a fixed number of permits for all members.
 
-use super::shared_count::SharedCount;
+use super::shared_count::{ObjectKind, SharedCount};
+use super::wait_future::WaitFuture;
 use crate::protocol::{HolderInfo, Mode};
 use crate::service::{
     InspectError, LockBuilder, LockError, LockService, PermitGuard, ReleaseError, TryLockBuilder,
@@ -57,20 +58,21 @@ impl Semaphore {
     /// otherwise the present one. Above two billion: two billion.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
-    /// name.
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
     ///
     /// Curator: `InterProcessSemaphoreV2(client, path, maxLeases)`.
-    pub async fn open(
+    pub fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
         limit: u32,
-    ) -> Result<Semaphore, LockError> {
+    ) -> WaitFuture<'static, Semaphore, LockError> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        Ok(Semaphore { limit: SharedCount::open(service, name, limit).await? })
+        let make = |limit| Semaphore { limit };
+        SharedCount::open_as(ObjectKind::Count, service, name.as_ref(), limit, make)
     }
 
     /// The semaphore whose limit this count is. Sends nothing.

@@ -1,5 +1,6 @@
 //! `SharedCount`: a number that all members see.
 
+use super::wait_future::WaitFuture;
 use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
 use crate::service::{
@@ -69,8 +70,8 @@ impl SharedCount {
     /// otherwise it is the present count. Waits for a grantor, but for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
-    /// name.
+    /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
+    /// [limit](WaitFuture::wait). [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
@@ -81,33 +82,46 @@ impl SharedCount {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::SharedCount;
+    /// use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
     /// let orders = SharedCount::open(&shop, "orders", 10).await?;
-    /// let the_same = SharedCount::open(&shop, "orders", 20).await?;
+    /// let the_same = SharedCount::open(&shop, "orders", 20).wait(Duration::from_secs(2)).await?;
     /// assert_eq!(the_same.get()?.count, 10);
     /// # Ok(()) }
     /// ```
-    pub async fn open(
+    pub fn open(
         service: &LockService,
         name: impl AsRef<[u8]>,
         initial: i32,
-    ) -> Result<SharedCount, LockError> {
-        SharedCount::open_as(ObjectKind::Count, service, name.as_ref(), initial).await
+    ) -> WaitFuture<'static, SharedCount, LockError> {
+        SharedCount::open_as(ObjectKind::Count, service, name.as_ref(), initial, |count| count)
     }
 
-    pub(super) async fn open_as(
+    /// Opens an object of this kind, for the recipe that `make` makes of it.
+    pub(super) fn open_as<T: 'static>(
         kind: ObjectKind,
         service: &LockService,
         name: &[u8],
         initial: i32,
+        make: impl FnOnce(SharedCount) -> T + Send + 'static,
+    ) -> WaitFuture<'static, T, LockError> {
+        let opened = SharedCount::opened(kind, service.clone(), name.to_vec(), initial);
+        WaitFuture::opening(service, async move { opened.await.map(make) })
+    }
+
+    async fn opened(
+        kind: ObjectKind,
+        service: LockService,
+        name: Vec<u8>,
+        initial: i32,
     ) -> Result<SharedCount, LockError> {
-        let value = service.open(name, kind.write(initial)).await?;
+        let value = service.open(&name, kind.write(initial)).await?;
         // Lost already; the guard's own calls report it.
         if let Ok(seen) = value.get() {
             kind.check(&seen)?;
         }
-        Ok(SharedCount { service: service.clone(), name: name.to_vec(), kind, value })
+        Ok(SharedCount { service, name, kind, value })
     }
 
     /// The count as this member knows it. Every change is told to it, so it is late by the
@@ -124,11 +138,17 @@ impl SharedCount {
     /// The count as the grantor knows it, at an instant after the call. One round trip.
     ///
     /// # Errors
-    /// [`CountError`]; nothing is changed.
+    /// [`CountError`]; nothing is changed. [`CountError::TimedOut`]: no grantor has answered within
+    /// the [limit](WaitFuture::wait).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub async fn read(&self) -> Result<VersionedCount, CountError> {
+    pub fn read(&self) -> WaitFuture<'_, VersionedCount, CountError> {
+        WaitFuture::new(&self.service, || CountError::TimedOut, self.fresh())
+    }
+
+    /// The count as the grantor knows it.
+    pub(super) async fn fresh(&self) -> Result<VersionedCount, CountError> {
         self.opened_anew().await?.get()
     }
 
@@ -433,6 +453,9 @@ pub enum CountError {
     /// Nothing was changed.
     #[error("{}", LockError::OtherRecipe)]
     NotACount,
+    /// The limit of a [read](SharedCount::read) was reached. Nothing was changed.
+    #[error("no grantor has answered within the wait limit")]
+    TimedOut,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
@@ -444,6 +467,11 @@ pub enum CountError {
 }
 
 impl CountError {
+    /// Returns whether the limit was reached.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, CountError::TimedOut)
+    }
+
     /// Returns whether the count is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CountError::Lost(_))

@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::{ClientMessage, GrantorMessage, Message, Slot};
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, MS, come, left_over, sees};
-use crate::{ConnectionEvent, Member, Timing};
+use crate::{ConnectionEvent, LockError, Member, Timing};
 use std::future::{IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -595,5 +595,87 @@ async fn an_object_that_all_have_closed_begins_anew() {
             tills.close().await.unwrap();
         }
     }
+    come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
+}
+
+/// The error of a wait that no grantor answers.
+async fn at_limit<'a, T: std::fmt::Debug + 'a, E: 'a>(wait: WaitFuture<'a, T, E>) -> E {
+    let ended = tokio::time::timeout(HANG, wait.wait(20 * MS)).await.expect("it never came");
+    ended.expect_err("no grantor has answered")
+}
+
+/// Here the grantor has opened the object, and its answer is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_that_was_made_and_not_answered_ends_with_its_limit() {
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let here = grantor.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    drop(here.lock("a").await.unwrap());
+
+    lan.lose(|said| matches!(said, Message::Client(ClientMessage::Value { .. })));
+    let refused = async {
+        // Again, if a limit has ended before the grantor was asked.
+        while lan.lost() == 0 {
+            assert_eq!(at_limit(SharedCount::open(&there, "count", 1)).await, LockError::TimedOut);
+        }
+    };
+    tokio::time::timeout(HANG, refused).await.expect("it never came");
+    lan.lose(|_| false);
+    let forgotten = async {
+        while here.inspect("count").await.unwrap().opener_count > 0 {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    tokio::time::timeout(HANG, forgotten).await.expect("it never came");
+    let count = SharedCount::open(&here, "count", 2).await.unwrap();
+    assert_eq!(count.get().unwrap().count, 2, "no opening is left");
+    drop(count);
+    come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openings_and_reads_of_a_member_that_is_cut_off_end_at_their_limits() {
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let here = grantor.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    drop(here.lock("a").await.unwrap());
+    let count = SharedCount::open(&there, "old count", 3).await.unwrap();
+    let counter = AtomicCounter::open(&there, "old counter").await.unwrap();
+    let barrier = Barrier::open(&there, "old barrier").await.unwrap();
+
+    lan.cut(&other);
+    let refused = [
+        at_limit(SharedCount::open(&there, "count", 1)).await,
+        at_limit(Semaphore::open(&there, "tills", 1)).await,
+        at_limit(AtomicCounter::open(&there, "counter")).await,
+        at_limit(Barrier::open(&there, "barrier")).await,
+        at_limit(CountDownLatch::open(&there, "latch", 1)).await,
+        at_limit(DoubleBarrier::open(&there, "round", 2)).await,
+        at_limit(LockValue::open(&there, "value", "")).await,
+    ];
+    assert!(refused.iter().all(LockError::is_timeout), "{refused:?}");
+    assert_eq!(at_limit(count.read()).await, CountError::TimedOut);
+    assert_eq!(at_limit(counter.read()).await, CounterError::TimedOut);
+    assert_eq!(at_limit(barrier.is_set()).await, CountError::TimedOut);
+    assert_eq!(count.get().unwrap().count, 3, "it stays open");
+    come(|| left_over(&other) == (3, 0, 0)).await;
+
+    lan.heal();
+    // The answer comes after those to all earlier messages. A busy machine may take so long that
+    // the member is expelled, and joins again.
+    let answered = async {
+        while there.lock("a").await.is_err() {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    tokio::time::timeout(HANG, answered).await.expect("it never came");
+    for name in ["count", "tills", "counter", "barrier", "latch", "round", "value"] {
+        assert_eq!(here.inspect(name).await.unwrap().opener_count, 0, "{name}");
+    }
+    drop((count, counter, barrier));
     come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
 }

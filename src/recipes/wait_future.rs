@@ -1,11 +1,15 @@
 //! `WaitFuture`: a wait of a recipe, with or without a limit.
 
-use crate::service::LockService;
+use crate::service::{LockError, LockService};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A wait of a recipe. Awaited as it is, it has no limit; [`wait`](WaitFuture::wait) gives it one.
+/// A wait of a recipe, for another member or for the grantor's answer. Awaited as it is, it has no
+/// limit; [`wait`](WaitFuture::wait) gives it one.
+///
+/// A write into an object, such as [`SharedCount::add`](crate::SharedCount::add), is no such wait
+/// and takes no limit: once sent, it may still be made. To wait for it no longer, drop its future.
 ///
 /// # Cancel safety
 /// That of the method that returned it.
@@ -26,14 +30,26 @@ impl<'a, T: 'a, E: 'a> WaitFuture<'a, T, E> {
         WaitFuture { service: service.clone(), what: Box::pin(what), timed_out }
     }
 
-    /// Limits the wait to `limit`, from the first poll on, then fails with `TimedOut`. Without a
-    /// limit it waits for ever. Needs no runtime.
+    /// Limits the wait to `limit`, from the first poll on, then fails with `TimedOut`. The wait is
+    /// given up before that, as by a drop: see "Cancel safety" of the method that returned it. Zero
+    /// fails unless the first poll has the result. Without a limit it waits for ever. Needs no
+    /// runtime.
     pub fn wait(self, limit: Duration) -> Self {
         let WaitFuture { service, what, timed_out } = self;
         let within = service.clone();
         let limited =
             async move { within.within(limit, what).await.unwrap_or_else(|| Err(timed_out())) };
         WaitFuture { service, what: Box::pin(limited), timed_out }
+    }
+}
+
+impl<T: 'static> WaitFuture<'static, T, LockError> {
+    /// The opening of an object.
+    pub(super) fn opening(
+        service: &LockService,
+        what: impl Future<Output = Result<T, LockError>> + Send + 'static,
+    ) -> Self {
+        WaitFuture::new(service, || LockError::TimedOut, what)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Each loss that a lock may have, caused by a test, and the rules of clusters in tests.
 
 use elderlock::{
-    Guard, LockError, LockService, LostReason, MemberEvent, TryLockError, Unavailable,
+    Guard, LockError, LockService, LostReason, MemberEvent, SharedCount, TryLockError, Unavailable,
 };
 use elderlock_testing::{Cluster, cluster};
 use std::cell::{Cell, RefCell};
@@ -137,6 +137,32 @@ fn a_slow_grantor_leaves_a_try_undecided() {
         cluster.slow(grantor, Duration::ZERO);
         sleep(10 * SECOND).await;
         assert!(other.try_lock("sku-42").await.is_ok());
+    });
+}
+
+/// The grantor answers too late, then it is cut off.
+#[test]
+fn an_opening_ends_at_its_limit_and_nothing_stays_open() {
+    cluster(3).seed(11).run(|cluster| async move {
+        lock(&cluster, 0).await.release().await.unwrap();
+        let grantor = cluster.grantor("inventory").expect("it has granted");
+        let here = stock(&cluster, grantor).await;
+        let there = stock(&cluster, (grantor + 1) % 3).await;
+        for is_cut in [false, true] {
+            match is_cut {
+                false => cluster.slow(grantor, 2 * SECOND),
+                true => cluster.isolate(grantor),
+            }
+            let asked = Instant::now();
+            let opened = SharedCount::open(&there, "count", 1).wait(SECOND).await;
+            assert_eq!(opened.map(drop), Err(LockError::TimedOut));
+            assert!(asked.elapsed() < 2 * SECOND, "{:?}", asked.elapsed());
+            cluster.heal();
+            sleep(10 * SECOND).await;
+            let count = SharedCount::open(&here, "count", 2).await.expect("a grantor answers");
+            assert_eq!(count.get().expect("it is open").count, 2, "no opening is left");
+            count.close().await.expect("a grantor answers");
+        }
     });
 }
 
