@@ -154,7 +154,7 @@ impl MemberBuilder {
     ///
     /// Seeds that name each other found the cluster together, when all of them are there. A list
     /// that names only this member founds it alone. A member that is not among its seeds never
-    /// founds.
+    /// founds, nor does one while the name of a seed does not resolve.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds = seeds.into_iter().map(Into::into).collect();
         self
@@ -262,7 +262,7 @@ impl MemberBuilder {
     /// [`force_revoke_as`](crate::LockService::force_revoke_as), or by `elderlock revoke --force`.
     /// `false` by default. The member then loses the lock as it does by a revocation: its guards
     /// fail first. [`MemberEvent::ForcedRevoke`](crate::MemberEvent::ForcedRevoke) names the
-    /// operator.
+    /// operator. Each member has its own setting, and members of one cluster may differ.
     pub fn forced_revokes(mut self, allow: bool) -> Self {
         self.forced_revokes = allow;
         self

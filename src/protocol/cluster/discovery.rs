@@ -543,7 +543,7 @@ fn suffices(config: &Config, founders: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::id::Slot;
+    use crate::protocol::id::{Slot, Versions};
     use crate::protocol::timing::Timing;
     use std::time::Duration;
 
@@ -619,6 +619,32 @@ mod tests {
         assert_eq!(agrees(3), (false, 0));
     }
 
+    /// The affiliation of the elder at this site, of a view with this version of the wire.
+    fn elder(site: u8, version: u16) -> Affiliation {
+        Affiliation::Member {
+            lineage: Lineage { founded: Slot(1), founder: ProcessId(u128::from(site)) },
+            view: ViewNumber(1),
+            elder: info(site),
+            version,
+            led: true,
+            kept: true,
+            settled: true,
+        }
+    }
+
+    /// The addresses of the processes that are asked to take the sender in.
+    fn asked(out: &[Output]) -> BTreeSet<SocketAddr> {
+        let joins = out.iter().filter_map(|output| match output {
+            Output::Send { to, packet: Packet::Notice(notice), .. }
+                if matches!(**notice, Notice::Join { .. }) =>
+            {
+                Some(*to)
+            }
+            _ => None,
+        });
+        joins.collect()
+    }
+
     /// The sites that a process asks to take it in, after it has heard of these members: site,
     /// proven or not. It has room for the replies of two processes that are not seeds, and three
     /// have replied.
@@ -634,28 +660,11 @@ mod tests {
         }
         assert_eq!(discovery.heard.len(), 2);
         for &(site, is_proven) in members {
-            let belonging = Affiliation::Member {
-                lineage: Lineage { founded: Slot(1), founder: ProcessId(u128::from(site)) },
-                view: ViewNumber(1),
-                elder: info(site),
-                version: 0,
-                led: true,
-                kept: true,
-                settled: true,
-            };
             let answer = (Some(addr(site)), is_proven);
-            discovery.on_hello(&config, now, info(site), answer, belonging, &mut out);
+            discovery.on_hello(&config, now, info(site), answer, elder(site, 0), &mut out);
         }
         assert!(discovery.heard.len() <= 3);
-        let joins = out.iter().filter_map(|output| match output {
-            Output::Send { to, packet: Packet::Notice(notice), .. }
-                if matches!(**notice, Notice::Join { .. }) =>
-            {
-                Some(*to)
-            }
-            _ => None,
-        });
-        joins.collect()
+        asked(&out)
     }
 
     #[test]
@@ -678,5 +687,37 @@ mod tests {
         assert_eq!((report.founders, report.hears_of_cluster), (2, false));
         let answers: Vec<bool> = report.seeds.iter().map(|(_, answer)| answer.is_some()).collect();
         assert_eq!(answers, [true, true, false]);
+    }
+
+    /// The report on a seed in a view of `version`, by a process that speaks these versions. Beside
+    /// it, whether the process asks to be taken in.
+    fn report_on_version(version: u16, lowest: u16, highest: u16) -> (String, bool) {
+        let (mut config, mut discovery, now) = seeking(1, &[1, 2], 1);
+        config.me.versions = Versions { lowest, highest };
+        let (answer, mut out) = ((Some(addr(2)), true), Vec::new());
+        discovery.on_hello(&config, now, info(2), answer, elder(2, version), &mut out);
+        let report = discovery.report(&config);
+        assert!(report.hears_of_cluster);
+        let told = report.seeds.into_iter().find(|(seed, _)| *seed == addr(2));
+        let text = told.and_then(|(_, answer)| answer).expect("the seed has answered");
+        (text, !asked(&out).is_empty())
+    }
+
+    #[test]
+    fn a_process_that_lacks_the_version_of_the_view_reports_both_and_does_not_ask_to_join() {
+        let refused = |version: u16, own: &str| {
+            let text = format!(
+                "is in a cluster that speaks version {version} of the wire; this one speaks \
+                 {own}: take another release of elderlock"
+            );
+            (text, false)
+        };
+        assert_eq!(report_on_version(13, 11, 12), refused(13, "11 to 12"), "too old");
+        assert_eq!(report_on_version(13, 12, 12), refused(13, "12"), "too old, of one version");
+        assert_eq!(report_on_version(13, 14, 15), refused(13, "14 to 15"), "too new");
+        let taken = ("is in view 1 of elder 10.0.0.2:7400".to_string(), true);
+        for (lowest, highest) in [(11, 13), (13, 13), (13, 14)] {
+            assert_eq!(report_on_version(13, lowest, highest), taken);
+        }
     }
 }

@@ -65,6 +65,8 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
         return;
     }
     let mut seeking = shared.seeking.subscribe();
+    // The engine began with these.
+    let mut known = shared.known_seeds();
     loop {
         let pause = if *seeking.borrow_and_update() { WHILE_SEEKING } else { LATER };
         tokio::select! {
@@ -86,12 +88,21 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
         };
         *shared.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = found.unresolved;
         // A name server that is away for a while must not make any member forget the seeds.
-        if found.addrs.is_empty() || *shared.seeds.borrow() == found.addrs {
+        if found.addrs.is_empty() {
             continue;
         }
-        shared.seeds.send_replace(found.addrs.clone());
+        if *shared.seeds.borrow() != found.addrs {
+            shared.seeds.send_replace(found.addrs);
+        }
+        // A name may resolve to addresses that another one gave before. Then all addresses are the
+        // same, and the engine's seeds differ by this member's own address.
+        let present = shared.known_seeds();
+        if present == known {
+            continue;
+        }
+        known = present;
         if let Some(incarnation) = shared.incarnation() {
-            incarnation.inbox.input(Input::Command(Command::Seeds(found.addrs)));
+            incarnation.inbox.input(Input::Command(Command::Seeds(known.clone())));
         }
     }
 }
@@ -99,9 +110,94 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::{MemberInfo, ProcessId, Status};
+    use crate::runtime::inbox::Inbox;
+    use crate::runtime::net::dialer;
+    use crate::runtime::net::reception::Reception;
+    use crate::runtime::net::timeouts::ConnectionTimeouts;
+    use crate::runtime::net::transport_state::TransportParts;
+    use tokio::sync::mpsc;
+
+    /// Hang guard: far above anything that is waited for.
+    const GUARD: Duration = Duration::from_secs(20);
+
+    /// The address of the member itself, and that of another seed.
+    const OWN: &str = "127.0.0.1:7400";
+    const OTHER: &str = "127.0.0.1:7401";
+
+    /// An inbox that hands all inputs to the test.
+    struct ForwardingInbox(mpsc::UnboundedSender<Input>);
+
+    impl Inbox for ForwardingInbox {
+        fn input(&self, input: Input) {
+            self.0.send(input).expect("the test receives");
+        }
+
+        fn deliver(&self, packets: &mut Vec<Input>) -> bool {
+            packets.drain(..).for_each(|packet| self.input(packet));
+            false
+        }
+
+        fn status(&self, _: usize) -> Option<Status> {
+            None
+        }
+    }
 
     fn names(seeds: &[&str]) -> Vec<String> {
         seeds.iter().map(|seed| seed.to_string()).collect()
+    }
+
+    fn addrs(seeds: &[&str]) -> BTreeSet<SocketAddr> {
+        seeds.iter().map(|seed| seed.parse().unwrap()).collect()
+    }
+
+    /// The seeds with which the engine of the member at `OWN` begins, and those that it is told of
+    /// next. The names resolve as `first` at the start, and as `later` from then on.
+    async fn seeds_told(first: &[&str], later: &[&str]) -> [BTreeSet<SocketAddr>; 2] {
+        let own: SocketAddr = OWN.parse().unwrap();
+        let found = resolve(&names(first), true).await;
+        let (gossip, _) = mpsc::channel(1);
+        let (timeouts, memory) = (ConnectionTimeouts::default(), 1 << 20);
+        let shared = Arc::new(TransportState::new(TransportParts {
+            cluster: "shop".into(),
+            bound: own,
+            advertised: own,
+            reception: Reception::new(timeouts, Duration::ZERO, memory, gossip),
+            drive: dialer::drive,
+            security: None,
+            seeds: found.addrs,
+            unresolved: found.unresolved,
+        }));
+        let began = shared.known_seeds();
+        let (sender, mut inputs) = mpsc::unbounded_channel();
+        let me = MemberInfo::new(ProcessId(1), own);
+        shared.begin(Arc::new(ForwardingInbox(sender)), me);
+        let input = async {
+            // The resolver looks at once when the member seeks a cluster anew.
+            while shared.seeking.receiver_count() == 0 {
+                tokio::task::yield_now().await;
+            }
+            shared.seeking.send_replace(true);
+            inputs.recv().await
+        };
+        let input = tokio::select! {
+            () = keep_resolving(shared.clone(), names(later)) => panic!("it resolves no more"),
+            input = timeout(GUARD, input) => input,
+        };
+        match input {
+            Ok(Some(Input::Command(Command::Seeds(told)))) => [began, told],
+            other => panic!("the engine is told of no seeds: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_is_its_own_seed_while_each_name_resolves() {
+        // A service and the member in it: the last name has no address but one of the first.
+        let (service, missing) = ("localhost:7400", "no port at all");
+        let (some, all) = ([service, OTHER, missing], [service, OTHER, OWN]);
+        let (without, with) = (addrs(&[OTHER]), addrs(&[OWN, OTHER]));
+        assert_eq!(seeds_told(&some, &all).await, [without.clone(), with.clone()]);
+        assert_eq!(seeds_told(&all, &some).await, [with, without]);
     }
 
     #[tokio::test]

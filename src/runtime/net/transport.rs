@@ -204,10 +204,15 @@ impl Transport {
         self.shared.bound
     }
 
-    /// All addresses of all seeds, as last resolved. Changes come as
-    /// [`Command::Seeds`](crate::protocol::Command).
+    /// All addresses of all seeds, as last resolved.
     pub(crate) fn seeds(&self) -> BTreeSet<SocketAddr> {
         self.shared.seeds.borrow().clone()
+    }
+
+    /// The seeds for the engine to look for: without this member's own address while the name of
+    /// one does not resolve. Changes come as [`Command::Seeds`](crate::protocol::Command).
+    pub(crate) fn known_seeds(&self) -> BTreeSet<SocketAddr> {
+        self.shared.known_seeds()
     }
 
     /// Seeds that did not resolve to an address that can be reached from here, and why.

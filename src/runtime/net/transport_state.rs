@@ -177,6 +177,17 @@ impl TransportState {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The seeds for the engine to look for. While the name of one does not resolve, this member
+    /// does not count itself as a seed. Otherwise it would found the cluster without the missing
+    /// one, or even alone.
+    pub(super) fn known_seeds(&self) -> BTreeSet<SocketAddr> {
+        let mut seeds = self.seeds.borrow().clone();
+        if !self.unresolved.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            seeds.remove(&self.advertised);
+        }
+        seeds
+    }
+
     /// The present incarnation.
     pub(super) fn incarnation(&self) -> Option<Arc<Incarnation>> {
         self.current().as_ref().map(|current| current.incarnation.clone())

@@ -1,7 +1,7 @@
 //! The start of a member: it listens, opens its data directory, and waits for its first view.
 
 use super::MemberBuilder;
-use super::network_inbox::{NetworkInbox, known_seeds};
+use super::network_inbox::NetworkInbox;
 use crate::protocol::{
     InvalidMemberName, MAX_MEMBER_NAME, MemberInfo, MemberName, Status, VoteSecret,
 };
@@ -97,7 +97,7 @@ impl MemberBuilder {
             name,
             versions: VERSIONS,
         };
-        let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
+        let mut config = self.config(me.clone(), transport.known_seeds());
         if !transport.has_key() {
             let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;
             config.nonce = Some(NonZeroU64::new(nonce).unwrap_or(NonZeroU64::MIN));
@@ -116,13 +116,7 @@ impl MemberBuilder {
         if let Some(shown) = &shown {
             shown.fill(&member);
         }
-        transport.start(
-            Arc::new(NetworkInbox {
-                engine: Arc::downgrade(&engine),
-                transport: Arc::downgrade(&transport),
-            }),
-            me,
-        );
+        transport.start(Arc::new(NetworkInbox { engine: Arc::downgrade(&engine) }), me);
         engine.start(&runtime, {
             let transport = transport.clone();
             async move { transport.shutdown().await }

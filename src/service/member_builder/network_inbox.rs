@@ -1,33 +1,22 @@
 //! `NetworkInbox`: the way from the network to the engine.
 
-use crate::protocol::{Command, Input, Status};
+use crate::protocol::{Input, Status};
 use crate::runtime::engine::Engine;
 use crate::runtime::inbox::{Inbox, OrderExchange, OrderWork};
-use crate::runtime::net::transport::Transport;
 use crate::service::orders;
 use crate::wire::Order;
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Weak;
 
-/// The packets that the network receives, on their way to the engine. Keeps neither of them alive.
+/// The packets that the network receives, on their way to the engine. Does not keep it alive.
 pub(super) struct NetworkInbox {
     pub(super) engine: Weak<Engine>,
-    pub(super) transport: Weak<Transport>,
 }
 
 impl Inbox for NetworkInbox {
     fn input(&self, input: Input) {
-        let (Some(engine), Some(transport)) = (self.engine.upgrade(), self.transport.upgrade())
-        else {
-            return;
-        };
-        engine.input(match input {
-            Input::Command(Command::Seeds(seeds)) => {
-                Input::Command(Command::Seeds(known_seeds(&transport, seeds)))
-            }
-            input => input,
-        });
+        if let Some(engine) = self.engine.upgrade() {
+            engine.input(input);
+        }
     }
 
     fn deliver(&self, packets: &mut Vec<Input>) -> bool {
@@ -52,16 +41,4 @@ impl Inbox for NetworkInbox {
             }
         })
     }
-}
-
-/// The seeds to look for. While the name of one does not resolve, this member does not count itself
-/// as a seed. Otherwise it would found the cluster without the missing one, or even alone.
-pub(super) fn known_seeds(
-    transport: &Transport,
-    mut seeds: BTreeSet<SocketAddr>,
-) -> BTreeSet<SocketAddr> {
-    if !transport.unresolved().is_empty() {
-        seeds.remove(&transport.advertised());
-    }
-    seeds
 }
