@@ -3,7 +3,7 @@
 use elderlock::JoinError;
 
 /// Calls of the library, and the flags in their place.
-const FLAGS: [(&str, &str); 12] = [
+const FLAGS: [(&str, &str); 13] = [
     ("seeds([\"host:port\"])", "--seed host:port"),
     ("found()", "--found"),
     ("expect()", "--expect"),
@@ -20,6 +20,7 @@ const FLAGS: [(&str, &str); 12] = [
     ("insecure()", "--insecure"),
     ("force()", "--force"),
     ("keyring()", "--key-file"),
+    ("the keyring has", "--key-file has"),
     ("build it with serve_sessions(true), or start it with", "start it with"),
     ("build it with forced_revokes(true), or start it with", "start it with"),
 ];
@@ -37,11 +38,14 @@ pub(crate) fn flags(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use elderlock::Role;
 
     #[test]
     fn an_error_of_a_join_names_flags_and_no_calls() {
         let text = join_error(&JoinError::NoSeeds);
         assert!(text.contains("--seed host:port") && text.contains("--found"), "{text}");
         assert!(!text.contains("()"), "{text}");
+        let text = join_error(&JoinError::RoleKey { role: Role::Operator });
+        assert!(text.starts_with("--key-file has an operator key"), "{text}");
     }
 }

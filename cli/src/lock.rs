@@ -163,7 +163,8 @@ fn own_metadata(args: &LockArgs) -> String {
 /// killed if this process is.
 fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Result<Child> {
     let mut child = if cfg!(target_os = "linux") {
-        let mut child = Command::new(std::env::current_exe()?);
+        // Its path would lead nowhere when the program was replaced meanwhile.
+        let mut child = Command::new("/proc/self/exe");
         child.args(["exec", &std::process::id().to_string(), "--"]).args(command);
         child
     } else {

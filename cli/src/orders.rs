@@ -97,6 +97,13 @@ impl OrderTarget {
                     last = Ok(format!("not granted: the member at {at} leaves its cluster"));
                     remedy = ": give the address of another member with --at";
                 }
+                Err(SessionError::MemberFull) => {
+                    let at = at.escape_debug();
+                    last = Ok(format!(
+                        "not granted: the member at {at} holds locks for as many programs as it may"
+                    ));
+                    remedy = ": ask again later, or give the address of another member with --at";
+                }
                 Err(SessionError::MemberJoins) => {
                     last = Err(in_no_view(at).into());
                     remedy = ASK_AGAIN;
@@ -158,6 +165,10 @@ pub(crate) async fn give(
 ) -> Done {
     let ring = keys::find(target.key_file.as_ref())?;
     let (ring, cluster) = (ring.as_ref(), target.cluster.as_str());
+    // Another member may be asked the same. To leave or to become the grantor is the matter of one
+    // member, which may do it yet.
+    let may_repeat =
+        matches!(order, Order::Revoke { .. } | Order::Inspect { .. } | Order::Held { .. });
     let ask = |at| {
         let order = order.clone();
         async move {
@@ -169,6 +180,7 @@ pub(crate) async fn give(
                 Ok(Some(OrderReport::Failed(reason))) if reason == OrderReport::JOINS => {
                     Err(AskError::Joins)
                 }
+                Err(error) if may_repeat => Err(error.into()),
                 // From here on the order may be carried out, so no other member is asked.
                 first => Ok((first, reports)),
             }

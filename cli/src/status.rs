@@ -161,7 +161,9 @@ where
 }
 
 fn is_out_of_reach(error: &QueryError) -> bool {
-    matches!(error, QueryError::Unreachable { .. } | QueryError::TimedOut { .. })
+    use QueryError::{Closed, TimedOut, Unreachable};
+    // A forwarded port without a process behind it takes the connection and closes it.
+    matches!(error, Unreachable { .. } | TimedOut { .. } | Closed { .. })
 }
 
 /// Says that the process at this address is in no view.

@@ -28,6 +28,13 @@ fn elderlock(args: &[&str]) -> Command {
     command
 }
 
+/// A shell with this script, for `program` and its arguments.
+fn elderlock_in(script: &str, program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.env_clear().env("PATH", "/usr/bin:/bin").args(["-c", script, program]).args(args);
+    command
+}
+
 impl Running {
     /// The exit code, and the rest of the output.
     fn end(mut self) -> (Option<i32>, String) {
@@ -405,6 +412,88 @@ fn a_request_waits_through_a_member_for_as_long_as_the_lock_is_held() {
     let output = limited(&mut both_outputs("timeout")).args(waits).output().expect("it starts");
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"granted\n"[..]));
     assert_eq!(holder.end().0, Some(0));
+}
+
+/// A transfer goes on at no other member, which would become the grantor itself.
+#[test]
+fn an_order_waits_for_no_member_that_hangs() {
+    let pair = Pair::start();
+    let mut holder =
+        Running::start(&mut pair.lock(0, &["job", "--", "sh", "-c", "echo in; exec sleep 60"]));
+    holder.line_with("in");
+    pair.nodes[1].signal("-STOP");
+    let [other, hung] = &pair.addrs;
+    let list = format!("{hung},{other}");
+    let run = |command: &[&str], at: &str| {
+        let args = [command, &["--at", at]].concat();
+        let output = limited(&mut both_outputs("timeout")).args(args).output();
+        let Output { status, stdout, .. } = output.expect("it starts");
+        (status.code(), String::from_utf8(stdout).expect("text"))
+    };
+    let why = ["why", "job"];
+    let (alone, both) = (run(&why, hung), run(&why, &list));
+    let moved = run(&["transfer", "default"], &list);
+    pair.nodes[1].signal("-CONT");
+    let failed = (Some(2), format!("elderlock: no answer from {hung} within 5s\n"));
+    assert_eq!([alone, moved], [failed.clone(), failed]);
+    assert!(both.0 == Some(0) && both.1.contains("job"), "{both:?}");
+}
+
+/// It has room for an eighth of the files that it may open.
+#[test]
+fn a_member_that_holds_for_as_many_programs_as_it_may_names_the_remedy() {
+    let pair = Pair::start();
+    let full = free_addr();
+    let program = env!("CARGO_BIN_EXE_elderlock");
+    let script = "ulimit -n 64; exec \"$0\" \"$@\"";
+    let node = ["node", "--timing", "fast", "--serve-sessions", "--bind", &full];
+    let mut node =
+        elderlock_in(script, program, &[&node[..], &["--seed", &pair.addrs[0]]].concat());
+    let mut node = Running::start(&mut node);
+    node.line_with("joined as");
+    let holders = (0..8).map(|number| {
+        let name = format!("job-{number}");
+        let args = ["lock", &name, "--at", &full, "--", "sh", "-c", "echo in; exec sleep 60"];
+        let mut holder = Running::start(&mut elderlock(&args));
+        holder.line_with("in");
+        holder
+    });
+    let holders: Vec<Running> = holders.collect();
+    let run = |at: &str| {
+        let args = ["lock", "other", "--at", at, "--", "echo", "executed"];
+        let output = limited(&mut both_outputs("timeout")).args(args).output();
+        let Output { status, stdout, .. } = output.expect("it starts");
+        (status.code(), String::from_utf8(stdout).expect("text"))
+    };
+    let reason = format!(
+        "elderlock: not granted: the member at {full} holds locks for as many programs as it may"
+    );
+    let remedy = "ask again later, or give the address of another member with --at";
+    assert_eq!(run(&full), (Some(75), format!("{reason}: {remedy}\n")));
+    let next = &pair.addrs[0];
+    let expected = format!("{reason}; asks {next}, at the end of the queue\nexecuted\n");
+    assert_eq!(run(&format!("{full},{next}")), (Some(0), expected));
+    drop(holders);
+}
+
+/// As by an upgrade of its package.
+#[test]
+fn a_command_runs_although_the_program_was_replaced_meanwhile() {
+    let pair = Pair::start();
+    let script = "echo in; read line";
+    let mut holder = pair.lock(0, &["job", "--", "sh", "-c", script]);
+    let mut holder = Running::start(holder.stdin(Stdio::piped()));
+    holder.line_with("in");
+    let copy = std::env::temp_dir().join(format!("elderlock-copy-{}", std::process::id()));
+    std::fs::copy(env!("CARGO_BIN_EXE_elderlock"), &copy).expect("room");
+    let mut waits = both_outputs(copy.to_str().expect("text"));
+    // It says that it waits, as the first address is that of no member.
+    let list = format!("{},{}", free_addr(), pair.addrs[1]);
+    let mut waits = Running::start(waits.args(["lock", "job", "--at", &list, "--", "echo", "in"]));
+    waits.line_with("at the end of the queue");
+    std::fs::remove_file(&copy).expect("it is there");
+    drop(holder.child.stdin.take());
+    assert_eq!(waits.end(), (Some(0), "in\n".to_owned()));
 }
 
 #[test]

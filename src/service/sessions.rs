@@ -43,7 +43,8 @@ pub(super) async fn serve(
     };
     let grant = OrderReport::Granted { token: guard.token(), lineage: guard.lineage() };
     let _ = reports.send(grant).await;
-    let session = ServedSession { guard, timing, told_until: Instant::now(), is_kept: true };
+    let promise = SessionPromise::begin(timing, Instant::now());
+    let session = ServedSession { guard, promise, is_kept: true };
     session.run(engine, reports, messages).await
 }
 
@@ -77,9 +78,7 @@ async fn given_up(
 /// A session with its lock.
 struct ServedSession {
     guard: Guard,
-    timing: Timing,
-    /// The time until which the program may believe in the lock, whichever clock it has.
-    told_until: Instant,
+    promise: SessionPromise,
     /// Questions are answered: the connection lives, and the member does not leave.
     is_kept: bool,
 }
@@ -91,14 +90,12 @@ impl ServedSession {
         reports: &mpsc::Sender<OrderReport>,
         mut messages: mpsc::Receiver<SessionMessage>,
     ) -> OrderReport {
-        // The program asks at once. One that does not has no belief that could be wrong.
-        self.told_until += self.timing.member_lease;
         let mut is_connected = true;
         loop {
             tokio::select! {
                 // The end is polled first, so no answer follows it.
                 biased;
-                () = tokio::time::sleep_until(self.told_until) => {
+                () = tokio::time::sleep_until(self.promise.until) => {
                     let _ = self.guard.release().await;
                     return OrderReport::Lost("the program did not keep its session".into());
                 }
@@ -107,7 +104,9 @@ impl ServedSession {
                 }
                 message = messages.recv(), if is_connected => match message {
                     Some(SessionMessage::KeepAlive(number)) if self.is_kept => {
-                        let held_for = self.promise();
+                        // The clock is read last: a pause in between lengthens the promise.
+                        let left = self.guard.hold().left();
+                        let held_for = self.promise.renew(left, Instant::now());
                         let _ = reports.send(OrderReport::Alive { number, held_for }).await;
                     }
                     Some(SessionMessage::KeepAlive(_)) => {}
@@ -127,13 +126,222 @@ impl ServedSession {
             }
         }
     }
+}
 
-    /// Says how long the lock is surely held, and keeps it for as long.
-    fn promise(&mut self) -> Duration {
+/// How long the member keeps the lock, by its own answers.
+struct SessionPromise {
+    timing: Timing,
+    /// The time until which the program may believe in the lock, whichever clock it has.
+    until: Instant,
+}
+
+impl SessionPromise {
+    /// The promise of a grant at `now`. The program asks at once. One that does not has no belief
+    /// that could be wrong.
+    fn begin(timing: Timing, now: Instant) -> SessionPromise {
+        SessionPromise { timing, until: now + timing.member_lease }
+    }
+
+    /// Says how long the lock is surely held, and keeps it for as long. `left`: the rest of the
+    /// hold at `now`. A shorter answer takes no earlier one back, since the program believes in
+    /// both.
+    fn renew(&mut self, left: Duration, now: Instant) -> Duration {
         // A member that is a quorum alone has a lease without end.
-        let held_for = self.guard.hold().left().min(self.timing.member_lease);
+        let held_for = left.min(self.timing.member_lease);
         // The program's clock may be slow by the error, and this one fast.
-        self.told_until = self.told_until.max(Instant::now() + self.timing.surely(held_for));
+        self.until = self.until.max(now + self.timing.surely(held_for));
         held_for
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Time;
+    use crate::runtime::net::session::SessionBelief;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+    use std::collections::VecDeque;
+
+    /// Nanoseconds that a clock without error shows in a millisecond of true time.
+    const EXACT: u64 = 1_000_000;
+
+    /// Both sides of a session without a connection, each with its own clock. True time is in
+    /// whole milliseconds since the grant, so each reading of a clock is exact.
+    struct SessionPair {
+        /// Nanoseconds that the program's clock shows in a millisecond.
+        program_rate: u64,
+        /// Nanoseconds that the member's clock shows in a millisecond.
+        member_rate: u64,
+        granted: Instant,
+        belief: SessionBelief,
+        promise: SessionPromise,
+    }
+
+    impl SessionPair {
+        fn new((timing, program_rate, member_rate): (Timing, u64, u64)) -> SessionPair {
+            let granted = Instant::now();
+            let promise = SessionPromise::begin(timing, granted);
+            let belief = SessionBelief::new(0);
+            SessionPair { program_rate, member_rate, granted, belief, promise }
+        }
+
+        /// The program asks. Returns the number of the question.
+        fn ask(&mut self, at: u64) -> u64 {
+            self.belief.ask(Time::from_nanos(at * self.program_rate))
+        }
+
+        /// The question arrives at the member, with so much of the hold left. `None`: the session
+        /// is over.
+        fn answer(&mut self, at: u64, left: Duration) -> Option<Duration> {
+            let now = self.granted + Duration::from_nanos(at * self.member_rate);
+            (now < self.promise.until).then(|| self.promise.renew(left, now))
+        }
+
+        /// The end of the belief in nanoseconds of the member's clock, rounded up.
+        fn belief_end(&self) -> u128 {
+            let until = u128::from(self.belief.until().as_nanos());
+            (until * u128::from(self.member_rate)).div_ceil(u128::from(self.program_rate))
+        }
+
+        /// The end of the promise in nanoseconds of the member's clock.
+        fn promise_end(&self) -> u128 {
+            (self.promise.until - self.granted).as_nanos()
+        }
+    }
+
+    /// Timings without an error of clocks, with that of the presets, and with the largest.
+    fn timings() -> [Timing; 5] {
+        let exact = Timing { clock_error_ppm: 0, ..Timing::lan() };
+        let wrong = Timing { clock_error_ppm: 200_000, ..Timing::wan() };
+        [exact, Timing::fast(), Timing::lan(), Timing::wan(), wrong]
+    }
+
+    /// Each timing with the rates of the program's and of the member's clock: at both edges of the
+    /// bound, and without error.
+    fn clocks() -> Vec<(Timing, u64, u64)> {
+        let mut clocks = Vec::new();
+        for timing in timings() {
+            let error = u64::from(timing.clock_error_ppm);
+            let rates = [EXACT - error, EXACT, EXACT + error];
+            for program in rates {
+                clocks.extend(rates.map(|member| (timing, program, member)));
+            }
+        }
+        clocks
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// The member lease in milliseconds.
+    fn lease(timing: Timing) -> u64 {
+        u64::try_from(timing.member_lease.as_millis()).expect("it is at most an hour")
+    }
+
+    #[test]
+    fn a_program_stops_believing_before_its_member_releases_the_lock() {
+        for (timing, program, member) in clocks() {
+            let lease = lease(timing);
+            let endless = Duration::from_nanos(u64::MAX);
+            let nano = Duration::from_nanos(1);
+            let rests = [Duration::ZERO, nano, ms(lease / 2), ms(lease), endless];
+            // The last one arrives shortly before the first promise is over.
+            let times = [(0, 0), (0, 1), (0, lease / 2), (1, 1), (lease / 2, lease / 4 * 3)];
+            for (asked, arrives) in times {
+                for left in rests {
+                    let mut pair = SessionPair::new((timing, program, member));
+                    let number = pair.ask(asked);
+                    let told = pair.answer(arrives, left).expect("the first promise is not over");
+                    assert!(told <= left && told <= timing.member_lease, "{told:?} of {left:?}");
+                    pair.belief.on_alive(number, told);
+                    let (belief, promise) = (pair.belief_end(), pair.promise_end());
+                    assert!(
+                        belief <= promise,
+                        "asked at {asked} ms, which arrives at {arrives} ms with {left:?} left: a \
+                         belief to {belief} and a promise to {promise}, with clocks that show \
+                         {program} and {member} ns in a millisecond: {timing:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Questions and answers of any delay, of which one connection keeps the order.
+    #[test]
+    fn late_questions_and_late_answers_keep_the_belief_within_the_promise() {
+        let mut chance = StdRng::seed_from_u64(1);
+        for (timing, program, member) in clocks() {
+            let lease = lease(timing);
+            let mut heard = 0;
+            // So many later questions leave before the answer arrives.
+            for late in [0, 1, 2, 3].repeat(5) {
+                let mut pair = SessionPair::new((timing, program, member));
+                let (mut asked, mut arrives) = (0_u64, 0_u64);
+                let mut answers = VecDeque::new();
+                for _ in 0..50 {
+                    asked += chance.random_range(0..lease / 4);
+                    arrives = arrives.max(asked + chance.random_range(0..lease / 4));
+                    let number = pair.ask(asked);
+                    let left = ms(chance.random_range(0..lease * 2));
+                    if let Some(told) = pair.answer(arrives, left) {
+                        answers.push_back((number, told, pair.promise_end()));
+                    }
+                    if answers.len() > late
+                        && let Some((number, told, promise)) = answers.pop_front()
+                    {
+                        pair.belief.on_alive(number, told);
+                        let belief = pair.belief_end();
+                        assert!(
+                            belief <= promise && promise <= pair.promise_end(),
+                            "question {number}, {late} before the last: a belief to {belief} and \
+                             a promise to {promise}, with clocks that show {program} and {member} \
+                             ns in a millisecond: {timing:?}"
+                        );
+                        heard += 1;
+                    }
+                }
+            }
+            assert!(heard > 100, "only {heard} answers arrived: {timing:?}");
+        }
+    }
+
+    /// With the slowest program, the fastest member and no delay both ends are the same, but for a
+    /// rounded nanosecond.
+    #[test]
+    fn a_member_keeps_the_lock_no_longer_than_the_slowest_program_believes() {
+        for timing in timings() {
+            let error = u64::from(timing.clock_error_ppm);
+            let mut pair = SessionPair::new((timing, EXACT - error, EXACT + error));
+            let number = pair.ask(0);
+            let left = timing.member_lease * 2;
+            let told = pair.answer(0, left).expect("the first promise is not over");
+            assert_eq!(told, timing.member_lease);
+            pair.belief.on_alive(number, told);
+            let (belief, promise) = (pair.belief_end(), pair.promise_end());
+            assert!(
+                (belief..=belief + 1).contains(&promise),
+                "a belief to {belief} and a promise to {promise}: {timing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_shorter_answer_takes_no_promise_back() {
+        let timing = Timing::lan();
+        let granted = Instant::now();
+        let mut promise = SessionPromise::begin(timing, granted);
+        let first = granted + timing.member_lease;
+        assert_eq!(promise.until, first, "the first question may take so long");
+        assert_eq!(promise.renew(ms(10), granted), ms(10));
+        assert_eq!(promise.until, first);
+        let longest = timing.surely(timing.member_lease);
+        assert_eq!(promise.renew(timing.member_lease, granted + ms(1)), timing.member_lease);
+        assert_eq!(promise.until, granted + ms(1) + longest);
+        assert_eq!(promise.renew(ms(10), granted + ms(2)), ms(10));
+        assert_eq!(promise.until, granted + ms(1) + longest);
+        assert_eq!(promise.renew(timing.member_lease, granted + ms(3)), timing.member_lease);
+        assert_eq!(promise.until, granted + ms(3) + longest, "a longer one lengthens it");
     }
 }

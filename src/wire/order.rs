@@ -358,6 +358,10 @@ impl OrderReport {
     /// need a new version of the wire.
     pub const JOINS: &str = "this member joins its cluster and is in no view yet: ask another one, \
                              or ask again when it has joined";
+    /// The reason of [`Failed`](OrderReport::Failed) at a member that holds locks for as many
+    /// programs as it may. Programs go on by this text as well.
+    pub const FULL: &str = "this member holds locks for as many programs as it may: ask another \
+                            one, or ask again later";
 
     /// Returns whether no report follows.
     pub fn is_last(&self) -> bool {

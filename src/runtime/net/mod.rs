@@ -31,7 +31,7 @@ mod security;
 #[cfg(not(feature = "secure"))]
 #[path = "security_absent.rs"]
 mod security;
-mod session;
+pub(crate) mod session;
 mod status_answer;
 mod stranger_budget;
 mod tcp;

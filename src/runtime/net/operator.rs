@@ -1,9 +1,12 @@
 //! Giving an order to a running member, without joining.
 
-use super::query::{self, QueryError};
+#[cfg(feature = "secure")]
+use super::query::query_status_with;
+use super::query::{self, LIMIT, PAUSE, QueryError, query_status};
 #[cfg(feature = "secure")]
 use super::security::{self, SecureHandshakeError, StaticKey};
 use super::timeouts::ConnectionTimeouts;
+use crate::protocol::Status;
 #[cfg(feature = "secure")]
 use crate::wire::HandshakeRefusal;
 use crate::wire::secure::Sealer;
@@ -13,9 +16,11 @@ use crate::wire::{
     self, Decoder, Frame, Order, OrderReport, OrderRequest, SessionMessage, VERSIONS,
 };
 use std::io;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
 
 /// Gives an order to the member at `addr` (`host:port`) of cluster `cluster`, which carries it out.
 /// For a cluster without a key, and a member on this host: it refuses orders from other hosts with
@@ -33,7 +38,13 @@ pub async fn give_order(
     cluster: &str,
     order: Order,
 ) -> Result<OrderReports, QueryError> {
-    Ok(OrderReports { connection: open(addr, cluster, order).await?, is_over: false })
+    let connection = open(addr, cluster, order).await?;
+    let (addr, cluster) = (addr.to_owned(), cluster.to_owned());
+    let probe: StatusProbe = Box::new(move || {
+        let (addr, cluster) = (addr.clone(), cluster.clone());
+        Box::pin(async move { query_status(&addr, &cluster).await })
+    });
+    Ok(OrderReports { connection, probe, is_over: false })
 }
 
 /// Gives an order, without a key.
@@ -68,7 +79,13 @@ pub async fn give_order_with(
     ring: &Keyring,
     order: Order,
 ) -> Result<OrderReports, QueryError> {
-    Ok(OrderReports { connection: open_with(addr, cluster, ring, order).await?, is_over: false })
+    let connection = open_with(addr, cluster, ring, order).await?;
+    let (addr, cluster, ring) = (addr.to_owned(), cluster.to_owned(), ring.clone());
+    let probe: StatusProbe = Box::new(move || {
+        let (addr, cluster, ring) = (addr.clone(), cluster.clone(), ring.clone());
+        Box::pin(async move { query_status_with(&addr, &cluster, &ring).await })
+    });
+    Ok(OrderReports { connection, probe, is_over: false })
 }
 
 /// Gives an order under a key.
@@ -147,7 +164,7 @@ impl OrderConnection {
         &mut self,
         limit: Duration,
     ) -> Result<OrderReport, QueryError> {
-        let report = tokio::time::timeout(limit, self.report()).await.ok();
+        let report = timeout(limit, self.report()).await.ok();
         report.unwrap_or_else(|| Err(self.timed_out(limit)))
     }
 
@@ -166,20 +183,28 @@ impl OrderConnection {
     }
 }
 
+/// Asks a member for its status, over a connection of its own.
+type StatusProbe = Box<dyn Fn() -> StatusAnswer + Send + Sync>;
+type StatusAnswer = Pin<Box<dyn Future<Output = Result<Status, QueryError>> + Send>>;
+
 /// The reports on an order, from [`give_order`]. When they are dropped, the connection ends, and
 /// the member does no more of the order.
 #[must_use = "the member stops when this is dropped"]
 pub struct OrderReports {
     connection: OrderConnection,
+    probe: StatusProbe,
     is_over: bool,
 }
 
 impl OrderReports {
-    /// The next report. `None` after the last one.
+    /// The next report. `None` after the last one. An order may take long, and a member that hangs
+    /// ends no connection. So the member is asked for its status each second while it reports
+    /// nothing.
     ///
     /// # Errors
-    /// [`QueryError`]: the connection has failed, or the member has ended it. The order may have
-    /// been carried out in part.
+    /// [`QueryError`]: the connection has failed, or the member has ended it.
+    /// [`QueryError::TimedOut`]: the member answers no question for its status within five seconds.
+    /// The order may have been carried out in part.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -187,7 +212,25 @@ impl OrderReports {
         if self.is_over {
             return Ok(None);
         }
-        let report = self.connection.report().await?;
+        let timed_out = self.connection.timed_out(LIMIT);
+        let mut report = pin!(self.connection.report());
+        let report = loop {
+            // If the member refuses the connection, the one of the order tells what became of it.
+            let hangs = async {
+                sleep(PAUSE).await;
+                let status = timeout(LIMIT - PAUSE, (self.probe)()).await;
+                matches!(status, Err(_) | Ok(Err(QueryError::TimedOut { .. })))
+            };
+            tokio::select! {
+                biased;
+                report = &mut report => break report?,
+                hangs = hangs => {
+                    if hangs {
+                        return Err(timed_out);
+                    }
+                }
+            }
+        };
         self.is_over = report.is_last();
         Ok(Some(report))
     }

@@ -113,7 +113,11 @@ pub(super) async fn carry_out(
     let room = if is_lock { &shared.sessions } else { &shared.orders };
     let Ok(_permit) = room.try_acquire() else {
         add(&shared.reception.counters.busy, 1);
-        let busy = OrderReport::Failed("it carries out other orders: ask again later".into());
+        let reason = match is_lock {
+            true => OrderReport::FULL,
+            false => "this member carries out as many orders as it may: ask again later",
+        };
+        let busy = OrderReport::Failed(reason.into());
         let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), version, busy)).await;
         return;
     };

@@ -15,6 +15,9 @@ use tokio::net::TcpStream;
 
 /// How long a query takes at most, resolution of the name included.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// A member that has said nothing for so long is asked whether it is still there. A member that
+/// refuses a request has said so by then.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Asks the member at `addr` (`host:port`) of cluster `cluster` for its status. Joins nothing and
 /// changes nothing; the answer lists at most 256 locks and counts the rest. Ends within five

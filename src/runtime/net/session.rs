@@ -7,7 +7,7 @@
 use super::operator::{self, OrderConnection};
 #[cfg(feature = "secure")]
 use super::query::query_status_with;
-use super::query::{LIMIT, QueryError, query_status};
+use super::query::{LIMIT, PAUSE, QueryError, query_status};
 use crate::protocol::{LineageId, Status, Time, Token};
 use crate::runtime::clock;
 #[cfg(feature = "secure")]
@@ -25,10 +25,6 @@ const QUESTIONS: u32 = 4;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// A release waits for its confirmation for so long at least.
 const RELEASE: Duration = Duration::from_secs(1);
-/// A program that waits asks the member whether it is still there after so long without a word. A
-/// member that refuses the request has said so by then: a question to a connection that it has
-/// closed might lose its reason.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Holds a lock through the member at `addr` (`host:port`) of cluster `cluster`, which must [serve
 /// sessions](crate::MemberBuilder::serve_sessions). For a cluster without a key, and a member on
@@ -112,6 +108,10 @@ pub enum SessionError {
     /// The member joins its cluster. Another one may grant the lock, and this one later.
     #[error("not granted: {}", OrderReport::JOINS)]
     MemberJoins,
+    /// The member holds locks for as many programs as it may. Another one may grant the lock, and
+    /// this one later.
+    #[error("not granted: {}", OrderReport::FULL)]
+    MemberFull,
     /// The member does not hold locks for programs, or not for those of other hosts.
     #[error("{reason}")]
     NotServed {
@@ -154,6 +154,7 @@ pub struct SessionGuard {
 
 /// The answer to the request, which may wait for long. A member that hangs ends no connection. So
 /// it is asked now and then whether it is still there, and has to say something within [`LIMIT`].
+/// It is not asked at once: a question to a connection that it has closed might lose its reason.
 ///
 /// A member of an older release does not answer that question. So `probe` asks for its status as
 /// well, until it has answered.
@@ -217,6 +218,9 @@ impl SessionGuard {
             OrderReport::Failed(reason) if reason == OrderReport::JOINS => {
                 return Err(SessionError::MemberJoins);
             }
+            OrderReport::Failed(reason) if reason == OrderReport::FULL => {
+                return Err(SessionError::MemberFull);
+            }
             OrderReport::Failed(reason) => return Err(SessionError::NotServed { reason }),
             OrderReport::Leaves => return Err(SessionError::MemberLeaves),
             _ => {
@@ -226,20 +230,14 @@ impl SessionGuard {
         };
         // The wait for the grant may have been long. So the grant itself says nothing of the time
         // that is left, and the first question does.
-        let mut session = SessionTask {
-            connection,
-            until: Arc::new(AtomicU64::new(0)),
-            asked: Vec::new(),
-            // A late answer to a question of the wait has a number that was not asked.
-            next: questions,
-            held_for: Duration::ZERO,
-        };
+        // A late answer to a question of the wait has a number that the belief never asked.
+        let mut session = SessionTask { connection, belief: SessionBelief::new(questions) };
         session.ask().await?;
         let mut is_held = false;
         while !is_held {
             match session.connection.report_within(LIMIT).await? {
                 OrderReport::Alive { number, held_for } => {
-                    is_held = session.on_alive(number, held_for);
+                    is_held = session.belief.on_alive(number, held_for);
                 }
                 OrderReport::Lost(reason) | OrderReport::Failed(reason) => {
                     return Err(SessionError::NotGranted { reason });
@@ -250,7 +248,7 @@ impl SessionGuard {
         }
         let (ended, end) = watch::channel(None);
         let (release, released) = mpsc::channel(1);
-        let until = session.until.clone();
+        let until = session.belief.until.clone();
         tokio::spawn(session.run(ended, released));
         Ok(SessionGuard { token, lineage, until, end, release })
     }
@@ -320,9 +318,9 @@ impl SessionGuard {
     }
 }
 
-/// The task of a guard.
-struct SessionTask {
-    connection: OrderConnection,
+/// How long the program believes in its lock: it asks, and the member answers for how long.
+pub(crate) struct SessionBelief {
+    /// The end of the belief, by the clock of this machine; zero when there is none.
     until: Arc<AtomicU64>,
     /// The questions without an answer, with the time of each.
     asked: Vec<(u64, Time)>,
@@ -331,17 +329,25 @@ struct SessionTask {
     held_for: Duration,
 }
 
-impl SessionTask {
-    async fn ask(&mut self) -> Result<(), QueryError> {
-        let number = self.next;
-        self.next += 1;
-        // The clock is read before the question leaves: the answer counts from then on.
-        self.asked.push((number, clock::now()));
-        self.connection.send(SessionMessage::KeepAlive(number)).await
+impl SessionBelief {
+    /// No belief yet. `first`: the number of the first question.
+    pub(crate) fn new(first: u64) -> SessionBelief {
+        let until = Arc::new(AtomicU64::new(0));
+        SessionBelief { until, asked: Vec::new(), next: first, held_for: Duration::ZERO }
     }
 
-    /// Returns whether the lock is held for longer than was known.
-    fn on_alive(&mut self, number: u64, held_for: Duration) -> bool {
+    /// Notes a question that leaves at `now` or later, and returns its number. The answer counts
+    /// from `now` on.
+    pub(crate) fn ask(&mut self, now: Time) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.asked.push((number, now));
+        number
+    }
+
+    /// Takes an answer, at any time after its question. Returns whether the lock is held for longer
+    /// than was known. A shorter answer takes no earlier one back, since the member keeps both.
+    pub(crate) fn on_alive(&mut self, number: u64, held_for: Duration) -> bool {
         let Some(index) = self.asked.iter().position(|(asked, _)| *asked == number) else {
             return false;
         };
@@ -352,6 +358,30 @@ impl SessionTask {
         self.until.fetch_max(until, Ordering::AcqRel) < until
     }
 
+    /// The end of the belief; zero when there is none.
+    pub(crate) fn until(&self) -> Time {
+        Time::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
+    /// Ends the belief at once.
+    fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+/// The task of a guard.
+struct SessionTask {
+    connection: OrderConnection,
+    belief: SessionBelief,
+}
+
+impl SessionTask {
+    async fn ask(&mut self) -> Result<(), QueryError> {
+        // The clock is read before the question leaves.
+        let number = self.belief.ask(clock::now());
+        self.connection.send(SessionMessage::KeepAlive(number)).await
+    }
+
     async fn run(
         mut self,
         ended: watch::Sender<Option<SessionEnd>>,
@@ -359,22 +389,22 @@ impl SessionTask {
     ) {
         let mut leaves = false;
         let end = loop {
-            let pause = (self.held_for / QUESTIONS).max(SHORTEST);
-            let left = Time::from_nanos(self.until.load(Ordering::Acquire)).since(clock::now());
+            let pause = (self.belief.held_for / QUESTIONS).max(SHORTEST);
+            let left = self.belief.until().since(clock::now());
             if left.is_zero() {
                 break SessionEnd::Unconfirmed("the time is over".into());
             }
             tokio::select! {
                 report = self.connection.report() => match report {
                     Ok(OrderReport::Alive { number, held_for }) => {
-                        self.on_alive(number, held_for);
+                        self.belief.on_alive(number, held_for);
                     }
                     Ok(OrderReport::Leaves) => {
                         leaves = true;
                         ended.send_replace(Some(SessionEnd::MemberLeaves));
                     }
                     Ok(OrderReport::Lost(reason) | OrderReport::Failed(reason)) => {
-                        self.until.store(0, Ordering::Release);
+                        self.belief.end();
                         break SessionEnd::Lost(reason);
                     }
                     Ok(_) => {}
@@ -385,7 +415,7 @@ impl SessionTask {
                     }
                 },
                 answer = released.recv() => {
-                    self.until.store(0, Ordering::Release);
+                    self.belief.end();
                     // A member that hangs holds the lock for no longer than it said.
                     let limit = left.max(RELEASE);
                     let result = match tokio::time::timeout(limit, self.release()).await {
@@ -429,5 +459,62 @@ impl SessionTask {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + ms(millis)
+    }
+
+    #[test]
+    fn a_belief_counts_from_its_question_however_late_the_answer_is() {
+        let mut belief = SessionBelief::new(7);
+        let [first, second] = [1_000, 4_000].map(|asked| belief.ask(at(asked)));
+        assert_eq!((first, second), (7, 8));
+        assert_eq!(belief.until(), Time::ZERO, "a question alone begins no belief");
+        // The first answer arrives when its span is over already.
+        assert!(belief.on_alive(first, ms(500)));
+        assert_eq!(belief.until(), at(1_500));
+        assert!(belief.on_alive(second, ms(5_000)));
+        assert_eq!(belief.until(), at(9_000));
+        assert_eq!(belief.held_for, ms(5_000), "the next questions follow by this span");
+    }
+
+    #[test]
+    fn a_shorter_answer_takes_no_belief_back() {
+        let mut belief = SessionBelief::new(0);
+        let [first, second, third, last] = [0, 100, 200, 300].map(|asked| belief.ask(at(asked)));
+        assert!(belief.on_alive(first, ms(1_000)));
+        assert!(!belief.on_alive(second, ms(10)), "that is over before");
+        assert_eq!(belief.until(), at(1_000));
+        assert!(!belief.on_alive(third, ms(800)), "that is over at the same time");
+        assert_eq!(belief.until(), at(1_000));
+        assert!(belief.on_alive(last, ms(1_000)));
+        assert_eq!(belief.until(), at(1_300));
+        belief.end();
+        assert_eq!(belief.until(), Time::ZERO);
+    }
+
+    #[test]
+    fn an_answer_counts_once_and_only_for_a_question_of_the_belief() {
+        let mut belief = SessionBelief::new(1);
+        let [first, second, third] = [100, 200, 300].map(|asked| belief.ask(at(asked)));
+        assert!(!belief.on_alive(0, ms(9_000)), "the wait asked that");
+        assert!(!belief.on_alive(third + 1, ms(9_000)), "no question had that number");
+        assert_eq!(belief.until(), Time::ZERO);
+        assert!(belief.on_alive(second, ms(1_000)));
+        assert!(!belief.on_alive(second, ms(9_000)), "the same answer again");
+        assert!(!belief.on_alive(first, ms(9_000)), "a later question is answered already");
+        assert_eq!(belief.until(), at(1_200));
+        assert!(belief.on_alive(third, ms(1_000)));
+        assert_eq!(belief.until(), at(1_300));
     }
 }
