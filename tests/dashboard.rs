@@ -1,5 +1,5 @@
 //! The dashboard and the alerts of `deploy`, beside `/metrics` of a member that has done a bit of
-//! everything.
+//! everything. The cases of the alerts hold, and wrong rules break one of them each.
 #![cfg(all(unix, feature = "http", feature = "metrics"))]
 
 #[path = "support/ports.rs"]
@@ -198,6 +198,61 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_in_the_metrics_of_a_busy_memb
     let alerts = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/alerts.yaml");
     let checked = promtool(&["check", "rules", alerts.to_str().expect("text")], "");
     assert!(checked.as_ref().is_some_and(|(is_right, _)| *is_right), "{checked:?}");
+}
+
+/// Changes of the rules that at least one case of `deploy/alerts-test.yaml` has to refuse. Without
+/// `by (job)`, a second cluster beside the first hides a fault or makes one up.
+const WRONG_RULES: [(&str, &str); 16] = [
+    ("expr: absent(elderlock_connected)", "expr: absent(elderlock_is_here)"),
+    ("elderlock_connected == 0", "elderlock_connected == 2"),
+    ("elderlock_is_elder * elderlock_connected", "elderlock_is_elder"),
+    ("sum by (job) (elderlock_is_elder", "sum(elderlock_is_elder"),
+    ("!= 1", "> 1"),
+    ("!= 1", "< 1"),
+    ("max by (job)", "max"),
+    ("sum by (job, service, reason)", "sum by (service, reason)"),
+    ("left|destroyed", "left"),
+    ("sum by (job, service, le)", "sum by (service, le)"),
+    ("{outcome=\"granted\"}", ""),
+    ("sum by (job, service) (increase", "sum by (service) (increase"),
+    ("> 3.5", "> 3"),
+    ("> 3.5", "> 4.5"),
+    ("sum by (job, reason)", "sum by (reason)"),
+    ("for: 10m", "for: 8m"),
+];
+
+#[test]
+fn each_alert_is_raised_by_its_cases_alone() {
+    let (alerts, cases) = (deployed("alerts.yaml"), deployed("alerts-test.yaml"));
+    let names: Vec<&str> =
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(names.len() >= 8, "{names:?}");
+    for name in names {
+        assert!(cases.contains(&format!("alertname: {name}\n")), "{name} has no case");
+    }
+
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/alerts-test.yaml");
+    let Some(checked) = promtool(&["test", "rules", file.to_str().expect("text")], "") else {
+        println!("skipped: promtool: it is not installed");
+        return;
+    };
+    assert!(checked.0, "{}", checked.1);
+
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("alerts-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("it can be made");
+    let file = dir.join("alerts-test.yaml");
+    std::fs::write(&file, &cases).expect("it is writable");
+    let passes = |rules: &str| {
+        std::fs::write(dir.join("alerts.yaml"), rules).expect("it is writable");
+        promtool(&["test", "rules", file.to_str().expect("text")], "").expect("it ran").0
+    };
+    assert!(passes(&alerts), "the copies are those files");
+    for (right, wrong) in WRONG_RULES {
+        let broken = alerts.replace(right, wrong);
+        assert_ne!(broken, alerts, "{right} is not there");
+        assert!(!passes(&broken), "no case refuses {wrong:?} in place of {right:?}");
+    }
+    std::fs::remove_dir_all(&dir).expect("it was made");
 }
 
 #[test]

@@ -199,6 +199,12 @@ fn kubernetes() -> Vec<Value> {
     documents(&read("deploy/kubernetes.yaml"))
 }
 
+/// The value of a variable of the container; `None`: it is not there, or comes from elsewhere.
+fn variable(container: &Container, name: &str) -> Option<String> {
+    let mut variables = container.env.iter().flatten();
+    variables.find(|variable| variable.name == name).and_then(|found| found.value.clone())
+}
+
 /// The StatefulSet and its only container.
 fn stateful_set() -> (StatefulSet, Container) {
     let documents = kubernetes();
@@ -279,13 +285,9 @@ fn one_member_at_a_time_is_disrupted_and_all_are_found_before_they_are_ready() {
     let replicas = spec.replicas.expect("a number");
     let seeds: Vec<String> =
         (0..replicas).map(|pod| format!("{name}-{pod}.{service}:7400")).collect();
-    let env = |name: &str| {
-        let mut variables = container.env.iter().flatten();
-        variables.find(|variable| variable.name == name).and_then(|found| found.value.clone())
-    };
-    assert_eq!(env("ELDERLOCK_SEEDS"), Some(seeds.join(",")));
+    assert_eq!(variable(&container, "ELDERLOCK_SEEDS"), Some(seeds.join(",")));
     // No pod founds without the others.
-    assert_eq!(env("ELDERLOCK_EXPECT"), Some(replicas.to_string()));
+    assert_eq!(variable(&container, "ELDERLOCK_EXPECT"), Some(replicas.to_string()));
 
     // The mode that the key file may have, for the group of the process.
     let pod = spec.template.spec.expect("a pod");
@@ -382,12 +384,18 @@ impl Drop for Scratch {
 #[cfg(target_os = "linux")]
 #[test]
 fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
+    use std::os::unix::fs::PermissionsExt as _;
     let dir = std::env::temp_dir().join(format!("elderlock-deploy-{}", std::process::id()));
     let scratch = Scratch(dir.clone());
     std::fs::create_dir_all(&dir).expect("it can be made");
     let key = dir.join("cluster.key");
     let made = elderlock().args(["keygen", "--out"]).arg(&key).output().expect("it starts");
     assert!(made.status.success(), "{made:?}");
+    // The command of the guide's job.
+    let report = dir.join("report.sh");
+    std::fs::write(&report, "#!/bin/sh\necho \"token $ELDERLOCK_TOKEN\"\n").expect("text");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&report, mode).expect("it is ours");
     let (set, container) = stateful_set();
     let name = set.metadata.name.clone().expect("a name");
     let service = set.spec.as_ref().and_then(|spec| spec.service_name.clone()).expect("a name");
@@ -455,12 +463,21 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
     };
     let guide = command_lines(&read("docs/guide/kubernetes.md"));
     let asks = |line: &&Vec<String>| line.iter().any(|word| word == "--at");
-    let lines: Vec<_> = guide.iter().filter(asks).collect();
+    let (jobs, lines): (Vec<_>, Vec<_>) = guide.iter().filter(asks).partition(|line| is_lock(line));
     assert_eq!(lines.len(), 2, "status and members: {lines:?}");
     for line in lines {
         let (code, text) = of_pod(line, 0);
         let is_listed = |pod| text.contains(&format!("{name}-{pod} "));
         assert!(code == Some(0) && (0..3).all(is_listed), "{line:?}: {text}");
+    }
+    // A job runs in a pod of its own, which has none of the variables of the members.
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    for line in jobs {
+        let words = line.iter().map(|word| here(word, 0));
+        let output = elderlock().args(words).current_dir(&dir).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let token = said.strip_prefix("token ").map(|token| token.trim_end().parse::<u64>());
+        assert!(output.status.success() && matches!(token, Some(Ok(_))), "{line:?}: {output:?}");
     }
     let order = |word: &str| {
         let line = format!("{word} --at 127.0.0.1:7400 --key-file /key/cluster.key");
@@ -504,11 +521,75 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
     drop((nodes, scratch));
 }
 
-/// The command lines of the guide: of this machine, or in a pod.
+/// Returns whether a command line takes a lock for another command.
+fn is_lock(line: &[String]) -> bool {
+    line.first().is_some_and(|word| word == "lock")
+}
+
+/// Flags of a job's command, each with the variable of the members that has the same value.
+const FLAGS_OF_JOBS: [(&str, &str); 3] = [
+    ("--cluster", "ELDERLOCK_CLUSTER"),
+    ("--at", "ELDERLOCK_SEEDS"),
+    ("--key-file", "ELDERLOCK_KEY_FILE"),
+];
+
+/// The flags of a job's command that are missing, or differ from the variables of the members.
+fn wrong_flags(line: &[String], container: &Container) -> Vec<&'static str> {
+    let value = |flag: &str| {
+        let at = line.iter().take_while(|word| *word != "--").position(|word| word == flag)?;
+        line.get(at + 1).cloned()
+    };
+    let is_wrong = |(flag, name): &(&'static str, &str)| {
+        let given = value(flag);
+        given.is_none() || given != variable(container, name)
+    };
+    FLAGS_OF_JOBS.into_iter().filter(is_wrong).map(|(flag, _)| flag).collect()
+}
+
+#[test]
+fn the_lock_of_a_job_names_the_cluster_the_members_and_the_key_of_the_manifest() {
+    let (_, container) = stateful_set();
+    let text = read("docs/guide/kubernetes.md");
+    let lines = command_lines(&text);
+    let jobs: Vec<_> = lines.iter().filter(|line| is_lock(line)).collect();
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    for line in jobs {
+        assert_eq!(wrong_flags(line, &container), Vec::<&str>::new(), "{line:?}");
+    }
+    // Commands in the text, too.
+    let cluster = variable(&container, "ELDERLOCK_CLUSTER");
+    let named = text.split("--cluster ").skip(1).map(|rest| rest.split_whitespace().next());
+    let named: Vec<Option<&str>> = named.collect();
+    assert!(named.len() >= 2, "{named:?}");
+    assert!(named.iter().all(|name| *name == cluster.as_deref()), "{named:?}: {cluster:?}");
+}
+
+#[test]
+fn a_job_of_another_cluster_or_without_some_members_is_found() {
+    let (_, container) = stateful_set();
+    let wrong = |command: &str| {
+        let lines = command_lines(&format!("```sh\nelderlock lock report {command}\n```"));
+        assert!(is_lock(&lines[0]), "{lines:?}");
+        wrong_flags(&lines[0], &container)
+    };
+    let value = |name: &str| variable(&container, name).expect("the manifest has it");
+    let (seeds, key) = (value("ELDERLOCK_SEEDS"), value("ELDERLOCK_KEY_FILE"));
+    let rest = format!("--at {seeds} --key-file {key} -- ./report.sh");
+    assert_eq!(wrong(&format!("--cluster shop \\\n    {rest}")), Vec::<&str>::new());
+    assert_eq!(wrong(&rest), ["--cluster"]);
+    assert_eq!(wrong(&format!("--cluster elderlock {rest}")), ["--cluster"]);
+    assert_eq!(wrong(&format!("{rest} --cluster shop")), ["--cluster"]);
+    assert_eq!(
+        wrong("--at elderlock-0.elderlock:7400 -- ./report.sh"),
+        ["--cluster", "--at", "--key-file"]
+    );
+}
+
+/// The command lines of the guide: of this machine, or in a pod. Continued lines are one.
 fn command_lines(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut is_code = false;
-    for line in text.lines() {
+    for line in text.replace("\\\n", " ").lines() {
         if line.starts_with("```") {
             is_code = line.trim_end() == "```sh";
         } else if is_code {

@@ -16,9 +16,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Lines that begin so are not carried out, for this reason.
-const NOT_RUN: [(&str, &str); 4] = [
+const NOT_RUN: [(&str, &str); 5] = [
     ("kubectl ", "there is no Kubernetes; deploy.rs runs those that ask a member"),
     ("docker ", "there is no Docker; `.ci/run full` runs the file of the image"),
+    ("elderlock lock nightly-report --cluster ", "deploy.rs runs it beside the pods that it names"),
     ("ELDERLOCK_FENCE_COST=", "it is a test itself"),
     ("elderlock demo", "it takes both processors for long; `.ci/run demo` runs it"),
 ];

@@ -51,6 +51,36 @@ fn the_front_page_links_files_of_the_package() {
     assert!(linked.iter().all(|file| guides.contains(&root().join(file))), "{linked:?}");
 }
 
+/// A reader of the published package has its files alone, and no repository beside them.
+#[test]
+fn the_readme_and_the_guide_link_files_of_the_package() {
+    let guide = files_below(&root().join("docs/guide"), "md");
+    assert!(guide.len() > 5, "only {} pages of the guide were read", guide.len());
+    for page in [root().join("README.md")].into_iter().chain(guide) {
+        let left = links_out_of_package(&page, &read(&page));
+        assert_eq!(left, Vec::<String>::new(), "{}", page.display());
+    }
+}
+
+#[test]
+fn a_link_out_of_the_package_is_found() {
+    let left = |text: &str| links_out_of_package(&root().join("docs/guide/testing.md"), text);
+    assert_eq!(
+        left(
+            "[a](../../sim/README.md#a-crowd), [b](../../cli), [c](../../.ci/run)\n\n[d]: ../../.."
+        ),
+        ["../../sim/README.md#a-crowd", "../../cli", "../../.ci/run", "../../.."]
+    );
+    let breaks = ["../../src/protocol/mutant.rs", "../../src/protocol/cluster/planted.rs"];
+    assert_eq!(left(&format!("[a]({}), [b]({})", breaks[0], breaks[1])), breaks);
+    let examples = "[a](../../examples), [b](../../examples/leader.rs)";
+    assert_eq!(
+        left(&format!("{examples}, [c](../../src/protocol), [d](recipes.md), [e](#f)")),
+        Vec::<String>::new()
+    );
+    assert_eq!(left("[a](../../examples/flash_sale.rs)"), ["../../examples/flash_sale.rs"]);
+}
+
 #[test]
 fn an_anchor_is_the_heading_in_small_letters() {
     let text = "# One: two `three_four`\n\n## One: two `three_four`\n### [A](b)'s, c/d\n";
@@ -167,6 +197,59 @@ fn linked_files(document: &Path, text: &str) -> BTreeSet<PathBuf> {
         folder.join(file).canonicalize().ok()
     });
     files.filter(|file| file.is_file()).collect()
+}
+
+/// The links of a document that lead to no file of the published package.
+fn links_out_of_package(file: &Path, text: &str) -> Vec<String> {
+    let folder = file.parent().unwrap_or(root());
+    let excluded = excluded();
+    let leaves = |target: &String| {
+        let (path, _) = target.split_once('#').unwrap_or((target, ""));
+        !path.is_empty() && !is_packaged(&folder.join(path), &excluded)
+    };
+    targets(text).into_iter().filter(leaves).collect()
+}
+
+/// Returns whether the package has this file, or files below this folder. Folders with a manifest
+/// are packages of their own, and `target` is no source.
+fn is_packaged(to: &Path, excluded: &[Vec<String>]) -> bool {
+    let top = root().canonicalize().expect("the root is there");
+    let Ok(to) = to.canonicalize() else { return false };
+    let Ok(path) = to.strip_prefix(&top) else { return false };
+    let is_other_package = |folder: &Path| {
+        !folder.as_os_str().is_empty() && top.join(folder).join("Cargo.toml").is_file()
+    };
+    let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+    !path.ancestors().any(is_other_package)
+        && !path.starts_with("target")
+        && !excluded.iter().any(|pattern| excludes(pattern, &parts))
+}
+
+/// The patterns of `exclude` in the manifest, each in its parts.
+fn excluded() -> Vec<Vec<String>> {
+    let manifest = read(&root().join("Cargo.toml"));
+    assert!(!manifest.contains("\ninclude = "), "a list that is not read here");
+    let (_, list) = manifest.split_once("\nexclude = [").expect("the manifest has the list");
+    let (list, _) = list.split_once("\n]").expect("the list ends");
+    let lines = list.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let patterns = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
+    let parts = patterns.map(|pattern| {
+        let from_top = pattern.strip_prefix('/').expect("a pattern begins at the root");
+        let parts: Vec<String> = from_top.split('/').map(str::to_owned).collect();
+        let is_read = |part: &String| part == "**" || !part.contains(['*', '?', '[', '!']);
+        assert!(parts.iter().all(is_read), "{pattern}: a pattern that is not read here");
+        parts
+    });
+    parts.collect()
+}
+
+/// Returns whether a pattern fits the path, or a folder above it. `**` is any number of folders.
+fn excludes(pattern: &[String], path: &[&str]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else { return true };
+    match first == "**" {
+        true => (0..=path.len()).any(|at| excludes(rest, &path[at..])),
+        false => path.first() == Some(&first.as_str()) && excludes(rest, &path[1..]),
+    }
 }
 
 /// The links of a document that lead to no file, or to no heading of their file.

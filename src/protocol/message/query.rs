@@ -31,7 +31,8 @@ pub struct HolderInfo {
     pub held_for: Duration,
 }
 
-/// A request as its grantor sees it.
+/// A request as its grantor sees it. A waiter has no lease until it is granted, so there is no end
+/// to tell. [`LockService::hold_state`](crate::LockService::hold_state) has the lease of a holder.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaiterInfo {
