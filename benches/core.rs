@@ -4,6 +4,7 @@
 //! - node, at the grantor: lock and release of a free lock, and the offer of one. Both run alone
 //!   and among many held locks.
 //! - node, from another member: lock and release of a free lock, with frames to bytes and back.
+//! - node, from another member that keeps the lock: lock and release without a step.
 //! - node, with waiters: a release that grants the lock to the next of many.
 //! - frame: the request for a lock, and its grant, to bytes and back.
 //!
@@ -22,6 +23,7 @@ fn main() {
     free(&mut criterion);
     offers(&mut criterion);
     from_another_member(&mut criterion);
+    kept(&mut criterion);
     next_in_line(&mut criterion);
     frames(&mut criterion);
     criterion.final_summary();
@@ -59,6 +61,15 @@ fn from_another_member(criterion: &mut Criterion) {
     let mut free = names.iter().cycle();
     criterion.bench_function("node/free lock and release from another member", |bench| {
         bench.iter(|| pair.cycle(free.next().expect("there are some")));
+    });
+}
+
+fn kept(criterion: &mut Criterion) {
+    let names = free_names(1000);
+    let mut pair = Pair::keeping(&names);
+    let mut kept = names.iter().cycle();
+    criterion.bench_function("node/kept lock and release from another member", |bench| {
+        bench.iter(|| pair.cycle_kept(kept.next().expect("there are some")));
     });
 }
 

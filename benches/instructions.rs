@@ -7,7 +7,8 @@
 //! - a release that grants the lock to the next of some waiters, and of many;
 //! - the request for a lock, and its grant, to bytes and back;
 //! - a free lock from another member and its release: all that two cores do about it, and their
-//!   frames.
+//!   frames;
+//! - a lock that the member keeps, and its release, by commands and without a step.
 //!
 //! It needs valgrind, and the runner in the version of Cargo.lock:
 //!
@@ -111,6 +112,18 @@ fn cycle_all((mut pair, names): (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) 
     (pair, names)
 }
 
+fn keeping() -> (Pair, Vec<LockName>) {
+    let names = free_names(TURNS);
+    cycle_all((Pair::keeping(&names), names))
+}
+
+fn cycle_all_kept((mut pair, names): (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
+    for name in &names {
+        pair.cycle_kept(name);
+    }
+    (pair, names)
+}
+
 /// Both frames, and room that was used before.
 fn wire() -> Wire {
     let mut decoder = Decoder::new();
@@ -175,8 +188,28 @@ fn from_another_member(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
     cycle_all(at)
 }
 
+#[library_benchmark]
+#[bench::by_commands(args = (), setup = keeping, config = took(5_285, 1))]
+fn kept_by_commands(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
+    cycle_all(at)
+}
+
+#[library_benchmark]
+#[bench::without_a_step(args = (), setup = keeping, config = took(1_916, 1))]
+fn kept(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
+    cycle_all_kept(at)
+}
+
 library_benchmark_group!(
     name = core,
-    benchmarks = [lock_and_release, offer, release_to_the_next, frames, from_another_member]
+    benchmarks = [
+        lock_and_release,
+        offer,
+        release_to_the_next,
+        frames,
+        from_another_member,
+        kept_by_commands,
+        kept,
+    ]
 );
 gungraun::main!(library_benchmark_groups = core);

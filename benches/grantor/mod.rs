@@ -2,7 +2,7 @@
 //! another member.
 
 use elderlock::protocol::{
-    ClientMessage, Command, Config, Epoch, GrantorMessage, Input, LockName, LockRequest,
+    ClientMessage, Command, Config, Epoch, GrantorMessage, Input, KeptUse, LockName, LockRequest,
     MemberInfo, Message, Metadata, Node, Outcome, Output, OwnerId, Packet, ProcessId, RequestId,
     ServiceName, Slot, Time, Timing, Token, ViewNumber, Wait, Want,
 };
@@ -53,7 +53,7 @@ impl Grantor {
     pub(crate) fn lock(&mut self, name: &LockName) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
-        self.command(locking(request, &self.service, name));
+        self.command(locking(request, &self.service, name, false));
         request
     }
 
@@ -113,6 +113,7 @@ pub(crate) struct Pair {
     grantor: Node,
     other: Node,
     service: ServiceName,
+    keeps: bool,
     requests: u64,
     bytes: Vec<u8>,
     decoder: Decoder,
@@ -132,6 +133,7 @@ impl Pair {
             grantor: node,
             other,
             service,
+            keeps: false,
             requests: 1 << 32,
             bytes: Vec::new(),
             decoder,
@@ -144,6 +146,38 @@ impl Pair {
         }
         assert!(pair.other.is_ready(pair.now()), "it has joined");
         pair
+    }
+
+    /// A pair whose other member keeps these locks.
+    pub(crate) fn keeping(names: &[LockName]) -> Pair {
+        let mut pair = Pair { keeps: true, ..Pair::new() };
+        for name in names {
+            while !pair.offers(name) {
+                assert!(pair.requests < (1 << 32) + 4 * names.len() as u64, "{name} is not kept");
+                pair.cycle(name);
+            }
+        }
+        pair
+    }
+
+    /// A lock that the other member keeps, and its release, without a step. It asks the grantor when
+    /// the tokens of the name are used up: once in some thousand times, or at the end of a range.
+    pub(crate) fn cycle_kept(&mut self, name: &LockName) {
+        match self.offers(name) {
+            true => self.absorb(name),
+            false => self.cycle(name),
+        }
+    }
+
+    /// Returns whether the other member may take a lock without a step.
+    fn offers(&self, name: &LockName) -> bool {
+        self.other.offer(self.now(), (&self.service, name), true).is_some()
+    }
+
+    /// Enters that the other member has taken and released a kept lock without a step.
+    fn absorb(&mut self, name: &LockName) {
+        let used = KeptUse { name: name.clone(), spent: 1, since: self.now() };
+        self.other.absorb_kept(&self.service, used, None);
     }
 
     fn now(&self) -> Time {
@@ -187,9 +221,13 @@ impl Pair {
         self.requests += 1;
         let request = RequestId(self.requests);
         let now = self.now();
-        let lock = locking(request, &self.service, name);
+        let lock = locking(request, &self.service, name, self.keeps);
         assert!(self.step(false, now, Input::Command(lock)), "it is free");
         self.step(false, now, Input::Command(Command::Release { request }));
+        if self.keeps {
+            // As the engine does after each step. Then the node may offer.
+            self.other.deadline();
+        }
     }
 }
 
@@ -200,10 +238,10 @@ pub(crate) fn free_names(count: u32) -> Vec<LockName> {
 }
 
 /// A member's own request for a lock.
-fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Command {
+fn locking(request: RequestId, service: &ServiceName, name: &LockName, keeps: bool) -> Command {
     Command::Lock {
         detects: false,
-        keeps: false,
+        keeps,
         follows: false,
         request,
         service: service.clone(),
