@@ -160,8 +160,8 @@ impl Pair {
         pair
     }
 
-    /// A lock that the other member keeps, and its release, without a step. It asks the grantor when
-    /// the tokens of the name are used up: once in some thousand times, or at the end of a range.
+    /// A lock that the other member keeps, and its release, without a step. When the tokens of the
+    /// name are used up, that member asks the grantor: once in some thousand times.
     pub(crate) fn cycle_kept(&mut self, name: &LockName) {
         match self.offers(name) {
             true => self.absorb(name),
