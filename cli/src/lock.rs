@@ -15,18 +15,18 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Exit codes of sysexits.h for what may succeed later, and for a remote end that fails.
+/// Exit codes of sysexits.h: a failure that may pass, and a fault of the remote end.
 const NOT_GRANTED: u8 = 75;
 const LOST: u8 = 76;
 /// The variables of the command.
 pub(crate) const TOKEN: &str = "ELDERLOCK_TOKEN";
 pub(crate) const LINEAGE: &str = "ELDERLOCK_LINEAGE";
 pub(crate) const OWNER: &str = "ELDERLOCK_OWNER";
-/// The longest text that is made here, in bytes.
+/// The longest text that this command makes, in bytes.
 const LONGEST_TEXT: usize = 512;
-/// A request is sent in 4,096 bytes, of which the names of service and cluster take a part.
+/// A request has 4,096 bytes. The names of service and cluster need the rest.
 const REQUEST_ROOM: usize = 3584;
-/// How often the time that is left is looked at.
+/// The interval at which the remaining time of the lock is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A lock, and the command that needs it.
@@ -70,8 +70,8 @@ pub(crate) struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// Runs the command while the lock is held. Its exit code is the command's; 75 if the lock was not
-/// granted, 76 if it was lost.
+/// Runs the command while the lock is held. Its exit code is the command's. The exit code is 75 if
+/// the lock was not granted, and 76 if it was lost.
 pub(crate) async fn lock(args: LockArgs) -> Done {
     let owner = owner(std::env::var_os(OWNER))?;
     let guard = match args.target.hold(request(&args)?.owner(owner)).await? {
@@ -81,6 +81,8 @@ pub(crate) async fn lock(args: LockArgs) -> Done {
             return Ok(ExitCode::from(NOT_GRANTED));
         }
     };
+    // A signal to this process is passed on from the start of the command on.
+    let signals = (signals::terminate()?, signals::interrupt()?, signals::hangup()?);
     let mut child = match start(&args.command, &guard, owner) {
         Ok(child) => child,
         Err(error) => {
@@ -88,10 +90,10 @@ pub(crate) async fn lock(args: LockArgs) -> Done {
             return Err(error.into());
         }
     };
-    let (status, end) = supervise(&mut child, &guard, args.grace).await?;
+    let (status, end) = supervise(&mut child, &guard, args.grace, signals).await?;
     let was_held = !guard.left().is_zero();
     match end {
-        // The command was stopped. It may call that a success, and its work is not done.
+        // The lock was lost and the command stopped; ignore its exit code.
         Some(end) => {
             let _ = guard.release().await;
             eprintln!("elderlock: lost: {}", end.to_string().escape_debug());
@@ -129,8 +131,8 @@ fn request(args: &LockArgs) -> Result<SessionRequest, InvalidName> {
     Ok(request)
 }
 
-/// The owner of the lock: that of the command around this one, which waits with all its locks while
-/// this one waits. Else a new one.
+/// The owner of the lock. It is the owner of an enclosing command, which keeps its locks while this
+/// command waits. Without one, it is a new owner.
 fn owner(around: Option<OsString>) -> Result<u64, String> {
     let Some(text) = around else {
         let random = SysRng.try_next_u64();
@@ -145,9 +147,9 @@ fn owner(around: Option<OsString>) -> Result<u64, String> {
     })
 }
 
-/// The text of a holder that gives none: user, host, process and program. The arguments of the
-/// program may be secrets, and all members can read the text. On the host, the number of the
-/// process leads to them.
+/// The metadata of a holder that gives none: user, host, process and program. The arguments of the
+/// program may be secrets, and all members can read the text. On the host, the process number leads
+/// to the arguments.
 fn own_metadata(args: &LockArgs) -> String {
     let (user, host, pid) = (caller::user(), caller::host(), std::process::id());
     let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
@@ -159,11 +161,11 @@ fn own_metadata(args: &LockArgs) -> String {
     text
 }
 
-/// Starts the command, with the token in its environment, and without the key. On Linux it is
-/// killed if this process is.
+/// Starts the command, with the token in its environment, and without the key. On Linux the system
+/// kills the command if this process is killed.
 fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Result<Child> {
     let mut child = if cfg!(target_os = "linux") {
-        // Its path would lead nowhere when the program was replaced meanwhile.
+        // The program's path is useless if the file was replaced meanwhile.
         let mut child = Command::new("/proc/self/exe");
         child.args(["exec", &std::process::id().to_string(), "--"]).args(command);
         child
@@ -176,21 +178,21 @@ fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Res
         .env(TOKEN, guard.token().as_i64().to_string())
         .env(LINEAGE, guard.lineage().to_string())
         .env(OWNER, owner.to_string())
-        // The cluster's key is for this process alone.
+        // Only this process needs the cluster's key.
         .env_remove(crate::keys::VARIABLE)
         .kill_on_drop(true)
         .spawn()
 }
 
-/// Waits for the end of the command, and ends it before the lock may be another's. Returns why the
-/// lock was over, if it was.
+/// Waits for the end of the command, and ends the command before another member may have the lock.
+/// Returns the reason if the lock ended first.
 async fn supervise(
     child: &mut Child,
     guard: &SessionGuard,
     grace: Duration,
+    mut signals: (signals::Terminate, signals::Interrupt, signals::Hangup),
 ) -> std::io::Result<(ExitStatus, Option<SessionEnd>)> {
     let grace = grace.min(guard.left() / 3);
-    let mut signals = (signals::terminate()?, signals::interrupt()?, signals::hangup()?);
     let mut look = tokio::time::interval(LOOK);
     let mut end = None;
     let mut kill_at = None;
@@ -209,47 +211,47 @@ async fn supervise(
                 None
             }
             // The command decides what a signal means.
-            _ = signals.0.recv() => { pass_on(child, Signal::Terminate); None }
-            _ = signals.1.recv() => { pass_on(child, Signal::Interrupt); None }
-            _ = signals.2.recv() => { pass_on(child, Signal::Hangup); None }
+            _ = signals.0.recv() => { pass_on(child, PassedSignal::Terminate); None }
+            _ = signals.1.recv() => { pass_on(child, PassedSignal::Interrupt); None }
+            _ = signals.2.recv() => { pass_on(child, PassedSignal::Hangup); None }
         };
         if let Some(over) = over {
-            // While time is left the lock is surely held.
+            // The lock is surely held while time is left.
             let left = guard.left();
             let until = if left.is_zero() { grace } else { left };
             kill_at = Some(Instant::now() + until);
-            pass_on(child, Signal::Terminate);
+            pass_on(child, PassedSignal::Terminate);
             end = Some(over);
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Signal {
+enum PassedSignal {
     Terminate,
     Interrupt,
     Hangup,
 }
 
 #[cfg(unix)]
-fn pass_on(child: &Child, signal: Signal) {
-    use rustix::process::{Pid, Signal as UnixSignal, kill_process};
+fn pass_on(child: &Child, signal: PassedSignal) {
+    use rustix::process::{Pid, Signal, kill_process};
     let signal = match signal {
-        Signal::Terminate => UnixSignal::TERM,
-        Signal::Interrupt => UnixSignal::INT,
-        Signal::Hangup => UnixSignal::HUP,
+        PassedSignal::Terminate => Signal::TERM,
+        PassedSignal::Interrupt => Signal::INT,
+        PassedSignal::Hangup => Signal::HUP,
     };
-    // It fails if the child has ended meanwhile.
+    // The call fails if the child has ended meanwhile.
     if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32)) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// The console has told the child as well.
+/// On Windows the console signals the child itself.
 #[cfg(not(unix))]
-fn pass_on(_: &Child, _: Signal) {}
+fn pass_on(_: &Child, _: PassedSignal) {}
 
-/// The exit code of a command, as a shell has it.
+/// The exit code of a command, as a shell reports it.
 fn code(status: ExitStatus) -> ExitCode {
     #[cfg(unix)]
     let killed = std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal);
@@ -265,7 +267,7 @@ pub(crate) fn exec(args: ExecArgs) -> Done {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     use std::os::unix::process::CommandExt as _;
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended before.
+    // The parent may have ended before the call above.
     if getppid().map(|parent| parent.as_raw_nonzero().get() as u32) != Some(args.parent) {
         return Err("the process that has the lock has ended".into());
     }
@@ -275,7 +277,7 @@ pub(crate) fn exec(args: ExecArgs) -> Done {
     Ok(ExitCode::from(if is_missing { 127 } else { 126 }))
 }
 
-/// Fails: the command `lock` starts this one on Linux only.
+/// Fails: only on Linux `lock` starts this command.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn exec(args: ExecArgs) -> Done {
     Err(format!("{} needs Linux: {:?}", args.parent, args.command).into())

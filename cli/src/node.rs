@@ -19,9 +19,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tracing_subscriber::filter::LevelFilter;
 
-/// How to run it. Flags win over environment variables, and those over the file. That holds for a
-/// key and a token too, whether a variable holds them or names their file. Both of these variables
-/// together are an error.
+/// The settings of one run. Flags win over environment variables, and variables win over the file.
+/// This rule also holds for a key and a token, whether a variable holds them or names their file.
+/// Both of these variables together are an error.
 ///
 /// The exit code is 0 after a leave, and 1 if no other member confirmed the leave. It is 2 if the
 /// member could not start, and 3 if a fault ended it. The reason is on standard error.
@@ -128,15 +128,16 @@ struct Settings {
 #[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 enum Preset {
-    /// One network: leases of 5 s and 2 s.
+    /// A single network: leases of 5 s and 2 s.
     Lan,
     /// Far apart: leases of 15 s and 5 s.
     Wan,
-    /// One rack or host: leases of 2.5 s and 1 s.
+    /// A single rack or host: leases of 2.5 s and 1 s.
     Fast,
 }
 
-/// The token of HTTP requests. No flag has it, because other users see flags.
+/// The variable of the token for HTTP requests. There is no flag for it, because other users see
+/// flags.
 pub(crate) const HTTP_TOKEN: &str = "ELDERLOCK_HTTP_TOKEN";
 
 /// The variables of the token.
@@ -153,7 +154,7 @@ const FAILED: u8 = 3;
 const DEFAULT_BIND: &str = "127.0.0.1:7400";
 
 pub(crate) async fn run(args: NodeArgs) -> Done {
-    // First of all: a SIGTERM during a long join must be heard too.
+    // The signals are watched first, so that a SIGTERM during a long join counts.
     let (mut terminate, mut interrupt) = (signals::terminate()?, signals::interrupt()?);
     let settings = match &args.config {
         Some(path) => args.settings.or(read(path)?),
@@ -163,6 +164,8 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
         .with_max_level(args.log)
         .with_writer(std::io::stderr)
         .with_target(false)
+        // A log without a reader must not end the tasks that write it.
+        .log_internal_errors(false)
         .init();
     let keys = keys::source(settings.key_file.as_ref())?;
     let key_file = match &keys {
@@ -171,14 +174,13 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     };
     // Without a key file SIGHUP ends the process, as by default.
     let mut hangup = key_file.is_some().then(signals::hangup).transpose()?;
-    // The exporter comes before the member; otherwise the member's frequent measurements would be
-    // lost.
+    // The exporter comes before the member; otherwise the member's many measurements would be lost.
     let http = HttpServer::of(&settings)?;
     let exporter = http.is_some().then(export_metrics).transpose()?;
     let say = |name: &str, text: String, detail: Value| {
         if args.json {
             let line = event_json(name, detail);
-            // A value can always be written.
+            // Any value can be written.
             println!("{}", to_json(&line, CompactFormatter).unwrap_or_default());
         } else {
             println!("{} {text}", clock::rfc3339(SystemTime::now()));
@@ -216,7 +218,7 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     loop {
         tokio::select! {
             event = events.next() => {
-                // An operator's order made it leave. It is told below, with the outcome.
+                // An operator made the member leave. The outcome is printed below.
                 let Some(event) = event.filter(|event| *event != MemberEvent::Left) else { break };
                 if is_fault(&event) {
                     eprintln!("elderlock: {event}");
@@ -245,7 +247,7 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             _ = interrupt.recv() => break,
         }
     }
-    // After an order to leave, this waits until the report on it has left the network.
+    // After an order to leave, this call waits until the report on it has left the network.
     if let Err(error) = member.leave().await {
         eprintln!("elderlock: {error}");
         return Ok(ExitCode::from(if error == LeaveError::Unheard { UNHEARD } else { FAILED }));
@@ -254,7 +256,7 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures from now on. The buckets are emptied between two looks of a collector too.
+/// Starts the exporter. The buckets are also emptied between two readings of a collector.
 fn export_metrics() -> Result<PrometheusHandle, Box<dyn std::error::Error>> {
     let exporter = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)?.install_recorder()?;
     let kept = exporter.clone();
@@ -267,7 +269,7 @@ fn export_metrics() -> Result<PrometheusHandle, Box<dyn std::error::Error>> {
     Ok(exporter)
 }
 
-/// How the member is served over HTTP.
+/// The settings with which the member is served over HTTP.
 struct HttpServer {
     addr: SocketAddr,
     hosts: Vec<String>,
@@ -276,7 +278,7 @@ struct HttpServer {
 }
 
 impl HttpServer {
-    /// `None`: it is not served.
+    /// `None` if the settings ask for no HTTP.
     fn of(settings: &Settings) -> Result<Option<HttpServer>, String> {
         let Settings { http, http_hosts, http_insecure, http_token_file, .. } = settings;
         let is_insecure = Switch::is_on(*http_insecure);
@@ -295,7 +297,7 @@ impl HttpServer {
         Ok(Some(HttpServer { addr, hosts: http_hosts.clone(), insecure: is_insecure, token }))
     }
 
-    /// Serves in a task, as long as the process runs. Returns the address.
+    /// Serves in a task until the process ends. Returns the address.
     async fn serve(self, mut view: HttpView) -> Result<SocketAddr, Box<dyn std::error::Error>> {
         if let Some(token) = self.token {
             view = view.token(token);
@@ -308,7 +310,7 @@ impl HttpServer {
         }
         let (tell, told) = tokio::sync::oneshot::channel();
         let mut task = tokio::spawn(view.serve(self.addr, |addr| {
-            // The caller waits for it.
+            // The caller waits for the address.
             let _ = tell.send(addr);
         }));
         tokio::select! {
@@ -322,7 +324,7 @@ impl HttpServer {
     }
 }
 
-/// The token of the strongest source. `None`: no source gives one.
+/// The token of the strongest source. `None` if no source gives one.
 fn http_token(file: Option<&SecretFile>) -> Result<Option<String>, String> {
     let path = match HTTP_TOKENS.find(file)? {
         Some(Secret::File(path)) => path,
@@ -337,7 +339,7 @@ fn http_token(file: Option<&SecretFile>) -> Result<Option<String>, String> {
     }
 }
 
-/// The key file, after a SIGHUP. Never ready without a key file.
+/// Waits for a SIGHUP and returns the key file. Never ready without a key file.
 async fn again<'a>(
     hangup: &mut Option<signals::Hangup>,
     key_file: Option<&'a Path>,
@@ -358,13 +360,14 @@ fn rekey(member: &Member, path: &Path) -> Result<(Vec<String>, usize), Box<dyn s
     Ok((names, member.set_keyring(ring)?))
 }
 
-/// Returns whether a fault ended the member: this process ends too, with an exit code of its own.
+/// Returns whether a fault ended the member. This process ends too then, with an exit code of its
+/// own.
 fn is_fault(event: &MemberEvent) -> bool {
     matches!(event, MemberEvent::Failed { .. } | MemberEvent::WrongClock { .. })
 }
 
 impl Settings {
-    /// Returns these settings, and `others` where these say nothing.
+    /// Returns these settings, completed by `others`.
     fn or(self, others: Settings) -> Settings {
         Settings {
             bind: self.bind.or(others.bind),
@@ -453,7 +456,7 @@ fn event_json(name: &str, detail: Value) -> Value {
     json!({ "version": 1, "time": time, "event": name, "detail": detail })
 }
 
-/// An event's name, and its detail as JSON. Its line is its own.
+/// The name and JSON detail of an event. The text line comes from `Display`.
 fn named(event: &MemberEvent) -> (&'static str, Value) {
     match event {
         MemberEvent::ViewInstalled(view) => ("view_installed", view_json(view)),
@@ -502,7 +505,7 @@ fn named(event: &MemberEvent) -> (&'static str, Value) {
         MemberEvent::Failed { reason } => ("failed", json!({ "reason": reason })),
         MemberEvent::Left => ("left", Value::Null),
         MemberEvent::Missed { count, .. } => ("missed", json!({ "count": count })),
-        // A later version's.
+        // An event of a later version.
         _ => ("other", Value::String(event.to_string())),
     }
 }
@@ -530,7 +533,7 @@ fn view_json(view: &View) -> Value {
     })
 }
 
-/// The whole id, as all JSON has it.
+/// The whole process id, in the form of all JSON.
 fn hex(process: ProcessId) -> String {
     format!("{:032x}", process.0)
 }

@@ -1,18 +1,20 @@
-//! The signals that a member by hand follows, on each system.
+//! The signals that `elderlock node` follows, on each system.
 
 #[cfg(unix)]
 mod unix {
     use std::io::Result;
-    use tokio::signal::unix::{Signal, SignalKind, signal};
+    use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
-    /// Asks for the keys to be read again.
-    pub(crate) type Hangup = Signal;
+    pub(crate) type Terminate = SignalStream;
+    pub(crate) type Interrupt = SignalStream;
+    /// The signal to read the keys again.
+    pub(crate) type Hangup = SignalStream;
 
-    pub(crate) fn terminate() -> Result<Signal> {
+    pub(crate) fn terminate() -> Result<Terminate> {
         signal(SignalKind::terminate())
     }
 
-    pub(crate) fn interrupt() -> Result<Signal> {
+    pub(crate) fn interrupt() -> Result<Interrupt> {
         signal(SignalKind::interrupt())
     }
 
@@ -26,15 +28,17 @@ mod windows {
     use std::io::Result;
     use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, ctrl_break, ctrl_c, ctrl_close};
 
-    /// Windows has no SIGHUP. Ctrl-Break asks for the keys to be read again.
+    pub(crate) type Terminate = CtrlClose;
+    pub(crate) type Interrupt = CtrlC;
+    /// Windows has no SIGHUP. Ctrl-Break is the signal to read the keys again.
     pub(crate) type Hangup = CtrlBreak;
 
-    /// The console closes. The system ends the process some seconds later.
-    pub(crate) fn terminate() -> Result<CtrlClose> {
+    /// The closing of the console. The system ends the process some seconds later.
+    pub(crate) fn terminate() -> Result<Terminate> {
         ctrl_close()
     }
 
-    pub(crate) fn interrupt() -> Result<CtrlC> {
+    pub(crate) fn interrupt() -> Result<Interrupt> {
         ctrl_c()
     }
 
@@ -44,6 +48,6 @@ mod windows {
 }
 
 #[cfg(unix)]
-pub(crate) use unix::{Hangup, hangup, interrupt, terminate};
+pub(crate) use unix::{Hangup, Interrupt, Terminate, hangup, interrupt, terminate};
 #[cfg(windows)]
-pub(crate) use windows::{Hangup, hangup, interrupt, terminate};
+pub(crate) use windows::{Hangup, Interrupt, Terminate, hangup, interrupt, terminate};

@@ -1,15 +1,16 @@
-//! `Engine`: the core behind a lock. Every event of a member is one turn of it, except free locks
-//! of its own. Those are taken beside it and told to it later (`local_grants.rs`).
+//! `Engine`: the core behind a lock. Every event of a member is one turn of the engine. Only local
+//! grants of free locks take no turn: the core absorbs them later (`local_grants.rs`).
 //!
-//! A turn locks, steps the core, carries out the core's instructions in order and unlocks. Only
-//! then does it wake the waiting callers. No user code runs under the lock. A call that the core
-//! can answer at once is answered in the turn of the caller: no message, no task switch.
+//! A turn locks the engine state, steps the core, carries out the core's outputs in order and
+//! unlocks. After that it wakes the waiting callers. No user code runs under the lock. A call that
+//! the core can answer at once is answered in the turn of the caller: no message, no task switch.
 //!
 //! Any thread may empty the two queues: the deferred queue of commands from `Drop`, and the queue
-//! of events to announce. Both follow one rule: a thread puts its entry in first, then *tries* to
-//! take the right to empty the queue. The thread with that right looks again after it has given the
-//! right up. So no entry stays behind, and no thread blocks. Readers of the core do not empty the
-//! queues. A thread that has found only readers in its way for long tells the timer task.
+//! of events to announce. Both follow one rule: a thread first adds its entry and then *tries* to
+//! take the right to empty the queue. The thread with that right checks the queue again after it
+//! has given the right up. So no entry stays behind, and no thread blocks. Readers of the core do
+//! not empty the queues. A thread that only readers keep out asks the timer task for a turn after
+//! some tries.
 //!
 //! `engine/state.rs` has the state under the lock, `engine/turn.rs` the turn, and
 //! `engine/requests.rs` the calls of service handles.
@@ -58,7 +59,7 @@ pub(crate) use session_count::SessionCount;
 pub(crate) use sleep::{Sleep, SleepEnd};
 pub(crate) use state::Answer;
 
-/// Services and locks that a status tells of in one turn: about half a millisecond.
+/// Services and locks that a status reads in one turn, which takes about half a millisecond.
 const PAGE: usize = 256;
 
 /// The parts with which an engine is started.
@@ -72,39 +73,39 @@ pub(crate) struct EngineOptions {
 
 /// The core behind a lock. See the head of the module.
 pub(crate) struct Engine {
-    /// A thread takes this before it takes the write lock on the engine state. So writers meet
-    /// here, and not at each part of the reader-writer lock.
+    /// A thread takes this mutex before the write lock on the engine state. So writers queue here,
+    /// and not at each part of the reader-writer lock.
     writer_lock: Mutex<()>,
     state: RwLock<EngineState>,
-    /// The engine state's, to be flushed without its lock.
+    /// The network of the engine state, kept here to be flushed without the lock.
     network: Arc<dyn Network>,
-    /// Commands from `Drop`, which must not wait for the engine state. Holds no more than there are
-    /// guards and futures.
+    /// Commands from `Drop`, which must not wait for the engine state. The queue is no longer than
+    /// the number of guards and futures.
     deferred: DeferredQueue,
-    /// Events on their way to the readers, in order; put in under the engine state's lock.
+    /// Events on their way to the readers, in order. They are added under the engine state's lock.
     announcements: Mutex<VecDeque<ReaderUpdate>>,
-    /// The readers; `None` when no event will follow.
+    /// The readers of events; `None` when no event will follow.
     readers: Mutex<Option<EventReaders>>,
-    /// The present incarnation.
+    /// The identity of the present incarnation.
     me: Mutex<MemberInfo>,
     next_request: AtomicU64,
-    /// Tells the timer task that its deadline has come nearer.
+    /// Tells the timer task that its deadline is earlier now.
     rearm: Notify,
     /// Timers of calls that the application awaits.
     alarms: Alarms,
     phase: watch::Sender<EnginePhase>,
     /// The runtime of a member that has a thread of its own.
     own_runtime: OnceLock<tokio::runtime::Handle>,
-    /// Ends with the thread that writes votes, when the data directory is free.
+    /// Closes when the thread that writes votes has ended: the data directory is free then.
     written: OnceLock<watch::Receiver<()>>,
     /// The guard against `fork`: in a copied process no call waits for a lock that a thread of the
     /// parent may have had.
     home: ForkGuard,
     /// The clock of all times of the core and of its holds.
     clock: MemberClock,
-    /// The locks that it holds for programs that are not members.
+    /// Counts the locks that the member holds for programs that are not members.
     pub(crate) sessions: SessionCount,
-    /// A test sets the clocks' readings.
+    /// Set when a test provides the readings of the clocks.
     #[cfg(test)]
     pub(crate) clocks_are_tests: AtomicBool,
 }
@@ -137,7 +138,7 @@ impl Engine {
         })
     }
 
-    /// Keeps the runtime in which tasks of recipes run if the caller is in none.
+    /// Keeps a runtime for the tasks of recipes whose caller is in none.
     pub(crate) fn keep_runtime(&self, runtime: tokio::runtime::Handle) {
         let _ = self.own_runtime.set(runtime);
     }
@@ -160,6 +161,9 @@ impl Engine {
         self.turn(|state, after| match started {
             Ok(writer) => {
                 let _ = self.written.set(writer.ended());
+                if let Some((process, number, vote)) = state.unwritten.take() {
+                    writer.write(process, number, vote);
+                }
                 state.writer = Some(writer);
             }
             Err(error) => {
@@ -169,7 +173,7 @@ impl Engine {
         })
     }
 
-    /// A write of this process ended.
+    /// Takes the result of a write of this process's vote.
     fn on_written(&self, process: ProcessId, number: u64, result: io::Result<()>) {
         if self.home.is_left() {
             return;
@@ -197,7 +201,8 @@ impl Engine {
     }
 
     /// Returns whether this process is a copy that was forked off the process that joined. A copy
-    /// takes no turn: a thread that it does not have may have had one when it was made.
+    /// takes no turn: at the fork another thread may have had one, and that thread is not in the
+    /// copy.
     pub(crate) fn is_copy(&self) -> bool {
         self.home.is_left()
     }
@@ -207,7 +212,7 @@ impl Engine {
         lock(&self.me).process
     }
 
-    /// The address that others reach it at.
+    /// The address at which other members reach this one.
     pub(crate) fn addr(&self) -> SocketAddr {
         lock(&self.me).addr
     }
@@ -218,7 +223,7 @@ impl Engine {
     }
 
     /// The member's status. A large table takes several turns, and may change from one to the next.
-    /// A turn must be short, since a member that has none for a lease has lost all its holds.
+    /// Each turn must be short: a member without a turn for a whole lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
         if self.is_copy() {
             return Status {
@@ -247,12 +252,12 @@ impl Engine {
         status
     }
 
-    /// Returns whether it has left, or is about to.
+    /// Returns whether this member has left, or is about to.
     pub(crate) fn is_over(&self) -> bool {
         self.home.is_left() || self.turn(|state, _| state.is_over())
     }
 
-    /// Returns whether it is the elder of its view.
+    /// Returns whether this member is the elder of its view.
     pub(crate) fn is_elder(&self) -> bool {
         !self.is_copy()
             && self.turn(|state, _| {
@@ -262,7 +267,7 @@ impl Engine {
             })
     }
 
-    /// Returns the time until the member lease ends; `None`: it has no end.
+    /// Returns the time until the member lease ends; `None`: the lease is endless.
     #[cfg(feature = "http")]
     pub(crate) fn lease_left(&self) -> Option<Duration> {
         if self.is_copy() {
@@ -280,12 +285,12 @@ impl Engine {
         self.turn(|state, _| state.node.seeking())
     }
 
-    /// The engine's phase, to be awaited.
+    /// The engine's phase, for callers that await a change of it.
     pub(crate) fn phase(&self) -> watch::Receiver<EnginePhase> {
         self.phase.subscribe()
     }
 
-    /// The status at this instant.
+    /// The connection status at this instant.
     pub(crate) fn connection_status(&self) -> ConnectionStatus {
         if self.is_copy() {
             return ConnectionStatus::Lost;
@@ -293,7 +298,7 @@ impl Engine {
         self.turn(|state, _| state.stands())
     }
 
-    /// How long ago the Unix epoch was, by the wall clock of the member.
+    /// The time since the Unix epoch, by the member's wall clock.
     pub(crate) fn wall(&self) -> Duration {
         self.clock.wall()
     }
@@ -326,12 +331,12 @@ impl Engine {
         }
     }
 
-    /// Returns whether it holds locks for programs that are not members.
+    /// Returns whether this member holds locks for programs that are not members.
     pub(crate) fn serves_sessions(&self) -> bool {
         !self.is_copy() && lock(&self.me).serves_sessions
     }
 
-    /// The times of the cluster; `None` before it has joined.
+    /// The cluster's timing; `None` before the member has joined.
     pub(crate) fn session_timing(&self) -> Option<Timing> {
         if self.is_copy() {
             return None;
@@ -347,7 +352,8 @@ impl Engine {
         self.empty_deferred();
     }
 
-    /// Goes on without a quorum, if this member has none. False: its lease runs, or it is leaving.
+    /// Continues without a quorum, as a new lineage. Returns `false` if this member's lease runs,
+    /// or if it is leaving.
     pub(crate) fn force(&self) -> bool {
         !self.home.is_left()
             && self.turn(|state, after| {
@@ -394,7 +400,7 @@ impl Inbox for Engine {
                 }
                 state.step(packet, None, after);
             }
-            // This thread is about to send nothing else, and a caller may wait for the answers.
+            // Flush now: this thread sends nothing more, and a caller may be waiting.
             after.is_urgent = true;
         });
         turn.reader.is_some() && !turn.has_woken
@@ -403,7 +409,7 @@ impl Inbox for Engine {
 
 #[cfg(test)]
 impl Engine {
-    /// The core panics, and the next input finds that out.
+    /// Makes the core panic; the next input finds it broken.
     pub(crate) fn break_core(&self) {
         let turn = std::panic::AssertUnwindSafe(|| {
             self.turn(|_, _| panic!("on purpose: the core breaks"))
@@ -412,7 +418,7 @@ impl Engine {
         self.input(Input::Timer);
     }
 
-    /// Says that the member is suspended; at its end the turn says the true status.
+    /// Notes that the member is suspended; at its end the turn notes the true status.
     pub(crate) fn flicker(&self) {
         self.turn(|state, after| state.note_status(ConnectionStatus::Suspended, after));
     }
@@ -420,14 +426,15 @@ impl Engine {
 
 #[cfg(all(test, elderlock_shuttle))]
 impl Engine {
-    /// Commands that no thread has carried out yet. Not a turn: it mends nothing.
+    /// The number of commands that no thread has carried out yet. Takes no turn, which would carry
+    /// them out.
     pub(crate) fn undone(&self) -> usize {
         self.deferred.len()
     }
 
-    /// Returns the numbers of slots and holds that are still kept. This is not a turn. It holds the
-    /// lock, and would turn away a thread that is about to empty the deferred queue. So call it
-    /// only when no work is left.
+    /// Returns the numbers of slots and holds that are still kept. This takes no turn, but it holds
+    /// the lock. A thread that wants to empty the deferred queue would find the lock taken. So call
+    /// it only when no work is left.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let state = self.state.read().expect("no turn panics");
         assert!(

@@ -15,11 +15,11 @@ pub(super) struct Alarms(pub(super) Mutex<AlarmTable>);
 pub(super) struct AlarmTable {
     pub(super) wakers: BTreeMap<AlarmKey, Waker>,
     pub(super) next: u64,
-    /// The timer task has ended, or is about to.
+    /// Whether the timer task has ended, or is about to.
     pub(super) closed: bool,
 }
 
-/// The time, and the number among the alarms at that time.
+/// The time of an alarm, and its number among the alarms at that time.
 pub(super) type AlarmKey = (Time, u64);
 
 impl Alarms {
@@ -38,7 +38,7 @@ impl Alarms {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes all, and keeps none from now on.
+    /// Wakes all alarms, and refuses new ones from now on.
     pub(super) fn close(&self) {
         let all = {
             let mut kept = lock(&self.0);

@@ -1,17 +1,17 @@
-//! `CountedSession`: one lock that a member holds for a program. The last one lets a member that is
-//! to leave go.
+//! `CountedSession`: one lock that a member holds for a program. A member that is to leave does so
+//! when its last session ends.
 
 use super::Engine;
 use super::session_count::SessionCount;
 use std::sync::Arc;
 
-/// A session that is open until this is dropped.
+/// One open session. It ends when this is dropped.
 pub(crate) struct CountedSession {
     engine: Arc<Engine>,
 }
 
 impl SessionCount {
-    /// Opens one. `None`: the member leaves.
+    /// Opens a session. `None`: the member leaves.
     pub(crate) fn open(engine: &Arc<Engine>) -> Option<CountedSession> {
         let mut table = engine.sessions.table();
         let stays = !table.leaves;

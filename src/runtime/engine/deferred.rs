@@ -6,8 +6,8 @@ use crate::protocol::{Command, Want};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Commands that wait for a thread with the engine state, and how many there are: mostly none, and
-/// then no thread locks it.
+/// Commands that wait for a thread with the engine state. Mostly there are none: the count lets
+/// threads skip the lock then.
 #[derive(Default)]
 pub(super) struct DeferredQueue {
     commands: Mutex<Vec<DeferredCommand>>,
@@ -17,9 +17,10 @@ pub(super) struct DeferredQueue {
 /// A command that waits for the thread that has the turn.
 pub(super) enum DeferredCommand {
     Command(Command),
-    /// Releases a local grant; the core knows of it by the time this is done.
+    /// Releases a hold that was a local grant when this was queued. The core has absorbed it before
+    /// it carries this out.
     Release(Arc<HoldCell>),
-    /// Reduces a hold, which may be a local grant.
+    /// Reduces a hold, which may have been a local grant when this was queued.
     Reduce(Arc<HoldCell>, Want),
 }
 
@@ -39,15 +40,16 @@ impl DeferredQueue {
         std::mem::take(&mut *commands)
     }
 
-    /// The number of entries that no thread carries out yet. This takes none.
+    /// The number of entries that no thread has carried out yet. They stay in the queue.
     #[cfg(all(test, elderlock_shuttle))]
     pub(super) fn len(&self) -> usize {
         lock(&self.commands).len()
     }
 
-    /// Returns whether nothing is deferred. Must be asked after unlocking the engine state, and
-    /// before trying to lock it. The fence stands between the two on both sides. Either a pushed
-    /// entry is seen here, or the pushing thread sees that the engine state is free.
+    /// Returns whether nothing is deferred. Call this after unlocking the engine state, and before
+    /// trying to lock it again. The fence stands between these two accesses, and `push` has one
+    /// too. So either this thread sees a pushed entry, or the pushing thread sees that the engine
+    /// state is free.
     pub(super) fn is_empty(&self) -> bool {
         fence(Ordering::SeqCst);
         self.count.load(Ordering::Acquire) == 0

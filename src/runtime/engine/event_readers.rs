@@ -4,24 +4,24 @@ use super::super::clock_watch::Rates;
 use crate::protocol::{Event, ProcessId, Time};
 use tokio::sync::broadcast;
 
-/// Changes of status kept for a slow reader. Each takes a member lease or a join, so this is
-/// minutes of trouble.
+/// Status changes that are kept for a slow reader. Each takes a member lease or a join, so 64 of
+/// them take minutes.
 const STATUS_RING: usize = 64;
 
-/// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader
-/// that stopped.
+/// Events that are kept for a slow reader. A member has a few at a time; a reader that is a
+/// thousand behind has stopped.
 const EVENT_RING: usize = 1024;
 
-/// A change of which the engine tells the application.
+/// A change that the engine announces to the application.
 #[derive(Clone, Debug)]
 pub(crate) enum Announcement {
     /// An event of the core.
     Event(Event),
-    /// The incarnation is over: the others went on without it.
+    /// The incarnation has ended: the other members continue without it.
     Expelled,
     /// A new incarnation is ready.
     Rejoined(ProcessId),
-    /// The clock of the leases runs at another rate than is assumed of it.
+    /// The clock of the leases runs at another rate than assumed.
     Distrusted(Rates),
     /// The clock of the leases runs as assumed again.
     Trusted,
@@ -54,21 +54,21 @@ pub enum ConnectionStatus {
     /// good, requests wait. The member may be [`Connected`](ConnectionStatus::Connected) again, as
     /// the same process.
     Suspended,
-    /// The others went on without the member, or it has left or is leaving. Every guard is lost for
-    /// good, and its former holds may be others' by now. Unless it has left, it joins again by
-    /// itself as a new process.
+    /// The cluster continues without the member, or the member has left or is leaving. Every guard
+    /// is lost for good, and other members may have its former locks. Unless it has left, the
+    /// member joins again by itself as a new process.
     Lost,
 }
 
 /// The readers of a member's events.
 pub(super) struct EventReaders {
     pub(super) events: broadcast::Sender<Announcement>,
-    /// The last events alone, with the times at which they were announced; since a reader wanted
-    /// them. It may not read for days, and the ring of all events would keep a thousand views for
+    /// The last events, with the times at which they were announced; `None` until a reader wants
+    /// them. That reader may pause for days: the ring of all events would keep a thousand views for
     /// it.
     pub(super) last: Option<broadcast::Sender<(Time, Announcement)>>,
     pub(super) statuses: broadcast::Sender<ConnectionStatus>,
-    /// The status that was told last: where a new reader begins.
+    /// The status that was announced last. A new reader begins with it.
     pub(super) told: ConnectionStatus,
 }
 

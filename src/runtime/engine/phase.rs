@@ -1,4 +1,4 @@
-//! `EnginePhase`: how far an engine is, and how it has left.
+//! `EnginePhase`: how far an engine is in joining and leaving.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ pub(crate) struct EnginePhase {
     pub(crate) closed: Option<EngineClosed>,
     /// The network is shut down, too: the port is free.
     pub(crate) stopped: bool,
-    /// How often it has changed.
+    /// The number of changes of the phase.
     pub(super) changes: u64,
 }
 
-/// How it left.
+/// How the engine has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EngineClosed {
-    /// The others know, or there are none.
+    /// The other members know that this member left, or there are none.
     Heard,
-    /// No member confirmed it; the others wait for the member's lease to end.
+    /// No member confirmed the goodbye; the others wait for the member's lease to end.
     Unheard,
-    /// The runtime under it ended, or the core broke.
+    /// The engine's runtime has ended, or the core has panicked.
     Broken,
     /// The cluster's slots are more than an hour above this machine's clock.
     WrongClock {
-        /// How far above.
+        /// How far the slots are above the clock.
         ahead: Duration,
     },
 }

@@ -23,7 +23,8 @@ impl Engine {
             if let Some(local_grants) = state.local_grants.get(service).and_then(Weak::upgrade) {
                 return local_grants;
             }
-            // Now and then, or many services would be looked through for each new one.
+            // Unused entries are removed at powers of two only: a scan for each new service would
+            // take long.
             if state.local_grants.len().is_power_of_two() {
                 state.local_grants.retain(|_, local_grants| local_grants.strong_count() > 0);
             }
@@ -33,9 +34,9 @@ impl Engine {
         })
     }
 
-    /// Takes a free lock of a service that this member grants itself, or one that it keeps. It
-    /// needs no turn, and other threads may do the same at once. [`release`](Self::release) ends
-    /// the hold in every case. `None`: this needs a turn. `destroyed`: as of
+    /// Takes a free lock of a service that this member grants itself, or one that it keeps. This
+    /// needs no turn, and other threads may take locks at the same time. [`release`](Self::release)
+    /// ends the hold in every case. `None`: the request needs a turn. `destroyed`: see
     /// [`request`](Self::request).
     pub(crate) fn take(
         &self,
@@ -47,8 +48,8 @@ impl Engine {
         if self.home.is_left() {
             return None;
         }
-        // Waits for the thread in a turn, but takes no turn for that. Otherwise other threads would
-        // meet that turn, and each would take one, too.
+        // Waits for the end of another thread's turn instead of taking a turn. Otherwise the next
+        // threads would meet that turn, and each would take one, too.
         let state = self.state.read().ok()?;
         if state.is_over() || state.is_muted || destroyed.load(Ordering::Acquire) {
             return None;
@@ -69,7 +70,7 @@ impl Engine {
     }
 
     /// Releases a hold, in the local grants or in the core. Takes at most the short lock of a
-    /// name's shard; callable from any context. `now`: as of
+    /// name's shard; callable from any context. `now`: see
     /// [`release_request`](Self::release_request).
     pub(crate) fn release(
         &self,
@@ -88,7 +89,8 @@ impl Engine {
             self.deferred.push(DeferredCommand::Release(cell.clone()));
             return self.empty_deferred();
         };
-        // The core hears of it under the other lock, and gives it its number.
+        // With the state locked the number cannot change: the core gives a local grant its number
+        // in a turn.
         let request = cell.request();
         if let (None, Some(name)) = (request, name) {
             local_grants.release(name, cell);
@@ -99,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// The number of a hold's request; a local grant gets it here.
+    /// Returns the number of a hold's request. A local grant gets its number here.
     pub(crate) fn request_of(&self, cell: &HoldCell) -> RequestId {
         cell.request().unwrap_or_else(|| {
             if self.is_copy() {
@@ -110,19 +112,21 @@ impl Engine {
         })
     }
 
-    /// A number for a request, never used before by this member, in any of its incarnations.
+    /// Returns a number for a request. No request of this member has it, in any of its
+    /// incarnations.
     pub(super) fn next_request(&self) -> RequestId {
         RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Asks with `command`, for a service handle. The request gets its number here, in the turn: a
-    /// member's requests are numbered in the order in which the core receives them. `None`: wait,
-    /// by way of [`poll`](Self::poll). In every case [`release_request`](Self::release_request)
-    /// ends it. `waker`: as of `poll`, if a task polls already. Also returns where the answer
-    /// comes, if the question has left.
+    /// Gives `command` of a service handle to the core. The request gets its number here, in the
+    /// turn: a member's requests are numbered in the order in which the core receives them. Without
+    /// an answer the caller waits with [`poll`](Self::poll). In every case
+    /// [`release_request`](Self::release_request) ends the request. `waker`: as for `poll`, if a
+    /// task polls already. Also returns the connection on which the answer arrives, if the question
+    /// has been written.
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys
-    /// its service. So nothing that is asked by way of the handle outlives it.
+    /// its service. So no request of the handle outlives the destruction.
     pub(crate) fn request(
         &self,
         command: &mut Command,
@@ -142,7 +146,7 @@ impl Engine {
         (request, answer, reader)
     }
 
-    /// The answer to a request that was told to wait, once; until then `waker` is kept to be woken.
+    /// Takes the answer to a waiting request. Until there is one, keeps `waker` to wake it.
     pub(crate) fn poll(&self, request: RequestId, waker: &Waker) -> Option<Answer> {
         if self.home.is_left() {
             return Some(closed(LostReason::Left));
@@ -189,7 +193,7 @@ impl Engine {
     }
 
     /// Reduces a hold; returns whether it is still held.
-    pub(crate) fn narrow(&self, request: RequestId, want: Want) -> bool {
+    pub(crate) fn reduce(&self, request: RequestId, want: Want) -> bool {
         !self.home.is_left()
             && self.turn(|state, after| {
                 if state.phase.closed.is_some() {
@@ -201,25 +205,25 @@ impl Engine {
                     Some(request),
                     after,
                 );
-                let narrowed =
-                    matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
-                if let Some(hold) = state.holds.get(&request).filter(|_| narrowed && is_share) {
+                let reduced = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Reduced);
+                if let Some(hold) = state.holds.get(&request).filter(|_| reduced && is_share) {
                     hold.share();
                 }
-                narrowed
+                reduced
             })
     }
 
-    /// Like [`narrow`](Self::narrow), for callers that need no answer. Never blocks; callable from
+    /// Like [`reduce`](Self::reduce), for callers that need no answer. Never blocks; callable from
     /// any context.
-    pub(crate) fn narrow_unheard(&self, cell: &Arc<HoldCell>, want: Want) {
-        self.narrow_later(cell, want);
+    pub(crate) fn reduce_unheard(&self, cell: &Arc<HoldCell>, want: Want) {
+        self.reduce_later(cell, want);
         self.catch_up();
     }
 
-    /// Like [`narrow_unheard`](Self::narrow_unheard), without a turn: [`catch_up`](Self::catch_up)
-    /// must follow. A request in between comes after it.
-    pub(crate) fn narrow_later(&self, cell: &Arc<HoldCell>, want: Want) {
+    /// Like [`reduce_unheard`](Self::reduce_unheard), without a turn: [`catch_up`](Self::catch_up)
+    /// must follow. A later request reaches the core after the reduction, also before the
+    /// `catch_up`.
+    pub(crate) fn reduce_later(&self, cell: &Arc<HoldCell>, want: Want) {
         if !self.home.is_left() {
             self.deferred.push(DeferredCommand::Reduce(cell.clone(), want));
         }

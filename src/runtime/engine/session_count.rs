@@ -1,11 +1,11 @@
-//! `SessionCount`: how many locks a member holds for programs that are not members. The member
-//! leaves when all of them are over.
+//! `SessionCount`: the number of locks that a member holds for programs that are not members. A
+//! member that is to leave waits until all of them have ended.
 
 use crate::runtime::sync::{Mutex, MutexGuard};
 use std::sync::PoisonError;
 use tokio_util::sync::CancellationToken;
 
-/// The open sessions of a member; they keep it from leaving.
+/// The open sessions of a member. They keep it from leaving.
 #[derive(Default)]
 pub(crate) struct SessionCount {
     table: Mutex<SessionTable>,
@@ -16,7 +16,7 @@ pub(crate) struct SessionCount {
 #[derive(Default)]
 pub(super) struct SessionTable {
     pub(super) open: usize,
-    /// The member leaves as soon as none is open.
+    /// Whether the member leaves as soon as no session is open.
     pub(super) leaves: bool,
 }
 
@@ -25,7 +25,7 @@ impl SessionCount {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks all sessions to end. `true`: none is open.
+    /// Asks all sessions to end. Returns whether none is open.
     pub(super) fn close(&self) -> bool {
         let mut table = self.table();
         table.leaves = true;

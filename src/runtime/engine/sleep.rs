@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) enum SleepEnd {
     /// The time is over.
     InTime,
-    /// The member has left, so its timer is over. Every call of it is answered at once.
+    /// The member has left, and its timer task has ended. Every further call is answered at once.
     Closed,
 }
 
@@ -35,7 +35,7 @@ impl Engine {
 }
 
 impl Sleep {
-    /// Keeps the waker. Returns whether the timer task must look again; `None`: it has ended.
+    /// Keeps the waker. Returns whether the timer task must look again; `None`: the task has ended.
     fn keep(&mut self, waker: Waker) -> Option<bool> {
         let mut kept = lock(&self.engine.alarms.0);
         if kept.closed {

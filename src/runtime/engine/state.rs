@@ -15,7 +15,7 @@ use super::phase::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
     Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet,
-    RequestId, ServiceName, Status, Time, Token, Want,
+    ProcessId, RequestId, ServiceName, Status, StoredVote, Time, Token, Want,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -23,11 +23,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Waker;
 
-/// Cells kept for holds that come next: some for each thread that takes locks one after the other.
+/// Cells that are kept for later holds: a few for each thread that takes one lock after another.
 const SPARE: usize = 64;
 
-/// The result of a request: the hold, or the reason why not, or another answer. Small, for it is
-/// passed on often.
+/// The answer to a request: the hold, or an outcome without a hold. It is passed on often, so the
+/// outcome is boxed.
 pub(crate) type Answer = Result<Arc<HoldCell>, Box<Outcome>>;
 
 pub(super) fn closed(reason: LostReason) -> Answer {
@@ -42,9 +42,12 @@ pub(super) struct EngineState {
     /// The storage of the vote, if this member has a data directory, until the writing thread has
     /// begun.
     pub(super) disk: Option<Box<dyn VoteStorage>>,
-    /// Sends votes to that thread.
+    /// Sends votes to the writing thread.
     pub(super) writer: Option<VoteWriter>,
-    /// Why the last write failed, if it did.
+    /// The newest write that the core asked for before the writer was there: packets arrive
+    /// earlier.
+    pub(super) unwritten: Option<(ProcessId, u64, Box<StoredVote>)>,
+    /// Why the last write of the vote failed, if it did.
     pub(super) disk_trouble: Option<(io::ErrorKind, String)>,
     /// The fault that is reported when the engine breaks.
     fault: &'static str,
@@ -53,9 +56,9 @@ pub(super) struct EngineState {
     pub(super) slots: Map<RequestId, PendingRequest>,
     /// The cells of all held locks.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
-    /// One for each service with a handle.
+    /// The local grants of each service that has a handle.
     pub(super) local_grants: BTreeMap<ServiceName, Weak<LocalGrants>>,
-    /// The local grants with changes of which the core has not heard.
+    /// The local grants that the core has not absorbed yet.
     pub(super) used: Mutex<Vec<Arc<LocalGrants>>>,
     /// Cells of holds that are over. A later hold reuses one as soon as it has no other owner;
     /// otherwise taking one lock after another would allocate each time. At most [`SPARE`].
@@ -69,23 +72,23 @@ pub(super) struct EngineState {
     clocks: ClockWatch,
     /// The clock is not to be trusted: nothing is received or sent, and no guard is good.
     pub(super) is_muted: bool,
-    /// The time at which the clock was last distrusted, by RAW.
+    /// The time of the last reading by which the clock was distrusted, by RAW.
     mute_since: Time,
-    /// The member had joined before: if only the first incarnation is abandoned, no hold or event
-    /// is lost.
+    /// Whether the member was ready in an earlier incarnation. If the first one is abandoned before
+    /// it is ready, no hold or event is lost.
     joined_before: bool,
     pub(super) phase: EnginePhase,
     /// The status that was announced last.
     status: ConnectionStatus,
-    /// Packets, counted for the timer task.
+    /// The packets, counted for the timer task.
     pub(super) packet_counts: PacketCounts,
-    /// The spans that have begun and not ended, for subscribers.
+    /// The open spans, for subscribers.
     watch: SpanTracker,
     /// The lines for an operator.
     log: MemberLog,
 }
 
-/// A request whose future has been told to wait.
+/// A request whose future was told to wait.
 pub(super) enum PendingRequest {
     Waiting(Option<Waker>),
     Answered(Answer),
@@ -96,9 +99,9 @@ pub(super) enum PendingRequest {
 pub(super) struct TurnEffects {
     pub(super) wakers: Vec<Waker>,
     pub(super) lost: Vec<Arc<HoldCell>>,
-    /// Holds that are requested back, and objects that have something new to tell.
+    /// Holds that are requested back, and objects with new content.
     pub(super) changed: Vec<Arc<HoldCell>>,
-    /// Values whose destructors may be the user's.
+    /// Values that are dropped after unlocking: their destructors may be user code.
     pub(super) trash: Vec<PendingRequest>,
     pub(super) announcements: Vec<ReaderUpdate>,
     pub(super) notes: Vec<TelemetryNote>,
@@ -106,11 +109,12 @@ pub(super) struct TurnEffects {
     pub(super) phase: bool,
     /// Whether packets were queued.
     pub(super) sent: bool,
-    /// A caller waits for the result, and has nothing else to do.
+    /// Flush at once: a caller waits for the result and sends nothing more.
     pub(super) is_urgent: bool,
     /// The core was stepped.
     pub(super) stepped: bool,
-    /// A request was granted at once, or asked: nothing but a hold has changed.
+    /// The turn only granted, released or polled a request, without a step: no lease or deadline
+    /// has changed.
     pub(super) at_once: bool,
 }
 
@@ -120,7 +124,7 @@ impl TurnEffects {
     }
 }
 
-/// The request that the present turn was made for, and its answer.
+/// The request for which the present turn was made, and its answer.
 pub(super) struct OwnRequest {
     request: RequestId,
     answer: Option<Answer>,
@@ -141,6 +145,7 @@ impl EngineState {
             network,
             disk,
             writer: None,
+            unwritten: None,
             disk_trouble: None,
             fault: "the runtime under it ended",
             outputs: Vec::new(),
@@ -164,17 +169,17 @@ impl EngineState {
         }
     }
 
-    /// Neither locks nor waits are taken any more.
+    /// Returns whether the member takes no more requests: it is leaving, or has left.
     pub(super) fn is_over(&self) -> bool {
         self.leaving || self.phase.closed.is_some()
     }
 
-    /// Returns the time at which the timer is due, if not later: [`Time::MAX`] for never.
+    /// Returns the latest time at which the timer is due: [`Time::MAX`] for never.
     pub(super) fn deadline(&self) -> Time {
         self.node.wake_by().unwrap_or(Time::MAX)
     }
 
-    /// A command from `Drop`.
+    /// Carries out a command from `Drop`.
     pub(super) fn obey(&mut self, command: Command, now: Time, after: &mut TurnEffects) {
         match command {
             Command::Release { request } => {
@@ -204,10 +209,10 @@ impl EngineState {
         }
     }
 
-    /// Tells the core of the local grants. If the core is broken, only the present holds are kept,
-    /// to be ended.
+    /// Absorbs the local grants into the core. If the core is broken, only the present holds are
+    /// kept, to be ended.
     pub(super) fn absorb(&mut self, is_broken: bool, next_request: impl Fn() -> RequestId) {
-        // No other thread is here.
+        // No other thread has the lock.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         for local_grants in used.drain(..) {
             let Drained { spent, held, kept } = local_grants.empty();
@@ -233,7 +238,7 @@ impl EngineState {
         }
     }
 
-    /// Asks the core. `None`: wait, and `waker` is woken.
+    /// Gives a request to the core. `None`: the request waits, and its answer wakes `waker`.
     pub(super) fn request(
         &mut self,
         (request, waker): (RequestId, Option<Waker>),
@@ -254,14 +259,14 @@ impl EngineState {
         let answer = self.step(Input::Command(command.clone()), Some(request), after);
         if answer.is_none() {
             self.slots.insert(request, PendingRequest::Waiting(waker));
-            // If others wait as well, more of them are about to ask, and all of it goes in one
-            // write.
+            // If other requests wait as well, their callers are about to send more: one write takes
+            // all of it.
             after.is_urgent = self.slots.len() == 1;
         }
         answer
     }
 
-    /// The short way of a command that is granted at once.
+    /// The fast path of a command that is granted at once.
     fn grant_at_once(
         &mut self,
         request: RequestId,
@@ -298,7 +303,7 @@ impl EngineState {
         after: &mut TurnEffects,
     ) -> Option<Answer> {
         after.stepped = true;
-        // This member acts as if it were cut off, for which others have a rule.
+        // A muted member acts as if it were cut off. The other members have a rule for that case.
         if self.is_muted && matches!(input, Input::Received { .. } | Input::Hint(_)) {
             return None;
         }
@@ -394,16 +399,18 @@ impl EngineState {
                 self.on_event(event, over, after);
             }
             Output::Store { number, vote } => {
-                if let Some(writer) = &self.writer {
-                    writer.write(self.node.process(), number, vote);
+                let process = self.node.process();
+                match &self.writer {
+                    Some(writer) => writer.write(process, number, vote),
+                    None => self.unwritten = Some((process, number, vote)),
                 }
             }
         }
         None
     }
 
-    /// Ends the claim of an elder that is a quorum alone, before any message leaves with which
-    /// other members could go on. Guards learn of other lease changes at the end of the turn.
+    /// Ends the endless lease of an elder that was a quorum alone. This precedes each message with
+    /// which other members could act. Guards learn of other lease changes at the end of the turn.
     fn end_claim(&mut self, now: Time) {
         let end = self.node.lease_end();
         if self.lease.end() == Time::MAX && end != Time::MAX && end > now {
@@ -411,7 +418,8 @@ impl EngineState {
         }
     }
 
-    /// Notes the result of a write. A disk failure is told once, and so is the recovery from it.
+    /// Notes the result of a write. A failure of the disk is announced once, and so is the
+    /// recovery.
     pub(super) fn note_disk(&mut self, result: io::Result<()>, after: &mut TurnEffects) {
         match result {
             Ok(()) => {
@@ -435,14 +443,14 @@ impl EngineState {
         }
     }
 
-    /// A fault ends the member.
+    /// Ends the member because of a fault.
     pub(super) fn fail(&mut self, why: &'static str, after: &mut TurnEffects) {
         self.fault = why;
         self.close(EngineClosed::Broken, after);
     }
 
-    /// The core has panicked. The elder hears of it, so that it need not wait for the member's
-    /// lease.
+    /// Ends the member after a panic of the core. The goodbye saves the elder the wait for the
+    /// member's lease.
     pub(super) fn break_down(&mut self, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
@@ -450,7 +458,7 @@ impl EngineState {
         let me = self.config.me.process;
         let view = self.node.view().filter(|view| view.contains(me));
         let elder = view.map(|view| view.elder().clone());
-        // First: the goodbye says that nothing is held, and then no guard is good any more.
+        // The holds end before the goodbye leaves, which states that the member holds nothing.
         self.fail("the core panicked", after);
         if let Some(elder) = elder.filter(|elder| elder.process != me && !self.is_muted) {
             after.sent = true;
@@ -502,8 +510,8 @@ impl EngineState {
                 }
                 None
             }
-            // Released before: the core should have known. It is told again, so that it keeps no
-            // hold without an owner.
+            // The request was released before, and the core should know. The release is repeated,
+            // so that the core keeps no hold without an owner.
             None => answer.is_ok().then(|| {
                 self.holds.remove(&request);
                 Input::Command(Command::Release { request })
@@ -535,7 +543,8 @@ impl EngineState {
         after: &mut TurnEffects,
     ) {
         if event == Event::Suspended {
-            // Reported now: the same step may resume the member, and no reader would hear of it.
+            // The suspension is noted now: the same step may resume the member, and then no reader
+            // would learn of it.
             self.note_status(ConnectionStatus::Suspended, after);
         }
         if let Event::ViewInstalled(view) = &event {
@@ -557,17 +566,18 @@ impl EngineState {
                 *over = Some(IncarnationEnd::WrongClock { ahead });
                 after.announce(Announcement::Event(event));
             }
-            // Neither a gain nor a loss.
+            // The service has lost or gained nothing: no reader is told.
             Event::GrantorAborted { .. } | Event::Supplied { .. } => {}
-            // Any stranger can cause as many as it likes: a count and a line of the log at times.
+            // A stranger can cause any number of these events: they are counted, and logged at a
+            // limited rate.
             Event::VoteClaimRefused { .. } => self.network.claim_refused(),
-            // Any member can cause as many as it likes: lines of the log at times.
+            // A member can cause any number of these events: they are logged at a limited rate.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => {}
             event => after.announce(Announcement::Event(event)),
         }
     }
 
-    /// The incarnation is over: all that it held and waited for ends, and a new one begins.
+    /// Ends the incarnation with all its holds and waits, and begins a new one.
     fn give_birth(
         &mut self,
         expelled: bool,
@@ -612,7 +622,7 @@ impl EngineState {
         self.node = Node::new(self.config.clone(), self.lease.now());
     }
 
-    /// The member is gone, for good.
+    /// Ends the member for good.
     pub(super) fn close(&mut self, closed: EngineClosed, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
@@ -634,8 +644,8 @@ impl EngineState {
 
     /// Checks that the clock of the leases runs as it must. While it does not, this member behaves
     /// as if it were cut off, but its guards fail at once. By that clock its lease may run for
-    /// longer than others wait for it. It receives and sends nothing until the clock is steady and
-    /// its lease is over by every clock.
+    /// longer than the other members wait for it. The member receives and sends nothing until the
+    /// clock is steady and its lease is over by every clock.
     pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut TurnEffects) {
         let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
         let Finding { distrust, is_steady, wall_jump } =
@@ -666,11 +676,13 @@ impl EngineState {
             }
             self.lease.set_end(Time::ZERO);
         }
-        // The longest lease that any member may have counted by: earlier promises are over then.
+        // One member lease after the last distrust, surely over: all earlier promises have ended by
+        // then.
         let since = distrust.map_or(self.mute_since, |_| reading.raw);
         self.mute_since = since;
         let is_over = reading.raw >= since + timing.surely(timing.member_lease)
-            // Its own clock counts as well, unless no other member could take over from it.
+            // The lease must be over by the member's own clock too, unless no other member could
+            // take over.
             && (!self.node.is_ready(self.lease.now()) || self.node.lease_end() == Time::MAX);
         if self.is_muted && is_steady && is_over {
             tracing::info!("the clock is steady again");
@@ -679,7 +691,7 @@ impl EngineState {
         }
     }
 
-    /// Ends every hold and every wait that the core has not ended already, and all other work.
+    /// Ends every hold and every wait that the core has not ended already, and all deferred work.
     fn end_all(&mut self, reason: LostReason, after: &mut TurnEffects) {
         self.watch.over(self.lease.now(), &mut after.notes);
         for hold in std::mem::take(&mut self.holds).values() {
@@ -697,7 +709,7 @@ impl EngineState {
         }
     }
 
-    /// The present status of this member.
+    /// The present connection status of this member.
     pub(super) fn stands(&self) -> ConnectionStatus {
         // An expelled member that stays until others know of it still has a running lease.
         if self.is_over() || !self.phase.ready || !self.node.belongs() {
@@ -709,8 +721,8 @@ impl EngineState {
         }
     }
 
-    /// The core's status with the state of this member. The core does not know of a clock that is
-    /// not trusted, and counts its lease by that clock.
+    /// Adds the state of this member to the core's status. The core does not know that a clock is
+    /// distrusted, and counts its lease by that clock.
     pub(super) fn complete(&self, status: Status) -> Status {
         Status { leased: self.stands() == ConnectionStatus::Connected, ..status }
     }
@@ -723,7 +735,8 @@ impl EngineState {
         }
     }
 
-    /// Takes the core's unasked output at the end of each turn.
+    /// Passes on, at the end of each turn, the core's state for which there is no output: lease,
+    /// phase and deadline.
     pub(super) fn finish_turn(&mut self, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;

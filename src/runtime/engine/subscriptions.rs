@@ -8,7 +8,7 @@ use crate::runtime::sync::{ThreadMutant, is_planted, lock};
 use tokio::sync::broadcast;
 
 impl Engine {
-    /// Events from now on.
+    /// Subscribes to the events from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
         let receiver = match &*lock(&self.readers) {
             Some(readers) => readers.events.subscribe(),
@@ -19,7 +19,7 @@ impl Engine {
         receiver
     }
 
-    /// The last events from now on, as many as the first reader says, with their times.
+    /// Subscribes to the last events, with their times. The first reader sets how many are kept.
     #[cfg(feature = "http")]
     pub(crate) fn subscribe_last(&self, most: usize) -> broadcast::Receiver<(Time, Announcement)> {
         let receiver = match &mut *lock(&self.readers) {
@@ -32,19 +32,19 @@ impl Engine {
         receiver
     }
 
-    /// The status that readers of all changes know, and the changes from then on.
+    /// Returns the status that was announced last, and subscribes to the changes after it.
     pub(crate) fn subscribe_status(
         &self,
     ) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
         let mut readers = lock(&self.readers);
-        // First, so that no reader begins with a status that is known to be old.
+        // Earlier events are announced first, so that no reader begins with an outdated status.
         self.hand_out(&mut readers);
         let start = match &*readers {
             Some(readers) => (readers.told, readers.statuses.subscribe()),
             None => (ConnectionStatus::Lost, broadcast::channel(1).1),
         };
         drop(readers);
-        // A thread that put an event in meanwhile found the right to announce it taken.
+        // While this thread had the right to announce, another thread may have added an event.
         self.announce();
         start
     }
@@ -78,8 +78,8 @@ impl Engine {
         self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
     }
 
-    /// Returns whether every reader may know that it has left. Keeps no lock on the phase: others
-    /// are taken after it.
+    /// Returns whether the engine has closed, so that every reader may know it. Keeps no lock on
+    /// the phase: other locks are taken after it.
     fn is_closed(&self) -> bool {
         self.phase.borrow().closed.is_some()
     }

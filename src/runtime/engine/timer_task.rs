@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long the end of a member waits for a write that is under way.
+/// The longest wait of an ending member for a write that is under way.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// The timer task looks at the clock at least so often while it waits for a deadline. Tokio's clock
-/// stands still while the machine sleeps, and the core's goes on.
+/// The longest time for which the timer task waits without reading the clock. Tokio's clock stands
+/// still while the machine sleeps, and the core's continues.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 impl Engine {
@@ -35,8 +35,8 @@ impl Engine {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // Made before the task, so that a runtime that drops the task without ever polling it
-        // closes the engine too.
+        // The guard is made before the task, so that a runtime that drops the task without ever
+        // polling it closes the engine too.
         let guard = TimerGuard(self.clone());
         self.start_writer();
         self.input(Input::Timer);
@@ -45,8 +45,8 @@ impl Engine {
             guard.0.keep_time().await;
             shutdown.await;
             if let Some(mut written) = guard.0.written.get().cloned() {
-                // The directory is free when the last write there has ended, unless the disk takes
-                // for ever.
+                // The directory is free when the last write there has ended. A disk that hangs is
+                // not waited for.
                 let now = guard.0.now();
                 tokio::select! {
                     biased;
@@ -65,8 +65,8 @@ impl Engine {
         }
     }
 
-    /// Completes in a copy of this process, if the runtime goes on there and polls this: no task
-    /// waits there for ever.
+    /// Completes in a forked copy of this process if a runtime polls it there: so no task waits for
+    /// ever.
     async fn until_copied(&self) {
         std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending })
             .await;
@@ -87,7 +87,7 @@ impl Engine {
         if self.clocks_are_tests.load(Ordering::Relaxed) { None } else { clock::all() }
     }
 
-    /// Checks whether the clock may still be trusted, or again.
+    /// Checks whether the clock is still to be trusted, or is so again.
     pub(crate) fn look_at_clocks(&self, reading: Reading) {
         self.turn(|state, after| state.look_at_clocks(reading, after));
     }
@@ -97,7 +97,7 @@ impl Engine {
         let mut sampler = Sampler::new();
         let mut clocks_due = Time::ZERO;
         loop {
-            // Together with other work: with a beat at the latest.
+            // The clocks are read together with other work, and with a beat at the latest.
             if self.now() >= clocks_due {
                 clocks_due = self.now() + EVERY;
                 if let Some(reading) = self.read_clocks() {
@@ -131,6 +131,8 @@ impl Engine {
                 if until == Time::MAX {
                     std::future::pending::<()>().await;
                 }
+                // Wakers that have rung may have taken long.
+                let now = self.now();
                 clock::sleep(now, until.min(now + LONGEST_SLEEP)).await;
             };
             tokio::select! {
@@ -143,14 +145,14 @@ impl Engine {
     }
 }
 
-/// Closes the engine when its timer task ends, or is dropped with its runtime: nothing would be
+/// Closes the engine when its timer task ends, or is dropped with its runtime: no lease would be
 /// renewed any more.
 struct TimerGuard(Arc<Engine>);
 
 impl Drop for TimerGuard {
     fn drop(&mut self) {
         self.0.close(EngineClosed::Broken);
-        // Nothing else may wait for it any more when the runtime has ended.
+        // The runtime may have ended, so that no task can wait for the write: this thread does.
         if !self.0.is_copy()
             && let Some(written) = self.0.written.get()
         {

@@ -17,9 +17,9 @@ const TRIES: usize = if cfg!(elderlock_shuttle) { 1 } else { 100 };
 /// The result of a turn.
 pub(super) struct TurnResult<R> {
     pub(super) result: R,
-    /// The turn wrote the messages itself, and the answer arrives here.
+    /// The connection on which the answer arrives, if the turn has written the messages itself.
     pub(super) reader: Option<Arc<ConnectionReader>>,
-    /// A waiting caller goes on.
+    /// Whether the turn has woken a waiting caller.
     pub(super) has_woken: bool,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct TurnResult<R> {
 type EngineAccess<'a> = (RwLockWriteGuard<'a, EngineState>, MutexGuard<'a, ()>);
 
 impl Engine {
-    /// One turn: runs `work` under the lock, and tells its effects after unlocking.
+    /// Takes one turn: runs `work` under the lock, and its effects after unlocking.
     pub(super) fn turn<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> R {
         self.turned(work).result
     }
 
-    /// A turn, with all its results.
+    /// Like [`turn`](Self::turn), with all results of the turn.
     pub(super) fn turned<R>(
         &self,
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
@@ -50,13 +50,13 @@ impl Engine {
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
         let mut after = TurnEffects::default();
-        // First of all: the core must know the local grants before any step.
+        // This comes first: the core must know the local grants before any step.
         let is_broken = is_poisoned(&self.state);
         if !is_planted(ThreadMutant::LocalGrantsStay) {
             state.absorb(is_broken, || self.next_request());
         }
         if is_broken {
-            // The core panicked in an earlier turn and cannot be believed any more.
+            // The core panicked in an earlier turn and is not to be trusted any more.
             state.break_down(&mut after);
         }
         // Deferred commands come next: a thread that has dropped a guard and asks for its lock
@@ -95,7 +95,7 @@ impl Engine {
         seam();
         if after.phase {
             self.phase.send_modify(|seen| {
-                // Two turns may arrive here in either order.
+                // The changes of two turns may arrive here in either order.
                 if seen.changes < phase.changes || is_planted(ThreadMutant::PhaseGoesBack) {
                     *seen = EnginePhase { stopped: seen.stopped, ..phase };
                 }
@@ -131,8 +131,8 @@ impl Engine {
         TurnResult { result, reader, has_woken }
     }
 
-    /// Empties the deferred queue, unless another thread has the engine state: then that thread
-    /// does it after unlocking.
+    /// Empties the deferred queue. If another thread has the engine state, that thread does so
+    /// after unlocking.
     pub(super) fn empty_deferred(&self) {
         while !self.deferred.is_empty() {
             let Some(state) = self.try_enter_past_readers() else { return };
@@ -143,9 +143,9 @@ impl Engine {
         }
     }
 
-    /// `None`: a thread changes the core, or is about to, and looks at the deferred queue
-    /// afterwards. A reader does not look, but is soon done. Waiting for readers is worth a few
-    /// tries. After those the timer task is told to have a turn.
+    /// Takes the engine state, past readers. `None`: another thread changes the core, or is about
+    /// to, and checks the deferred queue afterwards. A reader does not check the queue, but ends
+    /// soon: so there are some tries. After them the timer task is asked to take a turn.
     fn try_enter_past_readers(&self) -> Option<EngineAccess<'_>> {
         let mut writer = self.try_writer_lock()?;
         for _ in 0..TRIES {
@@ -164,11 +164,11 @@ impl Engine {
 
     pub(super) fn enter(&self) -> EngineAccess<'_> {
         let writer = lock(&self.writer_lock);
-        // The turn asks whether it is poisoned.
+        // The turn itself checks for poison.
         (self.state.write().unwrap_or_else(PoisonError::into_inner), writer)
     }
 
-    /// `None`: another thread has the engine state, or looks at it.
+    /// Takes the engine state. `None`: another thread has it, or reads it.
     pub(super) fn try_enter(&self) -> Option<EngineAccess<'_>> {
         self.try_state(self.try_writer_lock()?).ok()
     }

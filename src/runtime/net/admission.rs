@@ -1,7 +1,7 @@
-//! The bounds of connections, so that strangers take none from members.
+//! The bounds of connections, so that strangers take no connection from members.
 //!
 //! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
-//! It may have been a member's before. Few strangers are admitted. When no more may be, a new
+//! The process may have been a member before. Few strangers are admitted. At the limit a new
 //! connection closes the stranger that was silent longest. A process that joins sends packets. An
 //! attacker that only keeps connections open does not.
 
@@ -15,34 +15,34 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Some for each member of the largest cluster.
+/// The most accepted connections: several for each member of the largest cluster.
 const MAX_ACCEPTED: usize = 4096;
 const MAX_STRANGERS: usize = 256;
 const MAX_UNFINISHED: usize = 64;
-/// Sessions of programs, which members and joiners must leave room for.
+/// The most sessions of programs. They leave room for members and joiners.
 const MAX_SESSIONS: usize = 512;
-/// The limit of one address, except for loopback.
+/// The most unfinished handshakes of one address. Loopback has no such limit.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
-/// An unfinished handshake is not evicted for this part of its time limit. Without it a burst of
-/// dials would close connections whose first packet was not read yet. A round trip of the network
-/// must fit in.
+/// The part of its time limit for which an unfinished handshake is not evicted: one in so many.
+/// Without it a burst of dials would close connections whose first packet was not read yet. A round
+/// trip of the network must fit in.
 const GRACE: u32 = 20;
-/// The turns of other tasks before a handshake is evicted.
+/// How often other tasks run before a handshake is evicted.
 const TURNS: usize = 4;
-/// The id of no process: operators' connections have it.
+/// The id of no process, which operators' connections have.
 pub(super) const NO_PROCESS: ProcessId = ProcessId(0);
-/// One process needs one connection; a few may cross or replace each other.
+/// The most connections of one process. It needs one; a few may cross or replace each other.
 const MAX_OF_PROCESS: usize = 8;
-/// A stranger that was silent for this time is closed.
+/// The time of silence after which a stranger is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// The open files of a process where the system has no limit to ask for.
+/// The assumed limit of open files where the system reports none.
 #[cfg(not(unix))]
 const FILES: u64 = 1024;
 
 /// The number of connections of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AdmissionLimits {
-    /// All but those of members that were dialled.
+    /// The most connections, without those that were dialled to members.
     accepted: usize,
     strangers: usize,
     unfinished: usize,
@@ -62,7 +62,7 @@ impl AdmissionLimits {
         let files = usize::try_from(files.max(8)).unwrap_or(usize::MAX);
         let accepted = (files / 2).min(MAX_ACCEPTED);
         let strangers = (files / 8).min(MAX_STRANGERS);
-        // A crowd of handshakes leaves a half to strangers that have finished theirs.
+        // Half of the strangers' places are left to strangers that have finished their handshakes.
         let unfinished = strangers.div_ceil(2).min(MAX_UNFINISHED);
         AdmissionLimits { accepted, strangers, unfinished }
     }
@@ -90,15 +90,15 @@ pub(super) fn origin(ip: IpAddr) -> IpAddr {
 /// All connections of a member.
 pub(super) struct Admissions {
     limits: AdmissionLimits,
-    /// An unfinished handshake is not evicted for this time.
+    /// The time for which an unfinished handshake is not evicted.
     grace: Duration,
-    /// A process that has sent nothing for this time is silent: that of a handshake.
+    /// The time without bytes after which a process is silent: the time limit of a handshake.
     silence: Duration,
     began: Instant,
     table: Mutex<AdmissionTable>,
     /// Connections that were closed to make room, or for their silence.
     pub(super) evicted: AtomicU64,
-    /// A handshake has completed or failed.
+    /// Notified when a handshake has completed or failed.
     ended: Notify,
 }
 
@@ -111,13 +111,14 @@ struct AdmissionTable {
 
 struct AdmissionEntry {
     origin: IpAddr,
-    /// Members or seeds are on its host: it gives way last, and never waits for others.
+    /// Whether members or seeds are on the host of the other side. Such a connection gives way
+    /// last, and never waits for others.
     is_known: bool,
-    /// `None`: its handshake is unfinished.
+    /// The process at the other side; `None`: the handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
-    /// A program's session, or a connection to a seed: it counts as a member's whatever the view
-    /// is.
+    /// Whether the connection is a program's session, or leads to a seed: it counts as a member's
+    /// whatever the view is.
     is_kept: bool,
     is_dialled: bool,
     heard: Arc<AtomicU64>,
@@ -138,7 +139,7 @@ pub(super) struct Admission {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConnectionOpening {
     Accepted,
-    /// By this member. `is_seed`: at the address of a seed.
+    /// This member opened the connection. `is_seed`: to the address of a seed.
     Dialled {
         is_seed: bool,
     },
@@ -182,8 +183,8 @@ impl Admissions {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns whether one more handshake may begin now. One from a known host takes the place of
-    /// one from an unknown host.
+    /// Returns whether one more handshake may begin now. A handshake from a known host takes the
+    /// place of one from an unknown host.
     pub(super) fn has_room(&self, is_known: bool) -> bool {
         let is_other = |entry: &AdmissionEntry| entry.process.is_none() && !entry.is_known;
         let table = self.table();
@@ -191,13 +192,13 @@ impl Admissions {
         unfinished < self.limits.unfinished || is_known && table.count(is_other) > 0
     }
 
-    /// The most connections that wait for room. Each has an open file.
+    /// The most connections that wait for room. Each of them is an open file.
     pub(super) fn most_waiting(&self) -> usize {
         self.limits.strangers
     }
 
-    /// Waits until one more handshake may begin: until one has ended, or the one that gives way
-    /// first has had its grace.
+    /// Waits until one more handshake may begin: until one has ended, or the first to give way has
+    /// had its grace.
     pub(super) async fn room(&self) {
         while let Some(due) = self.full_until() {
             tokio::select! {
@@ -207,8 +208,7 @@ impl Admissions {
         }
     }
 
-    /// Lets handshakes end whose bytes are there. On a busy machine they may have had their grace,
-    /// and no turn to read them.
+    /// Yields so that tasks can read handshake bytes that have already arrived.
     pub(super) async fn let_handshakes_end(&self) {
         for _ in 0..TURNS {
             if self.has_room(false) {
@@ -218,7 +218,7 @@ impl Admissions {
         }
     }
 
-    /// The time at which an unfinished handshake may be ended for another one. `None`: now.
+    /// The time from which an unfinished handshake may be ended for another one. `None`: now.
     fn full_until(&self) -> Option<Instant> {
         let table = self.table();
         if table.count(|entry| entry.process.is_none()) < self.limits.unfinished {
@@ -254,8 +254,9 @@ impl Admissions {
         Some(self.insert(&mut table, entry, ConnectionOpening::Accepted))
     }
 
-    /// Admits a connection that was dialled, with `process` at its other end. `is_seed`: it gives
-    /// way to no stranger. `None`: members have all connections, and `process` is none.
+    /// Admits a connection that was dialled, with `process` at its other end. `is_seed`: the
+    /// connection gives way to no stranger. `None`: members have all connections, and `process` is
+    /// not a member.
     pub(super) fn take_dialled(
         self: &Arc<Self>,
         ip: IpAddr,
@@ -314,10 +315,10 @@ impl Admissions {
         Admission { admissions: self.clone(), id, heard, opening, end }
     }
 
-    /// The fitting connection that gives way first. A silent one goes before one that speaks, or a
-    /// joiner would make room for an attacker's. Then one from an unknown host goes, and the one
-    /// that was silent longest. A handshake speaks within its time limit, as it may be slow on a
-    /// busy machine.
+    /// The connection that gives way first, among those for which `fits` is true. A silent one goes
+    /// before one that sends: a joiner must not make room for an attacker. Then one from an unknown
+    /// host goes before one from a known host, and the one that was silent longest goes first. A
+    /// handshake never counts as silent within its time limit, as it may be slow on a busy machine.
     fn first_to_go(
         &self,
         table: &AdmissionTable,
@@ -332,8 +333,8 @@ impl Admissions {
         first.map(|(id, _)| *id)
     }
 
-    /// Ends the fitting connection that [gives way first](Self::first_to_go). `false`: there is
-    /// none.
+    /// Ends the connection that [gives way first](Self::first_to_go) among the fitting ones.
+    /// `false`: none fits.
     fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&AdmissionEntry) -> bool) -> bool {
         let Some(id) = self.first_to_go(table, fits) else { return false };
         if let Some(entry) = table.entries.remove(&id) {
@@ -343,8 +344,8 @@ impl Admissions {
         true
     }
 
-    /// Replaces the set of members. A process that leaves it is a stranger from now on. It counts
-    /// as heard just now, for its packets were not noted while it was a member.
+    /// Replaces the set of members. A process that is no longer in the set is a stranger from now
+    /// on. It counts as heard just now, since its packets were not noted while it was a member.
     pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
         let (mut table, now) = (self.table(), self.now());
         for entry in table.entries.values_mut() {
@@ -385,7 +386,7 @@ impl AdmissionTable {
 }
 
 impl Admission {
-    /// The handshake is finished: the connection belongs to this process.
+    /// Finishes the handshake: the connection belongs to this process.
     pub(super) fn finish(&self, process: ProcessId) {
         self.note_packet();
         let mut table = self.admissions.table();
@@ -399,14 +400,14 @@ impl Admission {
         self.admissions.ended.notify_one();
     }
 
-    /// The connection counts as a member's from now on: no stranger takes its place.
+    /// Counts the connection as a member's from now on: no stranger takes its place.
     pub(super) fn keep(&self) {
         if let Some(entry) = self.admissions.table().entries.get_mut(&self.id) {
             (entry.is_member, entry.is_kept) = (true, true);
         }
     }
 
-    /// Notes that bytes came.
+    /// Notes that bytes have arrived.
     pub(super) fn note_packet(&self) {
         self.heard.store(self.admissions.now(), Relaxed);
     }
@@ -443,7 +444,7 @@ mod tests {
             let limits = AdmissionLimits::for_files(files);
             let AdmissionLimits { accepted, strangers, unfinished } = limits;
             assert!(strangers >= 1 && strangers * 4 <= accepted, "{files}: {limits:?}");
-            // A crowd of handshakes leaves places to strangers that have finished theirs.
+            // Half of the places are left to strangers that have finished their handshakes.
             assert!(unfinished >= 1 && unfinished * 2 <= strangers + 1, "{files}: {limits:?}");
             assert!(limits.sessions() >= 1 && limits.sessions() * 4 <= accepted, "{files}");
         }

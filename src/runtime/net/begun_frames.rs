@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
-/// See the module.
+/// The incomplete frames of all strangers, with their limit.
 #[derive(Debug)]
 pub(super) struct BegunFrames {
-    /// The most bytes.
+    /// The most bytes of all incomplete frames.
     limit: usize,
     table: Mutex<BegunTable>,
 }
@@ -38,7 +38,7 @@ pub(super) struct BegunShare {
     addr: SocketAddr,
     /// Ends the connection.
     end: CancellationToken,
-    /// The number of the frame. `None`: none has begun.
+    /// The number of the incomplete frame; `None` between frames.
     number: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl BegunTable {
         Some(frame)
     }
 
-    /// The longest frame; of several the one that began first.
+    /// The longest frame; of equally long ones the one that began first.
     fn longest(&self) -> Option<u64> {
         let frames = self.frames.iter();
         let longest = frames.max_by_key(|(number, frame)| (frame.bytes, Reverse(**number)));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!([&first, &second, &third].map(BegunShare::is_ended), [false, true, false]);
         assert_eq!(all.used(), 50, "an ended one counts no more");
         assert_eq!((resize(&mut second, 70), all.used()), (none(), 50));
-        // The one that grows may be the one with the most.
+        // The frame that grows may be the longest one itself.
         assert_eq!(resize(&mut third, 71), [3]);
         assert_eq!(all.used(), 30);
     }
@@ -160,7 +160,7 @@ mod tests {
         let all = Arc::new(BegunFrames::new(100));
         let [mut first, mut second, mut third] = [1, 2, 3].map(|port| share(&all, port));
         assert_eq!((resize(&mut first, 40), resize(&mut second, 40)), (none(), none()));
-        // A frame that has ended, and the next one of its connection.
+        // A frame is complete, and the next one of its connection begins.
         assert_eq!((resize(&mut first, 0), resize(&mut first, 40)), (none(), none()));
         assert_eq!(resize(&mut third, 40), [2]);
     }

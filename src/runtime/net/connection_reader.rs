@@ -1,14 +1,14 @@
 //! `ConnectionReader`: the reading half of a connection.
 //!
-//! Its task reads the packets. For short times another thread may **busy-poll** it. That thread
-//! reads the socket again and again and does not sleep, since sleeping and waking takes longer than
-//! most answers on a fast network. So a caller polls for the answer to its question, and the task
-//! polls for the next question after it has answered one. Polling uses a processor that may have
-//! other work. So it has a limit of about the cost of sleeping and waking, and a [`SpinBackoff`].
-//! Where it finds nothing, it is tried less and less often.
+//! A task of its own reads the packets. For short times another thread may **busy-poll** the
+//! connection. That thread reads the socket again and again and does not sleep, since sleeping and
+//! waking takes longer than most answers on a fast network. So a caller polls for the answer to its
+//! question, and the task polls for the next question after it has answered one. Polling uses a
+//! processor that may have other work. So it has a limit of about the cost of sleeping and waking,
+//! and a [`SpinBackoff`]. A connection whose polls find nothing is polled less and less often.
 //!
 //! There is one [`ReadHalf`], and the reading thread has it. So frames are read in the order in
-//! which they came. Only the task waits for it, and is woken when it is put back.
+//! which they came. Only the task waits for the read half, and is woken when it is put back.
 //!
 //! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of
 //! competitive spinning for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL`
@@ -38,17 +38,17 @@ use tokio::time::{Instant, timeout_at};
 
 /// Bytes read at once; this is the cost of an idle connection.
 const READ: usize = 8 * 1024;
-/// Bytes that a polling thread reads at once: many times an answer.
+/// Bytes that a polling thread reads at once: many times the length of an answer.
 const SHORT_READ: usize = 1024;
 /// The most packets that the engine gets at once. It holds its lock until it has handled them.
 const MAX_PACKETS: usize = 64;
 /// The most frames that one task of the other side sends at once. More frames come from several
-/// tasks, and the woken task reads them in larger pieces.
-const FEW: usize = 4;
+/// tasks. They are left to the connection's task, which reads larger pieces.
+const FRAMES_OF_ONE_TASK: usize = 4;
 /// Questions answered in a row before other tasks run.
-const STRETCH: usize = 16;
-/// At least one chance in two to the power of this is tried.
-const LEAST: u32 = 8;
+const MAX_QUESTIONS_IN_A_ROW: usize = 16;
+/// Backoff bound: at least one in 2^MIN_CHANCE_LOG2 polls is tried.
+const MIN_CHANCE_LOG2: u32 = 8;
 
 /// How a connection ended.
 pub(super) enum ConnectionEnd {
@@ -78,9 +78,9 @@ pub(crate) struct ConnectionReader {
 /// Holds the read half while no thread reads.
 struct ReadHalfSlot {
     read_half: Option<ReadHalf>,
-    /// The task, as it was polled last.
+    /// The waker of the task's latest poll.
     task: Option<Waker>,
-    /// The task has looked for the read_half meanwhile.
+    /// The task has asked for the read half and waits for it.
     is_wanted: bool,
     /// The connection has ended.
     is_over: bool,
@@ -92,27 +92,27 @@ struct ReadHalf {
     decoder: Decoder,
     /// The time by which the frame must end whose beginning waits in the decoder.
     due: Option<Instant>,
-    /// The bytes of that frame, if the other side is a stranger whose frames are short.
+    /// The bytes of the incomplete frame, if the other side is a stranger whose frames are short.
     share: BegunShare,
-    /// Reused from one read to the next.
+    /// The packets of one read. The memory is kept from one read to the next.
     packets: Vec<Input>,
-    /// How it ended, where it was not the task that saw it.
+    /// How the connection ended, if a polling thread has seen the end.
     ending: Option<ConnectionEnd>,
     admission: Admission,
     standing: PeerStanding,
-    /// The part of the rate of strangers, once it is one.
+    /// The other side's part of the rate of strangers, once it is a stranger.
     part: Option<Arc<RateLimit>>,
 }
 
 /// The place of the other side in this member's view.
 struct PeerStanding {
     is_member: bool,
-    /// It is outside the view. Without a view no process is.
+    /// Whether the other side is outside the view. Without a view no process is.
     is_strange: bool,
-    /// It may be the process of a member or of a seed, and bring the long view of a later
-    /// membership.
+    /// Whether the other side may be the process of a member or of a seed. It may bring the long
+    /// view of a later membership.
     may_be_long: bool,
-    /// The count of view changes at that answer.
+    /// The number of changes of the view when this was looked up.
     changed: u64,
 }
 
@@ -120,7 +120,7 @@ struct PeerStanding {
 #[derive(Clone, Copy, Default)]
 struct ReadSummary {
     packets: usize,
-    /// The packets were answered, and no caller of this member waited for them.
+    /// Whether the packets were answered while no caller of this member waited for them.
     is_answered: bool,
 }
 
@@ -177,12 +177,12 @@ impl ConnectionReader {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task's part: reads the packets, to the end of the connection.
+    /// Reads the packets until the end of the connection. Only the task runs this.
     ///
-    /// A frame that has begun has to end in time, or the connection is broken. With a damaged
-    /// length it would swallow all later bytes, up to the longest frame, and neither side would
-    /// notice. Bytes that are already there are read before the time is checked, so that a stopped
-    /// process does not blame the other side.
+    /// An incomplete frame must be complete in time, or the connection counts as broken. A damaged
+    /// length would otherwise swallow all later bytes, up to the longest frame, and neither side
+    /// would notice. Bytes that are already there are read before the time is checked, so that a
+    /// stopped process does not blame the other side.
     pub(super) async fn listen(&self) -> ConnectionEnd {
         let (mut due, mut answered) = (None, 0);
         loop {
@@ -208,7 +208,7 @@ impl ConnectionReader {
             match read {
                 Ok(read) => {
                     answered += self.poll_on(read);
-                    if answered >= STRETCH {
+                    if answered >= MAX_QUESTIONS_IN_A_ROW {
                         answered = 0;
                         tokio::task::yield_now().await;
                     }
@@ -220,8 +220,8 @@ impl ConnectionReader {
 
     /// Polls for the next question as long as questions come one by one; returns how many did.
     fn poll_on(&self, mut read: ReadSummary) -> usize {
-        for answered in 0..STRETCH {
-            if !read.is_answered || read.packets > FEW {
+        for answered in 0..MAX_QUESTIONS_IN_A_ROW {
+            if !read.is_answered || read.packets > FRAMES_OF_ONE_TASK {
                 return answered;
             }
             match self.poll_for(&self.answering) {
@@ -229,7 +229,7 @@ impl ConnectionReader {
                 None => return answered,
             }
         }
-        STRETCH
+        MAX_QUESTIONS_IN_A_ROW
     }
 
     /// Polls for the answer to the message just written; returns whether a packet came.
@@ -237,7 +237,7 @@ impl ConnectionReader {
         self.poll_for(&self.asking).is_some()
     }
 
-    /// No thread reads any more.
+    /// Ends all reading.
     pub(super) fn close(&self) {
         let mut slot = self.slot();
         slot.is_over = true;
@@ -246,7 +246,7 @@ impl ConnectionReader {
         drop(read_half);
     }
 
-    /// The task's look; `due`: as it knows it, and as it is.
+    /// Reads for the task. `due`: the deadline that the task waits for, and then the present one.
     fn poll_read(
         &self,
         context: &mut Context<'_>,
@@ -267,11 +267,11 @@ impl ConnectionReader {
         if let Some(ending) = read_half.ending.take() {
             return Poll::Ready(Err(ending));
         }
-        // The bytes that came with the handshake.
+        // The bytes that came with the handshake are already in the decoder.
         if read_half.due.is_none() && !read_half.decoder.is_empty() {
             return Poll::Ready(self.deliver(read_half));
         }
-        // Another time to wait for.
+        // The deadline has changed: the task has to wait for another time.
         if read_half.due != due {
             return Poll::Ready(Ok(ReadSummary::default()));
         }
@@ -309,7 +309,7 @@ impl ConnectionReader {
 
     /// The read half, for the task. `None`: it is woken when the read half is back.
     fn take_for(&self, task: &Waker) -> Option<BorrowedReadHalf<'_>> {
-        // Cloned, and the old one dropped, without the lock.
+        // The waker is cloned, and the old one dropped, without the lock.
         let mut task = Some(task.clone());
         let mut slot = self.slot();
         std::mem::swap(&mut slot.task, &mut task);
@@ -319,11 +319,11 @@ impl ConnectionReader {
         Some(BorrowedReadHalf { reader: self, read_half: Some(read_half?), is_tasks: false })
     }
 
-    /// `is_tasks`: there is something in it for the task.
+    /// Puts the read half back. `is_tasks`: it has an end or a deadline for the task.
     fn put(&self, read_half: ReadHalf, is_tasks: bool) {
         let mut slot = self.slot();
         if slot.is_over {
-            drop(slot); // before the read half
+            drop(slot); // unlocked before the read half is dropped
             return;
         }
         slot.read_half = Some(read_half);
@@ -350,14 +350,14 @@ impl ConnectionReader {
         }
     }
 
-    /// Hands on the frames that are whole.
+    /// Passes the complete frames on.
     fn deliver(&self, read_half: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
         self.learn_standing(read_half);
         let ReadHalf { decoder, due, share, packets, standing, part, .. } = read_half;
         let ConnectionReader { reception, incarnation, info, .. } = self;
         let mut read = ReadSummary::default();
         loop {
-            // It repeats its frames if it wants to join.
+            // A process that wants to join sends its frames again.
             if let Some(part) = part.as_ref().filter(|_| standing.is_strange)
                 && decoder.skip_unless(|| reception.may_take_strange(part))
             {
@@ -460,18 +460,18 @@ impl ConnectionReader {
                 self.reception.gossip(GossipInput::Wanted(self.addr, self.info.process));
             }
             Frame::Gossip(state) => self.reception.gossip(GossipInput::State(state)),
-            // The decoder lets no handshake through, and packets are the engine's.
+            // The decoder passes no handshake, and packets go to the engine.
             _ => {}
         }
     }
 }
 
-/// The read half, until it is put back. The reader runs others' code. If that panics, the
-/// connection ends, so that none remains that no thread reads.
+/// The read half, until it is put back. Packets may run the code of other tasks. If that code
+/// panics, the connection ends: none may remain that no thread reads.
 struct BorrowedReadHalf<'a> {
     reader: &'a ConnectionReader,
     read_half: Option<ReadHalf>,
-    /// There is something in it for the task.
+    /// Whether the read half has an end or a deadline for the task.
     is_tasks: bool,
 }
 
@@ -503,7 +503,7 @@ impl Drop for BorrowedReadHalf<'_> {
 impl ReadHalf {
     /// Reads bytes that come within `limit`, and does not sleep. `None`: none came.
     fn look(&mut self, limit: Duration) -> Option<io::Result<usize>> {
-        // Past the runtime, which knows only its own requests to the system.
+        // The system is called directly: the runtime knows only of its own calls.
         let socket = SockRef::from(self.half.as_ref());
         let back = self.decoder.back();
         let before = back.len();
@@ -531,18 +531,17 @@ impl ReadHalf {
     }
 }
 
-/// How often to try a poll that sometimes finds nothing: the more often it fails, the less often it
-/// is tried.
+/// How often a poll is tried: the more often polls find nothing, the fewer are tried.
 #[derive(Default)]
 struct SpinBackoff {
-    /// How much more often it failed of late than not, up to [`LEAST`].
+    /// The recent failures, less the recent successes: 0 to [`MIN_CHANCE_LOG2`].
     failures: AtomicU32,
-    /// Chances left to skip.
+    /// The number of polls that are skipped next.
     skip: AtomicU32,
 }
 
 impl SpinBackoff {
-    /// Returns whether to try now. Threads that ask at the same time may both be told so.
+    /// Returns whether to poll now. Threads that ask at the same time may all get `true`.
     fn may_try(&self) -> bool {
         let skip = self.skip.load(Relaxed);
         if skip > 0 {
@@ -553,7 +552,8 @@ impl SpinBackoff {
 
     fn learn(&self, is_hit: bool) {
         let failures = self.failures.load(Relaxed);
-        let failures = if is_hit { failures.saturating_sub(1) } else { (failures + 1).min(LEAST) };
+        let failures =
+            if is_hit { failures.saturating_sub(1) } else { (failures + 1).min(MIN_CHANCE_LOG2) };
         self.failures.store(failures, Relaxed);
         self.skip.store((1 << failures) - 1, Relaxed);
     }
@@ -577,9 +577,9 @@ mod tests {
             tries
         };
         assert_eq!(tries(100, true), 100);
-        // 1 + 2 + 4 + ... + 256 chances, and then one in 256.
+        // 1 + 2 + 4 + ... + 256 polls for the first nine tries, and then one in 256.
         assert_eq!(tries(511 + 2560, false), 9 + 10);
-        // Back the same way, and then each.
+        // The backoff shrinks in the same way, and then each poll is tried.
         assert_eq!(tries(511 + 100, true), 9 + 100);
         // Each second try is in vain: the backoff allows neither all chances nor none.
         let mut tried = 0;

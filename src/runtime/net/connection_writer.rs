@@ -12,28 +12,28 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct ConnectionWriter {
     /// The process at the other end, from the handshake.
     pub(super) process: ProcessId,
-    /// The versions that it speaks, from the handshake.
+    /// The versions that the process speaks, from the handshake.
     pub(super) versions: Versions,
     pub(super) writer: OwnedWriteHalf,
     /// Seals what is written, if the cluster has a key.
     pub(super) sealer: Option<Sealer>,
     pub(super) reader: Arc<ConnectionReader>,
-    /// Cancelled when either half has ended; ends the other.
+    /// Cancelled when either half has ended, to end the other half.
     pub(super) closed: CancellationToken,
-    /// Cancelled to close a connection that is not needed, with which nothing is wrong.
+    /// Cancelled to close a connection that is intact but not needed.
     pub(super) redundant: CancellationToken,
-    /// The handshake's dialler was this member.
+    /// Whether this member has dialled the connection.
     pub(super) dialled: bool,
-    /// Both sides use this one of two connections that crossed. So a caller knows where its
+    /// Whether both sides use this one of two connections that crossed. So a caller knows where its
     /// answer arrives.
     pub(super) is_preferred: bool,
     pub(super) opened: Instant,
 }
 
 impl ConnectionWriter {
-    /// Returns whether it leads to the wanted process, or to any process at the address. An
-    /// accepted connection of a stranger does not: its process claims that address, and shows
-    /// nothing.
+    /// Returns whether the connection leads to the wanted process, or to any process at the
+    /// address. An accepted connection of a stranger does not lead to its address: the process
+    /// claims the address without a proof.
     pub(super) fn leads_to(&self, want: Option<ProcessId>) -> bool {
         match want {
             Some(process) => process == self.process,
@@ -42,7 +42,8 @@ impl ConnectionWriter {
     }
 }
 
-/// The newest live link with the wanted process, one that both prefer before all others.
+/// The newest live connection to the wanted process. A connection that both sides prefer comes
+/// first.
 pub(super) fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
     let fits = |link: &ConnectionWriter| !link.closed.is_cancelled() && link.leads_to(want);
     let preferred = links.iter().rposition(|link| link.is_preferred && fits(link));

@@ -4,7 +4,7 @@ use crate::wire::{DatagramError, FrameError};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Each counter once, in the order in which they are told. The middle group is refused input.
+/// Lists each counter once, in the order of the reports. The middle group is refused input.
 macro_rules! counters {
     (
         traffic { $($(#[$of_traffic:meta])* $traffic:ident,)* }
@@ -51,7 +51,7 @@ macro_rules! counters {
 
 counters! {
     traffic {
-        /// Frames taken in after the handshake.
+        /// Frames received after the handshake.
         frames_in,
         /// Frames written to a connection.
         frames_out,
@@ -67,8 +67,7 @@ counters! {
     refused {
         /// Refused: no frame, handshake or datagram of elderlock.
         garbage,
-        /// Refused: a frame whose checksum is wrong. Hardware or something on the way changes
-        /// bytes.
+        /// Refused: a frame whose checksum is wrong. Hardware or a device on the way changes bytes.
         damaged,
         /// Refused: a frame that had begun and did not end in time.
         unfinished,
@@ -108,7 +107,7 @@ counters! {
         connected,
         /// Orders of operators that were carried out, or begun.
         orders,
-        /// Those of them that force: a revocation or a new lineage.
+        /// Orders that force: a revocation or a new lineage.
         forced_orders,
         /// Closed: connections of strangers, to make room for others or because they were silent.
         evicted,
@@ -116,16 +115,15 @@ counters! {
         overflowed,
         /// Packets that were not sent: the peer was not reached, or another process answered there.
         undelivered,
-        /// Read by a thread that waited for it awake, see
-        /// [`busy_poll`](crate::MemberBuilder::busy_poll).
+        /// Busy polls that found packets, see [`busy_poll`](crate::MemberBuilder::busy_poll).
         busy_poll_hits,
-        /// Waited for with a thread awake, to the limit, and in vain.
+        /// Busy polls that found no packet within the limit.
         busy_poll_misses,
     }
 }
 
 impl AtomicCounters {
-    /// Counts something refused.
+    /// Counts a refused frame by its reason.
     pub(super) fn refuse_frame(&self, error: &FrameError) {
         match error {
             FrameError::Oversized(_) => add(&self.oversized, 1),
@@ -136,7 +134,7 @@ impl AtomicCounters {
         }
     }
 
-    /// Counts a datagram refused.
+    /// Counts a refused datagram by its reason.
     pub(super) fn refuse_datagram(&self, error: &DatagramError) {
         match error {
             DatagramError::Oversized(_) => add(&self.oversized, 1),
@@ -147,7 +145,7 @@ impl AtomicCounters {
     }
 }
 
-/// Counts; nothing else depends on it, so no order with other memory is asked for.
+/// Adds to a counter. No other memory depends on it, so relaxed order is enough.
 pub(super) fn add(counter: &AtomicU64, amount: usize) {
     counter.fetch_add(amount as u64, Relaxed);
 }
@@ -156,7 +154,7 @@ pub(super) fn add(counter: &AtomicU64, amount: usize) {
 mod tests {
     use super::*;
 
-    /// The documents name the counters of refused input by that word.
+    /// The documents name the counters of refused input by the word "refused".
     #[test]
     fn the_refused_group_has_the_counters_that_are_described_as_refused() {
         let source = include_str!("counters.rs").split("\ncounters! {").nth(1);

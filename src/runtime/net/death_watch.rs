@@ -5,7 +5,7 @@
 //! start time under the number is compared with the start time from the handshake. If they are
 //! equal, the descriptor is of the very process that shook hands. Had the number been reused before
 //! it was opened, the start time would differ. When the descriptor says "ended", that process has
-//! ended. If any of these steps fails, nothing is said.
+//! ended. If any of these steps fails, no death is reported.
 
 use crate::protocol::ProcessId;
 #[cfg(any(test, target_os = "linux"))]
@@ -37,7 +37,7 @@ fn start_time(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether `info` tells of a process that can be watched from here.
+/// Returns the host of the process in `info`, if the process can be watched from here.
 #[cfg(any(test, target_os = "linux"))]
 fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
     info.host.filter(|other| mine.is_some_and(|mine| mine.sees(other)))
@@ -69,19 +69,19 @@ mod linux {
         Some(Host { boot, namespace, pid: std::process::id(), started })
     }
 
-    /// A descriptor of the process that `host` tells of, if it is surely that process.
+    /// A descriptor of the process that `host` names, if it is surely that process.
     pub(super) fn hold(host: &Host) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(host.pid).ok()?)?;
         let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // The file is read only after the process is held: see above.
+        // The file is read only after the process is held: see the module.
         let stat = fs::read_to_string(format!("/proc/{}/stat", host.pid)).ok()?;
         (start_time(&stat)? == host.started).then_some(held)
     }
 
-    /// Returns when the held process has ended; an error tells nothing.
+    /// Completes when the held process has ended. An error says nothing of the process.
     pub(super) async fn ended(held: OwnedFd) -> std::io::Result<()> {
-        // Deprecated for descriptors that may change under its feet, in favour of an unsafe
-        // function. This descriptor is owned and does not change.
+        // The function is deprecated in favour of an unsafe one, because a descriptor may change
+        // meanwhile. This descriptor is owned and does not change.
         #[allow(deprecated)]
         let held = AsyncFd::with_interest(held, Interest::READABLE)?;
         held.readable().await?.retain_ready();
@@ -93,7 +93,7 @@ mod linux {
         mine: Option<Host>,
         /// The most processes that are watched.
         most: usize,
-        /// Each with the token that ends its watch.
+        /// The watched processes, each with the token that ends its watch.
         watched: Mutex<BTreeMap<ProcessId, CancellationToken>>,
     }
 
@@ -107,7 +107,7 @@ mod linux {
             DeathWatch { most, ..DeathWatch::new(mine) }
         }
 
-        /// Holds a process of the view, if it lives under this kernel and is not yet watched.
+        /// Holds a process of the view, if it runs on this host and is not yet watched.
         pub(in super::super) fn hold(&self, info: &MemberInfo) -> Option<HeldProcess> {
             let host = neighbour(self.mine, info)?;
             let process = info.process;
@@ -125,8 +125,8 @@ mod linux {
             self.watched.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Ends the watches of processes that this view does not list: their deaths change
-        /// nothing, and each keeps a descriptor.
+        /// Ends the watches of processes that this view does not list. Their deaths change nothing,
+        /// and each watch has a descriptor.
         pub(in super::super) fn keep(&self, view: &View) {
             self.watched().retain(|process, let_go| {
                 let is_kept = view.contains(*process);
@@ -137,15 +137,15 @@ mod linux {
             });
         }
 
-        /// Whether the held process has ended, when that is known. `false`: it has left the view
-        /// before. An error tells nothing.
+        /// Completes with `true` when the held process has ended, and with `false` when it has left
+        /// the view before. An error says nothing of the process.
         pub(in super::super) async fn ended(&self, held: HeldProcess) -> std::io::Result<bool> {
             let HeldProcess { process, let_go, descriptor } = held;
             tokio::select! {
                 biased;
                 () = let_go.cancelled() => Ok(false),
                 told = ended(descriptor) => {
-                    // It cannot come back: no process can show its start time again.
+                    // The process cannot come back: no later process has its start time.
                     self.watched().remove(&process);
                     told.map(|()| true)
                 }
@@ -159,7 +159,7 @@ mod nowhere {
     use super::HeldProcess;
     use crate::protocol::{Host, MemberInfo, View};
 
-    /// Nothing on this platform is known to tell.
+    /// On this platform no host is known for certain.
     pub(crate) fn here() -> Option<Host> {
         None
     }
@@ -193,7 +193,7 @@ mod tests {
     use std::time::Duration;
 
     fn sleeper() -> (Child, Host) {
-        let child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let child = Command::new("sleep").arg("600").spawn().expect("sleep runs");
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
             .expect("/proc tells of a child");
         let started = start_time(&stat).expect("its start time");
@@ -240,8 +240,8 @@ mod tests {
             "it still lives"
         );
         child.kill().expect("it can be killed");
-        // The parent has not waited for it yet.
-        tokio::time::timeout(Duration::from_secs(10), end)
+        // The parent has not collected the exit status yet.
+        tokio::time::timeout(Duration::from_secs(120), end)
             .await
             .expect("in time")
             .expect("no panic")

@@ -5,9 +5,9 @@
 pub(super) enum DialError {
     /// The address refuses connections.
     Refused,
-    /// Something answers that is not a member of this cluster.
+    /// The process at the address is not a member of this cluster.
     Stranger(String),
-    /// Nothing answers, or it went away.
+    /// No process answers, or the one that answered went away.
     Unreachable(String),
 }
 

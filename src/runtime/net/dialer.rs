@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An unused peer without connection is forgotten after this.
+/// The time after which an unused peer without a connection is forgotten.
 const IDLE: Duration = Duration::from_secs(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A dial that is under way.
 struct Dialling {
-    /// Processes to which connections led when it began.
+    /// The processes that had connections here when the dial began.
     known: BTreeSet<ProcessId>,
 }
 
-/// [`drive`](drive_peer) as the transport's state starts it.
+/// Boxes [`drive_peer`] for the transport's state, which starts it.
 pub(super) fn drive(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,
@@ -36,8 +36,8 @@ pub(super) fn drive(
     Box::pin(drive_peer(shared, incarnation, peer))
 }
 
-/// Sends the frames that are queued at `peer` to its address, until the peer has long been unused
-/// or all ends.
+/// Sends the frames that are queued at `peer` to its address. Ends when the peer has long been
+/// unused, or with the incarnation or the transport.
 async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, peer: Arc<Peer>) {
     let counters = &shared.reception.counters;
     let timeouts = &shared.reception.timeouts;
@@ -57,9 +57,9 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
             write_half.add(link, timeouts.connect + timeouts.handshake);
         }
         for link in offered {
-            // Dialled to reach another process, and the same one as before answered: one connection
-            // is enough. Connections that merely crossed are kept, or both sides might close the
-            // other's.
+            // This member dialled to reach another process, but the same one as before answered:
+            // one connection is enough. Connections that merely crossed are kept: otherwise each
+            // side might close the one that the other side keeps.
             let known = dialling.as_ref().is_some_and(|dial| dial.known.contains(&link.process));
             if link.dialled && known {
                 link.redundant.cancel();
@@ -78,7 +78,8 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
                 backoff = (backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
                 not_before = Instant::now() + backoff;
             }
-            // The address of a member is that of the view, not that of a claim on a connection.
+            // The address of a member is that of the view. A claim on a connection does not change
+            // it.
             let of_others = |process| shared.reception.is_elsewhere(process, peer.addr);
             for process in given_up.into_iter().filter(|process| !of_others(*process)) {
                 let hint = match &result {
@@ -131,7 +132,7 @@ async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
     }
 }
 
-/// Writes the rest of the batch that is begun. A stranger that does not read it is left to a task
+/// Writes the rest of the batch that has begun. A stranger that does not read it is left to a task
 /// of its own.
 async fn write_rest(
     shared: &Arc<TransportState>,

@@ -23,9 +23,9 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// Gives an order to the member at `addr` (`host:port`) of cluster `cluster`, which carries it out.
-/// For a cluster without a key, and a member on this host: it refuses orders from other hosts with
-/// [`OrderReport::Failed`]. Joins nothing. Ends within five seconds; the reports take as long as
-/// the order.
+/// For a cluster without a key, and a member on this host: the member refuses orders from other
+/// hosts with [`OrderReport::Failed`]. Joins nothing. Ends within five seconds; the reports take as
+/// long as the order.
 ///
 /// # Errors
 /// See [`QueryError`]; nothing was done in any case, unless the connection failed when the order
@@ -67,7 +67,7 @@ pub(super) async fn open(
 /// operator key that is [derived](crate::ClusterKey::derive) from it.
 ///
 /// # Errors
-/// See [`give_order`]. [`QueryError::Refused`]: the key's role does not allow it.
+/// See [`give_order`]. [`QueryError::Refused`]: the key's role does not allow the order.
 ///
 /// # Cancel safety
 /// If the future is dropped, the order may have been given.
@@ -135,7 +135,7 @@ fn seal(sealer: &mut Sealer, order: &[u8]) -> Result<Vec<u8>, QueryError> {
     Ok(records)
 }
 
-/// The connection on which an order was given.
+/// The connection on which an order is given.
 pub(super) struct OrderConnection {
     addr: String,
     stream: TcpStream,
@@ -156,7 +156,7 @@ impl OrderConnection {
         }
     }
 
-    /// The report, or an error if it takes longer.
+    /// The next report, or an error if it takes longer than `limit`.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -168,7 +168,7 @@ impl OrderConnection {
         report.unwrap_or_else(|| Err(self.timed_out(limit)))
     }
 
-    /// The error of a member that has said nothing for so long.
+    /// The error for a member that has sent nothing for `limit`.
     pub(super) fn timed_out(&self, limit: Duration) -> QueryError {
         QueryError::TimedOut { addr: self.addr.clone(), limit }
     }
@@ -188,7 +188,7 @@ type StatusProbe = Box<dyn Fn() -> StatusAnswer + Send + Sync>;
 type StatusAnswer = Pin<Box<dyn Future<Output = Result<Status, QueryError>> + Send>>;
 
 /// The reports on an order, from [`give_order`]. When they are dropped, the connection ends, and
-/// the member does no more of the order.
+/// the member stops carrying out the order.
 #[must_use = "the member stops when this is dropped"]
 pub struct OrderReports {
     connection: OrderConnection,
@@ -197,9 +197,9 @@ pub struct OrderReports {
 }
 
 impl OrderReports {
-    /// The next report. `None` after the last one. An order may take long, and a member that hangs
-    /// ends no connection. So the member is asked for its status each second while it reports
-    /// nothing.
+    /// The next report. `None` after the last one. An order may take long, and the connection to a
+    /// member that hangs does not end. So the member is asked for its status each second while it
+    /// reports nothing.
     ///
     /// # Errors
     /// [`QueryError`]: the connection has failed, or the member has ended it.
@@ -215,7 +215,7 @@ impl OrderReports {
         let timed_out = self.connection.timed_out(LIMIT);
         let mut report = pin!(self.connection.report());
         let report = loop {
-            // If the member refuses the connection, the one of the order tells what became of it.
+            // If the member refuses this connection, the order's connection shows the reason.
             let hangs = async {
                 sleep(PAUSE).await;
                 let status = timeout(LIMIT - PAUSE, (self.probe)()).await;
@@ -264,7 +264,7 @@ fn frame_bytes(frame: &Frame) -> Result<Vec<u8>, QueryError> {
 
 async fn connect(addr: &str) -> Result<TcpStream, QueryError> {
     let stream = TcpStream::connect(addr).await.map_err(unreachable(addr))?;
-    // A member that is gone without a word is noticed by keepalive.
+    // A member that vanishes without closing is noticed by keepalive.
     ConnectionTimeouts::default().configure(&stream).map_err(unreachable(addr))?;
     Ok(stream)
 }

@@ -20,24 +20,24 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::field;
 
-/// Reports that wait to be written. The order waits for room.
+/// The most reports that wait to be written. At the limit the order waits.
 const REPORTS: usize = 16;
 /// How often an operator's connection counts as used, so that it is not closed for its silence.
 const TICK: Duration = Duration::from_secs(1);
 
-/// An order that was read, and the connection for the reports on it.
+/// An order that was read, and the connection for its reports.
 pub(super) struct PendingOrder {
     pub(super) order: Order,
-    /// The version of the reports.
+    /// The version in which the reports are written.
     pub(super) version: u16,
-    /// Reads what follows a lock.
+    /// Decodes the messages that follow an order for a lock.
     pub(super) decoder: Decoder,
     /// Seals the reports, if the cluster has a key.
     pub(super) secured: Option<HandshakeForWriter>,
 }
 
-/// Whether the other end of a connection is on this host. Without a key only its users give orders:
-/// they may end the process in any case.
+/// Returns whether the other end of a connection is on this host. Without a key only users of this
+/// host give orders: they could end the process in any case.
 pub(super) fn is_from_this_host(stream: &TcpStream) -> bool {
     match (stream.peer_addr(), stream.local_addr()) {
         (Ok(from), Ok(here)) => is_of_this_host(from.ip(), here.ip()),
@@ -45,8 +45,8 @@ pub(super) fn is_from_this_host(stream: &TcpStream) -> bool {
     }
 }
 
-/// `from`: the address of the other end. The system lets no packet in that comes from another host
-/// and has the address of this one.
+/// `from`: the address of the other end. The system drops packets of other hosts that claim an
+/// address of this host.
 fn is_of_this_host(from: IpAddr, here: IpAddr) -> bool {
     from.is_loopback() || from == here
 }
@@ -58,7 +58,7 @@ pub(super) fn refusal() -> Frame {
     Frame::Report(Box::new(OrderReport::Failed(reason.into())))
 }
 
-/// Reads the order behind a handshake. `None`: it did not come, or is malformed.
+/// Reads the order behind a handshake. `None`: the order did not come, or is malformed.
 pub(super) async fn read(
     shared: &TransportState,
     stream: &mut TcpStream,
@@ -80,8 +80,8 @@ pub(super) async fn read(
 }
 
 /// Carries out an order and writes the reports on it. Ends with the connection: an operator that
-/// goes away takes back what was not done yet. Only a lock outlives it, until the program for which
-/// it is held surely treats it as lost.
+/// disconnects cancels the steps that are not done yet. Only a lock outlives the connection, until
+/// the program for which it is held surely treats it as lost.
 pub(super) async fn carry_out(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,
@@ -121,7 +121,8 @@ pub(super) async fn carry_out(
         let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), version, busy)).await;
         return;
     };
-    // The limit is checked first; otherwise one more order would end an earlier one.
+    // The limit is checked before `finish`, which closes an earlier connection if there are too
+    // many.
     if is_lock {
         decoder.await_session();
         admission.keep();
@@ -130,7 +131,7 @@ pub(super) async fn carry_out(
     let counters = &shared.reception.counters;
     add(&counters.orders, 1);
     add(&counters.forced_orders, usize::from(order.is_forced()));
-    // A stranger cannot fill the log with orders where there is a key.
+    // In a cluster with a key a stranger gives no orders, and cannot fill the log with them.
     if secured.is_some() || shared.reception.may_warn().is_some() {
         tracing::info!(
             target: "elderlock",
@@ -159,10 +160,10 @@ pub(super) async fn carry_out(
                 }
             }
             _ = tick.tick() => admission.note_packet(),
-            // While the work has not taken the earlier ones, nothing is read. To wait for room here
-            // would wait for ever: the work goes on in this loop alone.
+            // Nothing is read while the work has not taken the earlier messages. Waiting for room
+            // here would never end: the work advances in this loop only.
             message = next_message(&mut incoming, &mut decoder), if messages.capacity() > 0 => {
-                // Nothing but messages of a session follows an order.
+                // Only messages of a session may follow, and only an order for a lock.
                 let Some(message) = message.filter(|_| is_lock) else { break };
                 if messages.try_send(message).is_err() {
                     break;
@@ -174,14 +175,15 @@ pub(super) async fn carry_out(
     let _ = timeout(limit, outgoing.shutdown()).await;
     drop((incoming, outgoing, admission, messages));
     if is_lock && is_working {
-        // Reports have no reader any more, and must not hold up the work.
+        // No task reads the reports any more. Dropping the receiver keeps them from delaying the
+        // work.
         drop(reports);
         work.await;
     }
 }
 
-/// Gives an order to another member, at its address in the view, and hands its reports on. The
-/// operator names a process and no address, so it cannot have this member dial any other.
+/// Gives an order to another member, at its address in the view, and passes its reports on. The
+/// operator names a process and no address, so it cannot make this member dial any other address.
 async fn pass_on(
     shared: Arc<TransportState>,
     to: ProcessId,
@@ -190,7 +192,7 @@ async fn pass_on(
 ) {
     let failed = |reason: String| OrderReport::Failed(format!("member {to}: {reason}"));
     let Some(addr) = shared.reception.addr_of(to).map(|addr| addr.to_string()) else {
-        // A member without a view joins, and the operator asks another one.
+        // A member without a view is still joining, and the operator asks another one.
         let report = match shared.spoken() {
             None => OrderReport::Failed(OrderReport::JOINS.into()),
             Some(_) => failed("this member's view has no such process".into()),
@@ -202,7 +204,8 @@ async fn pass_on(
         let _ = reports.send(failed(reason.into())).await;
         return;
     }
-    // The process at the address may be another one by now, and takes no order for this one.
+    // The process at the address may be another one by now. It does not carry out an order for this
+    // one.
     let order = Order::PassOn { to, order: Box::new(order) };
     let given = match &shared.security {
         #[cfg(feature = "secure")]
@@ -248,7 +251,7 @@ async fn next_message(
     }
 }
 
-/// `false`: it cannot be written.
+/// Writes a report. `false`: that failed.
 async fn write(
     stream: &mut OwnedWriteHalf,
     secured: Option<&mut HandshakeForWriter>,

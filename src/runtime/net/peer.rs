@@ -1,22 +1,22 @@
-//! `Peer`: everything on its way to one address, and the task that brings it there.
+//! `Peer`: the frames and connections for one address, and the work of the task that serves them.
 //!
-//! A peer is an address. Only an answer shows which process lives there. So queued frames are
+//! A peer is an address. Only a handshake shows which process lives there. So queued frames are
 //! sorted by the process that they are meant for. They leave on any live connection with that
-//! process, whichever side opened it. Without one, the address is dialled, and the handshake tells
-//! the truth:
+//! process, whichever side opened it. Without one, the address is dialled, and there are three
+//! cases:
 //!
-//! - the wanted process answers: its queue goes out;
-//! - another one answers, or the connection is refused: the queue is dropped and the core gets a
-//!   hint for each;
-//! - no process answers in time: likewise, with a weaker hint.
+//! - the wanted process answers: its queue is sent;
+//! - another process answers, or the connection is refused: the queue is dropped, and the core gets
+//!   a hint for each process;
+//! - no process answers in time: the queue is dropped too, with a weaker hint.
 //!
-//! Dropping is right: the core sends again all that still matters, and nothing stale floods a peer
+//! Dropping is right: the core sends again all that still matters, and no stale frames flood a peer
 //! that comes back. Two connections that cross are both kept. Both sides send on the connection
 //! that the lesser process has dialled.
 //!
 //! Mostly the task does not write. A thread that has queued an awaited frame writes it itself,
-//! after all frames that were queued before. It writes as much as the connection takes at once. To
-//! wake the task first would take longer. The **write half** keeps the frames in order. There is
+//! after all frames that were queued before. It writes as much as the connection takes at once.
+//! Waking the task first would take longer. The **write half** keeps the frames in order. There is
 //! one, and the thread that writes has it. When the thread puts it back, either all frames are
 //! written, or the thread wakes the task.
 
@@ -49,14 +49,14 @@ pub(super) struct TaskWork {
     pub(super) write_half: WriteHalf,
     /// New connections.
     pub(super) offered: Vec<ConnectionWriter>,
-    /// Connections that are back.
+    /// Connections that were set aside, and are back.
     pub(super) returned: Vec<ConnectionWriter>,
-    /// How the dial that was under way has ended.
+    /// The result of the latest dial, if it has ended.
     pub(super) dialled: Option<Result<ProcessId, DialError>>,
 }
 
 impl Peer {
-    /// `budget`: of the bytes for strangers; `total`: of those for all other processes.
+    /// `budget`: counts the bytes for strangers; `total`: counts those for all other processes.
     pub(super) fn new(
         addr: SocketAddr,
         budget: Arc<StrangerBudget>,
@@ -81,8 +81,7 @@ impl Peer {
     ) -> bool {
         let mut queue = self.queue();
         let frame = (frame, VERSIONS.to_encode(view, queue.versions));
-        // The process may have joined or left since its last frame. The bytes of that one move to
-        // the account of the others first, whether or not this one is taken.
+        // Move the bytes of the queued frames to the right budget before this frame is judged.
         let PeerQueue { wants, budget, strange, .. } = &mut *queue;
         let queues = wants.entry(want).or_default();
         if std::mem::replace(&mut queues.is_strange, is_strange) != is_strange {
@@ -113,20 +112,20 @@ impl Peer {
         queued + queue.aside.values().map(|aside| aside.share.bytes()).sum::<usize>()
     }
 
-    /// Drops the frames that wait here for strangers, and returns their number. Those that are set
+    /// Drops the frames that wait here for strangers, and returns their number. Frames that are set
     /// aside end with their connections.
     pub(super) fn drop_strange(&self) -> usize {
         let mut queue = self.queue();
         for aside in queue.aside.values_mut() {
             aside.closed.cancel();
-            // Its task frees the batch as soon as it runs.
+            // The task of the connection frees the batch as soon as it runs.
             aside.share.forget();
         }
         queue.drop_frames(|queues| queues.is_strange)
     }
 
-    /// Ends this peer if no connection leads here: drops its frames, and returns their number. The
-    /// caller forgets it. `None`: a connection does.
+    /// Ends this peer if it has no connection: drops its frames, and returns their number. The
+    /// caller then forgets the peer. `None`: there is a connection.
     pub(super) fn make_room(&self) -> Option<usize> {
         let mut queue = self.queue();
         let has_links = !queue.offered.is_empty()
@@ -149,11 +148,12 @@ impl Peer {
     }
 
     /// Writes queued frames, as much as a connection takes at once. All other work is left to the
-    /// task, as is the rest. Returns where the answer comes, if all of it was written.
+    /// task, as are the remaining frames. Returns the connection on which the answer arrives, if
+    /// all frames were written to it.
     pub(super) fn write(&self, counters: &AtomicCounters) -> Option<Arc<ConnectionReader>> {
         let mut reader = None;
         let mut queue = self.queue();
-        // The thread with the write half looks again before it puts the write half back.
+        // The thread with the write half checks the queue again before it puts the write half back.
         let mut write_half = queue.write_half.take()?;
         if write_half.begun.is_none() {
             write_half.batch.clear();
@@ -162,7 +162,7 @@ impl Peer {
             if let Some(link) = write {
                 drop(queue);
                 write_half.seal(link);
-                // The task finds a broken connection when it writes the rest.
+                // The task notices a broken connection when it writes the rest.
                 let written =
                     write_half.links[link].writer.try_write(&write_half.batch).unwrap_or(0);
                 if written == write_half.batch.len() {
@@ -198,8 +198,8 @@ impl Peer {
         self.wake_from(queue);
     }
 
-    /// The frames for the process of this connection wait until it is [back](Self::return_link).
-    /// Returns the number under which it returns.
+    /// Notes that the frames for the process of this connection wait until it is
+    /// [back](Self::return_link). Returns the number under which it returns.
     pub(super) fn note_aside(&self, slow: &SlowWrite) -> u64 {
         let mut queue = self.queue();
         let share = BudgetShare::new(&queue.budget, slow.batch.len());
@@ -210,7 +210,7 @@ impl Peer {
         number
     }
 
-    /// A connection that was set aside is back, or closed.
+    /// Takes back a connection that was set aside. `None`: it is closed.
     pub(super) fn return_link(&self, number: u64, link: Option<ConnectionWriter>) {
         let mut queue = self.queue();
         queue.aside.remove(&number);
@@ -219,7 +219,7 @@ impl Peer {
         self.wake_from(queue);
     }
 
-    /// The dial that was under way has failed.
+    /// Notes that a dial has failed.
     pub(super) fn dial_failed(&self, error: DialError) {
         let mut queue = self.queue();
         queue.dialled = Some(Err(error));
@@ -227,14 +227,14 @@ impl Peer {
         self.wake_from(queue);
     }
 
-    /// Lets the task look at its links again.
+    /// Wakes the task to check its connections.
     pub(super) fn link_closed(&self) {
         let mut queue = self.queue();
         queue.changed = true;
         self.wake_from(queue);
     }
 
-    /// Lets the task write the queued frames, with all that are queued until it runs.
+    /// Wakes the task to write the queued frames, with all that are queued until it runs.
     pub(super) fn wake(&self) {
         self.wake_from(self.queue());
     }
@@ -248,19 +248,20 @@ impl Peer {
         }
     }
 
-    /// Completes when there is something for the task to do.
+    /// Completes when there is work for the task.
     pub(super) async fn woken(&self) {
         loop {
             match poll_fn(|context| self.poll_look(context)).await {
                 QueueState::Empty => {}
-                // Tasks that are about to queue more run first, and all of it goes in one write.
+                // Tasks that are about to queue more frames run first, so that one write takes them
+                // all.
                 QueueState::Queued => return tokio::task::yield_now().await,
                 QueueState::Changed => return,
             }
         }
     }
 
-    /// The task's work. `None`: another thread writes, and the task is woken when it has.
+    /// Takes the task's work. `None`: another thread writes, and wakes the task afterwards.
     pub(super) fn take_work(&self) -> Option<TaskWork> {
         let mut queue = self.queue();
         queue.changed = false;
@@ -270,9 +271,9 @@ impl Peer {
         Some(TaskWork { write_half, offered, returned, dialled })
     }
 
-    /// Begins the next batch; [`WriteHalf::finish`] writes it. Without one the write half is put
-    /// back. If frames wait for a process that no connection leads to, also returns the processes
-    /// that connections lead to.
+    /// Begins the next batch, which [`WriteHalf::finish`] writes. Without frames to write, puts the
+    /// write half back. If frames wait for a process without a connection, also returns the
+    /// processes that have one.
     pub(super) fn plan(
         &self,
         mut write_half: WriteHalf,
@@ -281,13 +282,13 @@ impl Peer {
         write_half.batch.clear();
         let NextWrite { write, frames, dial } =
             queue.plan(&write_half.links, &mut write_half.batch);
-        // A new connection with one of these processes would bring nothing.
+        // A new connection with one of these processes would not help.
         let known = |link: &&ConnectionWriter| link.leads_to(None);
         let stuck =
             dial.then(|| write_half.links.iter().filter(known).map(|link| link.process).collect());
         let Some(link) = write else {
-            // The write half is put back under the lock of the look: a thread that queued a frame
-            // and found no write half was seen.
+            // The write half is put back while the queue is still locked: every frame that a thread
+            // queued without a write half was seen.
             queue.write_half = Some(write_half);
             return (stuck, None);
         };
@@ -297,18 +298,18 @@ impl Peer {
         (stuck, Some(write_half))
     }
 
-    /// Drops the frames for processes that no connection leads to. Returns those processes, and how
-    /// many frames.
+    /// Drops the frames for processes without a connection. Returns those processes, and the number
+    /// of frames.
     pub(super) fn give_up(&self, write_half: &WriteHalf) -> (Vec<ProcessId>, usize) {
         self.queue().give_up(&write_half.links)
     }
 
-    /// Takes the write half. `None`: another thread writes, and the task is woken when it has.
+    /// Takes the write half. `None`: another thread writes, and wakes the task afterwards.
     pub(super) fn take_write_half(&self) -> Option<WriteHalf> {
         self.queue().take_write_half()
     }
 
-    /// Other threads may write again. The task looks at the queue next.
+    /// Puts the write half back. The task checks the queue next.
     pub(super) fn put_back(&self, write_half: WriteHalf) {
         self.queue().write_half = Some(write_half);
     }
@@ -326,12 +327,13 @@ impl Peer {
     /// Returns whether nothing waits here.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue();
-        let has_links = !queue.offered.is_empty() || !queue.returned.is_empty();
+        let has_links =
+            !queue.offered.is_empty() || !queue.returned.is_empty() || !queue.aside.is_empty();
         !has_links && queue.dialled.is_none() && queue.is_empty()
     }
 }
 
-/// A relayed notice is one too: it is a sign of life for another member.
+/// Whether the frame is a notice, directly or inside a relay.
 fn is_notice(frame: &Frame) -> bool {
     match frame {
         Frame::Packet(Packet::Notice(_)) => true,

@@ -1,23 +1,24 @@
-//! `PollOnWake`: a future that is awaited beside something that happens all the time.
+//! `PollOnWake`: a future that is polled only after its own wake. It is for rare events that a task
+//! awaits beside frequent ones.
 //!
 //! A selecting task polls all its futures each time that one of them has woken it. For the task of
-//! a busy connection one of them is the connection's end, polled after each packet. Polling a token
-//! or a timer takes longer than looking at the packet. So this has a waker of its own, and is
-//! polled only when that waker was woken.
+//! a busy connection one of these futures is the connection's end, polled after each packet.
+//! Polling a token or a timer takes longer than handling the packet. So `PollOnWake` has a waker of
+//! its own, and polls its future only after that waker was woken.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A future that is polled only when it has been woken itself.
+/// A future that is polled only after its own wake.
 pub(super) struct PollOnWake<F> {
     future: F,
     flag: Arc<WakeFlag>,
     own: Waker,
 }
 
-/// Wakes the polling task, and says that it has rung.
+/// Wakes the polling task, and notes that it has.
 struct WakeFlag {
     has_rung: AtomicBool,
     /// The waker of the latest poll.
@@ -30,14 +31,14 @@ impl Wake for WakeFlag {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // First, or the woken task could look too early.
+        // The flag is set first: the woken task could read it too early otherwise.
         self.has_rung.store(true, Ordering::Release);
         let waker = self.wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         waker.wake();
     }
 }
 
-/// Polls `future` only when it has been woken itself.
+/// Polls `future` only after its own wake.
 pub(super) fn on_wake<F: Future + Unpin>(future: F) -> PollOnWake<F> {
     let flag = Arc::new(WakeFlag {
         has_rung: AtomicBool::new(true),
@@ -54,7 +55,7 @@ impl<F: Future + Unpin> Future for PollOnWake<F> {
             let mut wakes = self.flag.wakes.lock().unwrap_or_else(PoisonError::into_inner);
             wakes.clone_from(context.waker());
         }
-        // The flag is read after the waker is stored: a ring from here on wakes this waker.
+        // The flag is read after the waker is stored: a later wake reaches this waker.
         if !self.flag.has_rung.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
@@ -71,7 +72,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use tokio::sync::oneshot;
 
-    /// Counts how often it is polled.
+    /// Counts how often the future is polled.
     fn counted<F: Future + Unpin>(
         mut future: F,
         polls: &AtomicUsize,
@@ -136,7 +137,7 @@ mod tests {
         );
     }
 
-    /// A wake-up between the two looks of a poll is not lost.
+    /// A wake-up between the two reads of a poll is not lost.
     #[test]
     fn a_wake_during_the_poll_is_not_lost() {
         let woken = Arc::new(WakeCount::default());

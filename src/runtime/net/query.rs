@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long a query takes at most, resolution of the name included.
+/// The limit of a query, resolution of the name included.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
-/// A member that has said nothing for so long is asked whether it is still there. A member that
-/// refuses a request has said so by then.
+/// The time of silence after which a member is asked whether it is still there. A member that
+/// refuses a request answers sooner.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Asks the member at `addr` (`host:port`) of cluster `cluster` for its status. Joins nothing and
@@ -33,12 +33,12 @@ pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryErro
 }
 
 /// Asks the member at `addr` for the status of another member of its view, which it asks in its
-/// turn. For a caller that reaches one member alone, as through one forwarded port. The question
-/// goes no further than that. Else like [`query_status`].
+/// turn. For a caller that reaches one member alone, as through one forwarded port. The other
+/// member does not pass the question on. Otherwise like [`query_status`].
 ///
 /// # Errors
 /// See [`QueryError`]. [`QueryError::Refused`]: that member gives no answer, or the member at
-/// `addr` is of a release that asks no other one. Nothing changes in any case.
+/// `addr` has an older release, which passes no question on. Nothing changes in any case.
 ///
 /// # Cancel safety
 /// May be dropped at any time.
@@ -71,7 +71,7 @@ pub async fn query_status_of(
     within_limit(addr, cluster, asked).await
 }
 
-/// A member of an older release tells its own status.
+/// Checks which member's status was answered: a member of an older release answers with its own.
 fn told_of(addr: &str, process: ProcessId, status: Status) -> Result<Status, QueryError> {
     if status.me.process == process {
         return Ok(status);

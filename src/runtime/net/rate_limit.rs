@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Addresses whose part of a shared rate is remembered. One that asks again after it was forgotten
-/// has a whole part.
+/// The most addresses whose part of a shared rate is remembered. An address that was forgotten gets
+/// a fresh part.
 const MAX_PARTS: usize = 1024;
 
 /// Lets [`burst`](RateLimit::new) events pass in a row, and then a number of them each second.
 pub(crate) struct RateLimit {
     burst: u32,
     a_second: u32,
-    /// The events that may pass now, the time of that count, and the events since the last one that
-    /// passed.
+    /// The events that may pass now, the time of that count, and the number of events stopped since
+    /// one passed.
     state: Mutex<(u32, Instant, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl RateLimit {
     }
 }
 
-/// A rate that many share, of which each has at most a part.
+/// A rate that many addresses share. Each has at most a part of it.
 pub(crate) struct SharedRate {
     all: RateLimit,
     /// The burst and the rate of a part.
@@ -61,14 +61,14 @@ pub(crate) struct SharedRate {
 /// The parts of addresses.
 #[derive(Default)]
 struct RateParts {
-    /// Questions for a part.
+    /// The number of requests for a part.
     asked: u64,
-    /// Each with the number of its latest question.
+    /// The part of each address, with the number of its latest request.
     of: BTreeMap<IpAddr, (u64, Arc<RateLimit>)>,
 }
 
 impl SharedRate {
-    /// Each has one in `parts` of the burst and the rate.
+    /// The part of each address is one in `parts` of the burst and the rate.
     pub(crate) fn new(burst: u32, a_second: u32, parts: u32) -> Self {
         SharedRate {
             all: RateLimit::new(burst, a_second),
@@ -77,7 +77,7 @@ impl SharedRate {
         }
     }
 
-    /// The part of an address. `None`: a part of its own for each question.
+    /// The part of an address. `None`: each call gets a part of its own.
     pub(crate) fn part(&self, ip: Option<IpAddr>) -> Arc<RateLimit> {
         let (burst, a_second) = self.of_one;
         let new = || Arc::new(RateLimit::new(burst, a_second));
@@ -86,7 +86,7 @@ impl SharedRate {
         let RateParts { asked, of } = &mut *parts;
         *asked += 1;
         if of.len() >= MAX_PARTS && !of.contains_key(&ip) {
-            // One that a connection has is used.
+            // A part that a connection has is in use, and goes last.
             let oldest = of
                 .iter()
                 .min_by_key(|(_, (asked, part))| (Arc::strong_count(part) > 1, *asked))
@@ -98,9 +98,9 @@ impl SharedRate {
         part.clone()
     }
 
-    /// Whether one more event may pass of the user of this part.
+    /// Returns whether one more event of this part may pass.
     pub(crate) fn pass(&self, part: &RateLimit) -> bool {
-        // The part first, so that the events that it stops take nothing from the others.
+        // The part is asked first: an event that it stops costs the other addresses nothing.
         part.pass().is_some() && self.all.pass().is_some()
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(passed(now + Duration::from_millis(400)), Vec::<u64>::new());
         assert_eq!(passed(now + Duration::from_millis(500)), [17]);
         assert_eq!(passed(now + Duration::from_secs(100)), [9, 0, 0]);
-        // A clock that steps back gives nothing.
+        // A clock that steps back lets no more events pass.
         assert_eq!(passed(now), Vec::<u64>::new());
     }
 }

@@ -25,18 +25,18 @@ const WARNINGS_A_SECOND: u32 = 1;
 pub(super) const MOST_STRANGE: u32 = 4096;
 /// Frames of processes outside the view, in the long run.
 pub(super) const STRANGE_A_SECOND: u32 = 1024;
-/// The part of both that one address has at most.
+/// The frames of one address are at most one in `STRANGE_PART` of both limits.
 pub(super) const STRANGE_PART: u32 = 4;
 
 /// The connections' input for the gossip machine.
 pub(super) enum GossipInput {
-    /// All that another member knows.
+    /// The whole state of another member's gossip machine.
     State(Vec<u8>),
-    /// The process at the end of a connection to that address wants to know all.
+    /// The process at the end of a connection to that address asks for the whole state.
     Wanted(SocketAddr, ProcessId),
 }
 
-/// See the module.
+/// The part of a transport's state that its readers share.
 pub(super) struct Reception {
     pub(super) timeouts: ConnectionTimeouts,
     /// How long to poll for the next packet, see
@@ -45,23 +45,24 @@ pub(super) struct Reception {
     pub(super) counters: AtomicCounters,
     /// The bytes that wait to be written to strangers: half of the memory for them.
     pub(super) budget: Arc<StrangerBudget>,
-    /// The bytes of strangers' frames that have begun and not ended: the other half. So they do not
-    /// take the room of the bytes to be written.
+    /// The bytes of strangers' incomplete frames: the other half of that memory. So they take no
+    /// room from the bytes to be written.
     pub(super) begun: Arc<BegunFrames>,
     /// The bytes that wait to be written to all other processes, beyond the share of each peer.
     pub(super) total: Arc<StrangerBudget>,
     /// The way to the gossip task.
     gossip: mpsc::Sender<GossipInput>,
-    /// The view's processes.
+    /// The processes of the view, if there is a view.
     members: Mutex<Option<BTreeMap<ProcessId, KnownMember>>>,
-    /// The number of changes of the members. Readers ask again after each.
+    /// The number of changes of the members. After each change readers look their processes up
+    /// again.
     members_changed: AtomicU64,
-    /// Tells of each change of the members.
+    /// Notified of each change of the members.
     has_new_members: Notify,
     /// The limit of log lines that other processes cause.
     warnings: RateLimit,
-    /// The limit of frames of processes outside the view: each is a turn of the engine, and may be
-    /// answered with the whole view.
+    /// The limit of frames of processes outside the view: each takes a turn of the engine, and its
+    /// answer may be the whole view.
     strangers: SharedRate,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct Reception {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownMember {
     pub(super) addr: SocketAddr,
-    /// It has not shown itself since it joined.
+    /// Whether the member is a learner.
     pub(super) is_learner: bool,
 }
 
@@ -96,7 +97,7 @@ impl Reception {
         }
     }
 
-    /// The processes of the view; `None`: this process is in no view.
+    /// Sets the processes of the view; `None`: this process is in no view.
     pub(super) fn set_members(&self, members: Option<BTreeMap<ProcessId, KnownMember>>) {
         *self.members() = members;
         self.members_changed.fetch_add(1, Relaxed);
@@ -108,7 +109,7 @@ impl Reception {
         self.has_new_members.notified()
     }
 
-    /// Rises with each change of the members.
+    /// The number of changes of the members.
     pub(super) fn members_changed(&self) -> u64 {
         self.members_changed.load(Relaxed)
     }
@@ -118,7 +119,7 @@ impl Reception {
         self.members().as_ref().is_some_and(|members| !members.contains_key(&process))
     }
 
-    /// Returns whether a process is in this member's view. Without a view none is.
+    /// Returns whether a process is in this member's view. Without a view no process is.
     pub(super) fn is_member(&self, process: ProcessId) -> bool {
         self.members().as_ref().is_some_and(|members| members.contains_key(&process))
     }
@@ -133,12 +134,12 @@ impl Reception {
     }
 
     /// Returns whether a process of the view has this address. Without a view each address counts:
-    /// the member dials only those that it was configured with, or that it seeks its cluster at.
+    /// the member dials only configured addresses, and those at which it seeks its cluster.
     pub(super) fn may_be_member_at(&self, addr: SocketAddr) -> bool {
         self.members().as_ref().is_none_or(|members| members.values().any(|own| own.addr == addr))
     }
 
-    /// The process of the view that has this address. Of several one that is not a learner.
+    /// The process of the view that has this address. Of several, one that is not a learner.
     pub(super) fn member_at(&self, addr: SocketAddr) -> Option<KnownMember> {
         let members = self.members();
         let at = members.iter().flat_map(BTreeMap::values).filter(|own| own.addr == addr);
@@ -171,7 +172,7 @@ impl Reception {
         self.warnings.pass()
     }
 
-    /// The part that a connection from `ip` has of the rate of strangers. Each one of the loopback
+    /// The part of the strangers' rate for a connection from `ip`. Each connection of the loopback
     /// has a part of its own, as its processes are of many users.
     pub(super) fn strange_part(&self, ip: IpAddr) -> Arc<RateLimit> {
         self.strangers.part(Some(origin(ip)).filter(|_| !ip.is_loopback()))
@@ -190,8 +191,7 @@ impl Reception {
         }
     }
 
-    /// Gives gossip to its task. Gossip repeats everything, so it is dropped while the queue is
-    /// full.
+    /// Gives input to the gossip task. A full queue drops it, since gossip repeats everything.
     pub(super) fn gossip(&self, input: GossipInput) {
         let _ = self.gossip.try_send(input);
     }

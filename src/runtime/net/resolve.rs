@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 /// The time between two lookups while the member has no cluster.
 const WHILE_SEEKING: Duration = Duration::from_secs(5);
-/// The time between two lookups once it has a cluster.
+/// The time between two lookups of a member that has a cluster.
 const LATER: Duration = Duration::from_secs(30);
 /// The limit for one name; a name server that does not answer must not hold up the others.
 const LOOKUP: Duration = Duration::from_secs(2);
@@ -19,9 +19,9 @@ const LOOKUP: Duration = Duration::from_secs(2);
 /// The present addresses of the seeds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// All addresses of all names, as far as this member can reach their family.
+    /// All addresses of all names whose address family this member can reach.
     pub(super) addrs: BTreeSet<SocketAddr>,
-    /// Names without such an address, and why.
+    /// Names without such an address, with the reason.
     pub(super) unresolved: Vec<(String, String)>,
 }
 
@@ -58,20 +58,21 @@ pub(super) async fn resolve(seeds: &[String], ipv4: bool) -> Resolved {
     resolved
 }
 
-/// Resolves the seeds again and again, and tells engine and gossip the changes.
+/// Resolves the seeds again and again, and passes each change to engine and gossip.
 pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<String>) {
-    // Addresses mean themselves for ever.
+    // An address needs no lookup.
     if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
         return;
     }
     let mut seeking = shared.seeking.subscribe();
-    // The engine began with these.
+    // The engine began with these seeds.
     let mut known = shared.known_seeds();
     loop {
         let pause = if *seeking.borrow_and_update() { WHILE_SEEKING } else { LATER };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            // A member that loses its cluster looks at once; a member that found one waits anew.
+            // A member that loses its cluster looks at once; a member that found one begins the
+            // wait again.
             changed = seeking.changed() => {
                 if changed.is_err() {
                     return;
@@ -87,15 +88,16 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
             () = shared.closing.cancelled() => return,
         };
         *shared.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = found.unresolved;
-        // A name server that is away for a while must not make any member forget the seeds.
+        // A name server that fails for a while must not make any member forget the seeds.
         if found.addrs.is_empty() {
             continue;
         }
         if *shared.seeds.borrow() != found.addrs {
             shared.seeds.send_replace(found.addrs);
         }
-        // A name may resolve to addresses that another one gave before. Then all addresses are the
-        // same, and the engine's seeds differ by this member's own address.
+        // A name that resolves at last may give only addresses that another name gave before. Then
+        // all addresses are as before, but the engine's seeds now include this member's own
+        // address.
         let present = shared.known_seeds();
         if present == known {
             continue;
@@ -118,8 +120,8 @@ mod tests {
     use crate::runtime::net::transport_state::TransportParts;
     use tokio::sync::mpsc;
 
-    /// Hang guard: far above anything that is waited for.
-    const GUARD: Duration = Duration::from_secs(20);
+    /// Hang guard: far longer than any awaited event takes.
+    const GUARD: Duration = Duration::from_secs(120);
 
     /// The address of the member itself, and that of another seed.
     const OWN: &str = "127.0.0.1:7400";
@@ -151,8 +153,8 @@ mod tests {
         seeds.iter().map(|seed| seed.parse().unwrap()).collect()
     }
 
-    /// The seeds with which the engine of the member at `OWN` begins, and those that it is told of
-    /// next. The names resolve as `first` at the start, and as `later` from then on.
+    /// The seeds with which the engine of the member at `OWN` begins, and the next ones that it is
+    /// given. The names resolve as `first` at the start, and as `later` from then on.
     async fn seeds_told(first: &[&str], later: &[&str]) -> [BTreeSet<SocketAddr>; 2] {
         let own: SocketAddr = OWN.parse().unwrap();
         let found = resolve(&names(first), true).await;
@@ -192,7 +194,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_member_is_its_own_seed_while_each_name_resolves() {
-        // A service and the member in it: the last name has no address but one of the first.
+        // The names are a service and a member in it: the last one has no address but one of the
+        // first.
         let (service, missing) = ("localhost:7400", "no port at all");
         let (some, all) = ([service, OTHER, missing], [service, OTHER, OWN]);
         let (without, with) = (addrs(&[OTHER]), addrs(&[OWN, OTHER]));

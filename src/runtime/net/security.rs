@@ -23,14 +23,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-/// Addresses of seeds with a known process, and addresses with a waiting datagram.
+/// The most seeds with a known process, and the most addresses with a waiting datagram.
 const MAX_ADDRESSES: usize = 1024;
 
 /// The keyring of a member, and the connections that were opened with it.
 pub(super) struct Security {
-    /// Changed by [`set_keyring`](Security::set_keyring).
+    /// The keys, which [`set_keyring`](Security::set_keyring) changes.
     ring: watch::Sender<Keyring>,
-    /// Drawn, for the incarnation that begins next.
+    /// The key that is drawn for the next incarnation.
     next: Mutex<Option<Arc<StaticKey>>>,
     sessions: Arc<Mutex<Sessions>>,
 }
@@ -41,7 +41,7 @@ struct Sessions {
     open: BTreeMap<u64, (KeyName, CancellationToken)>,
 }
 
-/// The entry of an open connection among the sessions. It ends when this is dropped.
+/// The entry of an open connection among the sessions. The entry is removed when this is dropped.
 pub(super) struct OpenSession {
     sessions: Arc<Mutex<Sessions>>,
     id: u64,
@@ -63,7 +63,7 @@ pub(super) struct HandshakeForWriter {
 pub(super) struct HandshakeSide<'a> {
     pub(super) cluster: &'a str,
     pub(super) me: &'a MemberInfo,
-    /// Proves the process id of `me`. `None`: the system gave no randomness for it.
+    /// Proves the process id of `me`. `None`: the system gave no randomness for the key.
     pub(super) identity: Option<&'a StaticKey>,
     pub(super) reception: &'a Reception,
 }
@@ -77,7 +77,7 @@ impl Security {
         }
     }
 
-    /// A process id with a static key behind it, for the incarnation that begins next.
+    /// Draws a static key for the next incarnation, and returns the process id that it proves.
     pub(super) fn draw_identity(&self) -> Result<(ProcessId, StaticPublicKey), SysError> {
         let key = StaticKey::new(*entropy()?);
         let identity = (key.process(), key.public());
@@ -85,7 +85,7 @@ impl Security {
         Ok(identity)
     }
 
-    /// The static key of an incarnation that begins, if it was drawn here.
+    /// Takes the static key of an incarnation that begins, if it was drawn here.
     pub(super) fn take_identity(&self, process: ProcessId) -> Option<Arc<StaticKey>> {
         lock(&self.next).take().filter(|key| key.process() == process)
     }
@@ -94,19 +94,19 @@ impl Security {
         self.ring.borrow().clone()
     }
 
-    /// Seals with the first key from now on and opens with these only. Closes connections under
-    /// other keys and returns their number.
+    /// Seals with the first key from now on, and opens with the keys of `ring` only. Closes
+    /// connections under other keys and returns their number.
     pub(super) fn set_keyring(&self, ring: Keyring) -> usize {
         self.ring.send_replace(ring.clone());
-        // The sessions are read after the ring is replaced: a session that is registered later is
-        // compared with the new one.
+        // The sessions are read after the ring is replaced: a later session is checked against the
+        // new ring.
         let sessions = lock(&self.sessions);
         let removed = sessions.open.values().filter(|(key, _)| !ring.has(*key));
         removed.map(|(_, end)| end.cancel()).count()
     }
 
-    /// Notes a connection. `end` is cancelled when its key is removed. `None`: that has happened
-    /// already.
+    /// Notes a connection, whose `end` is cancelled when its key is removed. `None`: the key has
+    /// been removed already.
     pub(super) fn register(
         &self,
         secured: &HandshakeForWriter,
@@ -122,7 +122,7 @@ impl Security {
         Some(OpenSession { sessions: self.sessions.clone(), id })
     }
 
-    /// Changes of the ring.
+    /// Subscribes to changes of the ring.
     pub(super) fn subscribe(&self) -> watch::Receiver<Keyring> {
         self.ring.subscribe()
     }
@@ -144,7 +144,7 @@ fn setup<'a>(cluster: &'a str, identity: &'a StaticKey) -> io::Result<HandshakeS
     Ok(HandshakeSetup { cluster, versions: VERSIONS, identity, entropy: *entropy })
 }
 
-/// The dialler's part, on a connection that was just opened.
+/// Runs the dialler's part, on a connection that was just opened.
 ///
 /// # Errors
 /// [`SecureHandshakeError`]. Without the key no answer proves that another process has the
@@ -202,7 +202,7 @@ pub(super) enum SecureHandshakeError {
     Frame(FrameError),
 }
 
-/// Shakes hands as the dialler, up to Confirm.
+/// Shakes hands as the dialler, up to the Confirm packet.
 pub(super) async fn handshake(
     cluster: &str,
     ring: &Keyring,
@@ -233,16 +233,16 @@ pub(super) async fn handshake(
 pub(super) enum HandshakeAnswer {
     /// The dialler wants to be a member.
     Member(Box<MemberInfo>, Box<HandshakeForWriter>),
-    /// The dialler asks for the status, of this member or of another one. The answer to it is
-    /// sealed, and in this version.
+    /// The dialler asks for the status, of this member or of another one. The answer is sealed, and
+    /// is written in this version.
     Status(Box<Sealer>, u16, Option<ProcessId>),
-    /// The dialler gives an order, which follows. The reports on it are sealed.
+    /// The dialler gives an order, which follows. The reports on the order are sealed.
     Order(Box<HandshakeForWriter>),
     /// The dialler is to be refused, with this reason or in silence.
     Refused(Option<HandshakeRefusal>),
 }
 
-/// The listener's part, from the first packet on.
+/// Runs the listener's part, from the first packet on.
 pub(super) async fn answer(
     side: &HandshakeSide<'_>,
     security: &Security,
@@ -306,7 +306,7 @@ pub(super) async fn answer(
     }
 }
 
-/// A frame as records.
+/// Seals a frame as records.
 pub(super) fn sealed(sealer: &mut Sealer, version: u16, frame: &Frame) -> Option<Vec<u8>> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     encode(frame, version, &mut bytes).ok()?;
@@ -332,7 +332,7 @@ fn refuse_secure(reception: &Reception, addr: Option<SocketAddr>, error: &Secure
 /// One incarnation's sealed datagrams.
 pub(super) struct Datagrams {
     gossip: SealedGossip,
-    /// The process at an address that was known without one: a seed's.
+    /// The processes at addresses of which only the address was known: seeds.
     at: BTreeMap<SocketAddr, ProcessId>,
     /// The latest payload for each address whose process is not known yet.
     waiting: BTreeMap<SocketAddr, Vec<u8>>,
@@ -344,13 +344,13 @@ impl Datagrams {
         Datagrams { gossip, at: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
-    /// Seals with another ring from now on.
+    /// Seals and opens with another ring from now on.
     pub(super) fn set_keyring(&mut self, ring: Keyring) {
         self.gossip.set_keyring(ring);
     }
 
-    /// Puts a datagram with `payload` into `out`. If the process is not known, the datagram asks
-    /// for it instead. `false`: the payload is too long.
+    /// Puts a datagram with `payload` into `out`. If the process at `to` is not known, the datagram
+    /// asks for its id instead. `false`: the payload is too long.
     pub(super) fn seal(
         &mut self,
         to: SocketAddr,
@@ -368,9 +368,9 @@ impl Datagrams {
         self.gossip.ask_id(out)
     }
 
-    /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip. An answer to
-    /// it stands in `reply`, if there is one. `may_answer`: whether one more answer may be sent, to
-    /// a question for the process id or else to a datagram for another process.
+    /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip. If it needs
+    /// an answer, `reply` has it. `may_answer`: whether one more answer may be sent. Its argument
+    /// is `true` for a question for the process id, and `false` for a datagram for another process.
     pub(super) fn open<'a>(
         &mut self,
         from: SocketAddr,
@@ -394,7 +394,7 @@ impl Datagrams {
                     self.gossip.seal(process, &payload, reply);
                 }
             }
-            // Its sender holds the key and knows an earlier process of this address.
+            // The sender has the key, and knows an earlier process of this address.
             Err(error @ GossipError::Misaddressed { from: process }) => {
                 if may_answer(false) {
                     self.gossip.answer_id(process, reply);
@@ -428,7 +428,7 @@ impl Relays {
         }
     }
 
-    /// Opens a packet that `relay` has sent. `None`: it is refused, which is counted and logged.
+    /// Opens a packet that `relay` has sent. `None`: the packet is refused, counted and logged.
     pub(super) fn open(
         &self,
         packet: Packet,

@@ -1,4 +1,4 @@
-//! Stands for `security` in a build without the feature `secure`: no member has a key.
+//! Replaces `security` in a build without the feature `secure`: no member has a key.
 
 use super::reception::Reception;
 use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};

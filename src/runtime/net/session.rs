@@ -1,7 +1,7 @@
 //! Holding a lock through a member, without joining.
 //!
-//! The member holds the lock for the program, and tells how long it is surely held from the moment
-//! at which the program asked. So the program's belief ends first, also if the member, the
+//! The member holds the lock for the program, and answers for how long it is surely held, counted
+//! from the program's question. So the program's belief ends first, also if the member, the
 //! connection or the program ends: docs/protocol/sessions.md.
 
 use super::operator::{self, OrderConnection};
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The program asks so many times within the time for which the lock is surely held.
+/// The number of questions within the time for which the lock is surely held.
 const QUESTIONS: u32 = 4;
-/// Two questions are at least so far apart.
+/// The shortest time between two questions.
 const SHORTEST: Duration = Duration::from_millis(20);
-/// A release waits for its confirmation for so long at least.
+/// The shortest time for which a release waits for its confirmation.
 const RELEASE: Duration = Duration::from_secs(1);
 
 /// Holds a lock through the member at `addr` (`host:port`) of cluster `cluster`, which must [serve
@@ -120,7 +120,7 @@ pub enum SessionError {
     },
 }
 
-/// Why a lock that is held through a member is over. It is to be taken for lost.
+/// Why a lock that is held through a member is over. Treat it as lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionEnd {
@@ -138,9 +138,9 @@ pub enum SessionEnd {
 /// A lock that a member holds for this program.
 ///
 /// A task in the background asks the member several times within each time for which the lock is
-/// surely held. Call [`fence`](SessionGuard::fence) before each side effect, and hand its token to
-/// the resource. [`release().await`](SessionGuard::release) is the documented way to release it.
-/// The drop of the guard releases it as well, unless the runtime has ended.
+/// surely held. Call [`fence`](SessionGuard::fence) before each side effect, and pass its token to
+/// the resource. [`release().await`](SessionGuard::release) is the documented way to release the
+/// lock. The drop of the guard releases it as well, unless the runtime has ended.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct SessionGuard {
@@ -152,12 +152,12 @@ pub struct SessionGuard {
     release: mpsc::Sender<oneshot::Sender<Result<(), SessionEnd>>>,
 }
 
-/// The answer to the request, which may wait for long. A member that hangs ends no connection. So
-/// it is asked now and then whether it is still there, and has to say something within [`LIMIT`].
-/// It is not asked at once: a question to a connection that it has closed might lose its reason.
-///
+/// Waits for the answer to the request, which may take long. The connection to a member that hangs
+/// does not end. So the member is asked now and then whether it is still there, and must send
+/// something within [`LIMIT`]. It is not asked at once: a question on a connection that the member
+/// has closed might destroy the reason before it is read.
 /// A member of an older release does not answer that question. So `probe` asks for its status as
-/// well, until it has answered.
+/// well, until an answer to the question has come.
 async fn answer_while_waiting<F>(
     connection: &mut OrderConnection,
     questions: &mut u64,
@@ -175,7 +175,7 @@ where
         let mut heard = connection.report_within(PAUSE).await;
         let mut is_up = false;
         if let Err(QueryError::TimedOut { .. }) = heard {
-            // If the connection has ended, the next report says so.
+            // If the connection has ended, the next report shows it.
             let _ = connection.send(SessionMessage::KeepAlive(*questions)).await;
             *questions += 1;
             let mut answer = pin!(connection.report_within(LIMIT - PAUSE));
@@ -198,7 +198,7 @@ where
 }
 
 impl SessionGuard {
-    /// `wait`: the limit of the request. The member has as long as a query more to answer.
+    /// `wait`: the limit of the request. After it the member has the time of a query to answer.
     async fn begin<F>(
         mut connection: OrderConnection,
         wait: Option<Duration>,
@@ -228,9 +228,9 @@ impl SessionGuard {
                 return Err(QueryError::Garbled { reason }.into());
             }
         };
-        // The wait for the grant may have been long. So the grant itself says nothing of the time
-        // that is left, and the first question does.
-        // A late answer to a question of the wait has a number that the belief never asked.
+        // The wait for the grant may have been long. So the grant does not show how much time is
+        // left, and the answer to the first question does. The belief ignores a late answer to a
+        // question of the wait: it never asked that number.
         let mut session = SessionTask { connection, belief: SessionBelief::new(questions) };
         session.ask().await?;
         let mut is_held = false;
@@ -266,7 +266,7 @@ impl SessionGuard {
         Err(end.unwrap_or_else(|| SessionEnd::Unconfirmed("the time is over".into())))
     }
 
-    /// The token, whether or not the lock is held.
+    /// The token, even if the lock is lost.
     pub fn token(&self) -> Token {
         self.token
     }
@@ -276,19 +276,19 @@ impl SessionGuard {
         self.lineage
     }
 
-    /// Returns how long the lock is surely held if nothing more is heard from the member. Zero when
-    /// it is lost.
+    /// Returns how long the lock is surely held if no further answer comes from the member. Zero
+    /// when it is lost.
     pub fn left(&self) -> Duration {
-        // The end before the clock: a pause in between can only make the answer stricter.
+        // The end is read before the clock: a pause in between can only make the answer stricter.
         let until = Time::from_nanos(self.until.load(Ordering::Acquire));
         until.since(clock::now())
     }
 
     /// Completes when the lock is lost, or will be soon because the member leaves;
-    /// [`left`](SessionGuard::left) tells how much time remains.
+    /// [`left`](SessionGuard::left) returns how much time remains.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports a loss in between.
     pub async fn ended(&self) -> SessionEnd {
         let mut end = self.end.clone();
         match end.wait_for(Option::is_some).await {
@@ -298,15 +298,15 @@ impl SessionGuard {
         .unwrap_or_else(|| SessionEnd::Unconfirmed("the runtime has ended".into()))
     }
 
-    /// Releases the lock, and waits until the member has.
+    /// Releases the lock, and waits until the member has released it.
     ///
     /// # Errors
-    /// [`SessionEnd`]: it was lost before, or the member did not confirm the release while the lock
-    /// was surely held, or for a second. The member releases it at the end of the session in any
-    /// case.
+    /// [`SessionEnd`]: the lock was lost before, or the member did not confirm the release in time.
+    /// That is the time for which the lock was surely held, but at least a second. The member
+    /// releases the lock at the end of the session in any case.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the release goes on.
+    /// If the future is dropped, the release continues.
     pub async fn release(self) -> Result<(), SessionEnd> {
         let (answer, answered) = oneshot::channel();
         if self.release.send(answer).await.is_ok()
@@ -318,26 +318,26 @@ impl SessionGuard {
     }
 }
 
-/// How long the program believes in its lock: it asks, and the member answers for how long.
+/// The program's belief in its lock: the program asks, and the member answers with a time.
 pub(crate) struct SessionBelief {
     /// The end of the belief, by the clock of this machine; zero when there is none.
     until: Arc<AtomicU64>,
     /// The questions without an answer, with the time of each.
     asked: Vec<(u64, Time)>,
     next: u64,
-    /// How long the lock was surely held by the last answer.
+    /// The time for which the lock was surely held by the last answer.
     held_for: Duration,
 }
 
 impl SessionBelief {
-    /// No belief yet. `first`: the number of the first question.
+    /// Begins without a belief. `first`: the number of the first question.
     pub(crate) fn new(first: u64) -> SessionBelief {
         let until = Arc::new(AtomicU64::new(0));
         SessionBelief { until, asked: Vec::new(), next: first, held_for: Duration::ZERO }
     }
 
-    /// Notes a question that leaves at `now` or later, and returns its number. The answer counts
-    /// from `now` on.
+    /// Notes a question that is sent at `now` or later, and returns its number. The time in the
+    /// answer counts from `now`.
     pub(crate) fn ask(&mut self, now: Time) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -346,7 +346,8 @@ impl SessionBelief {
     }
 
     /// Takes an answer, at any time after its question. Returns whether the lock is held for longer
-    /// than was known. A shorter answer takes no earlier one back, since the member keeps both.
+    /// than was known. A shorter answer does not shorten the belief, since the member keeps to
+    /// both.
     pub(crate) fn on_alive(&mut self, number: u64, held_for: Duration) -> bool {
         let Some(index) = self.asked.iter().position(|(asked, _)| *asked == number) else {
             return false;
@@ -369,7 +370,7 @@ impl SessionBelief {
     }
 }
 
-/// The task of a guard.
+/// The background task of a guard.
 struct SessionTask {
     connection: OrderConnection,
     belief: SessionBelief,
@@ -409,14 +410,14 @@ impl SessionTask {
                     }
                     Ok(_) => {}
                     Err(error) => {
-                        // The member holds the lock until the end that it told last. So the belief
-                        // may go on until then, and the program has time to stop.
+                        // The member holds the lock until the end in its last answer. So the belief
+                        // may continue until then, and the program has time to stop.
                         break SessionEnd::Unconfirmed(error.to_string());
                     }
                 },
                 answer = released.recv() => {
                     self.belief.end();
-                    // A member that hangs holds the lock for no longer than it said.
+                    // A member that hangs holds the lock for no longer than it has answered.
                     let limit = left.max(RELEASE);
                     let result = match tokio::time::timeout(limit, self.release()).await {
                         Ok(result) => result,
@@ -480,7 +481,7 @@ mod tests {
         let [first, second] = [1_000, 4_000].map(|asked| belief.ask(at(asked)));
         assert_eq!((first, second), (7, 8));
         assert_eq!(belief.until(), Time::ZERO, "a question alone begins no belief");
-        // The first answer arrives when its span is over already.
+        // The time of the first answer is over when the answer arrives.
         assert!(belief.on_alive(first, ms(500)));
         assert_eq!(belief.until(), at(1_500));
         assert!(belief.on_alive(second, ms(5_000)));

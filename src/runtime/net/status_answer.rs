@@ -1,5 +1,5 @@
-//! Answers to questions for the status: that of this member, or that of another member of the view,
-//! which this one asks in its turn.
+//! Answers questions for the status of this member, or of another member of the view, which this
+//! one asks in its turn.
 
 use super::counters::add;
 use super::incarnation::Incarnation;
@@ -12,14 +12,14 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Services, and locks in all, told to a caller that asks from outside. With names and metadata of
-/// any length they fit one frame, and to collect them is a short turn.
+/// The most services, and the most locks in all, in a status for a caller from outside. With names
+/// and metadata of any length they fit one frame, and collecting them is a short turn.
 const MAX_LOCKS_TOLD: usize = 256;
-/// The letters of a reason why another member gives no answer: a refusal is a short frame.
+/// The most letters of a reason why another member gives no answer: a refusal is a short frame.
 const MAX_REASON: usize = 500;
 
-/// The answer to a question for the status of this member, or of that one. It stays within the rate
-/// of such answers and the memory for strangers.
+/// The answer to a question for the status of this member, or of another one. It stays within the
+/// rate of such answers and the memory for strangers.
 pub(super) async fn answer(
     shared: &TransportState,
     incarnation: &Incarnation,
@@ -43,11 +43,12 @@ pub(super) async fn answer(
 }
 
 /// Asks another member for its status, at its address in the view. The caller names a process and
-/// no address, so it cannot have this member dial any other.
+/// no address, so it cannot make this member dial any other address.
 async fn ask(shared: &TransportState, of: ProcessId) -> Result<Status, String> {
     let addr = shared.reception.addr_of(of).ok_or("its view has no such process")?;
     let asked = async {
-        // Waits for its turn: many connections of this host would take the place of its own.
+        // Questions wait for their turn: too many connections of this host would take the place of
+        // its member's own.
         let _turn = shared.questions_passed_on.acquire().await;
         let (addr, cluster) = (addr.to_string(), shared.cluster.as_str());
         #[cfg(feature = "secure")]
@@ -56,7 +57,7 @@ async fn ask(shared: &TransportState, of: ProcessId) -> Result<Status, String> {
         }
         query::query_status(&addr, cluster).await
     };
-    // The caller waits within its handshake, and is to hear the reason.
+    // The caller waits within the time limit of its handshake, and must get the reason in time.
     let limit = shared.reception.timeouts.handshake * 3 / 4;
     match timeout(limit, asked).await {
         Ok(Ok(status)) if status.me.process == of => Ok(status),
@@ -66,7 +67,7 @@ async fn ask(shared: &TransportState, of: ProcessId) -> Result<Status, String> {
     }
 }
 
-/// Sends an answer, which waits in the memory for strangers.
+/// Sends an answer. Its bytes count in the memory for strangers while they wait.
 pub(super) async fn tell(shared: &TransportState, stream: &mut TcpStream, answer: &[u8]) {
     let _share = BudgetShare::new(shared.budget(), answer.len());
     let _ = stream.write_all(answer).await;

@@ -1,19 +1,19 @@
-//! `StrangerBudget`: bytes that a member keeps for strangers, with one limit for all of them. The
-//! queues of all peers have such a budget too.
+//! `StrangerBudget`: the bytes that a member keeps for strangers, with one limit for all strangers.
+//! The queues of all peers have such a budget too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The bytes in the queues of all peers together, beside the share of each peer and the bytes for
+/// The bytes in the queues of all peers together, without the share of each peer and the bytes for
 /// strangers. They are the full queues of a dozen peers that do not read. Members that join and
 /// read nothing would otherwise cost a full queue each.
 pub(super) const MEMBER_BYTES: usize = 256 * 1024 * 1024;
 
-/// How many times the limit frames may take that are alone in their queues: 1 GiB for the queues of
-/// all peers.
+/// The factor of the limit for frames that are alone in their queues: 1 GiB for the queues of all
+/// peers.
 pub(super) const LONE_FRAMES: usize = 4;
 
-/// See the module.
+/// A counter of bytes with a limit.
 #[derive(Debug, Default)]
 pub(super) struct StrangerBudget {
     /// Bytes that are kept.
@@ -27,13 +27,13 @@ impl StrangerBudget {
         StrangerBudget { used: AtomicUsize::new(0), limit }
     }
 
-    /// Returns whether no more may be kept.
+    /// Returns whether the limit is reached.
     pub(super) fn is_spent(&self) -> bool {
         self.used() >= self.limit
     }
 
-    /// Returns whether no more may be kept of frames that are alone in their queues. They go beyond
-    /// the limit.
+    /// Returns whether the limit for frames that are alone in their queues is reached. Such frames
+    /// may go beyond the limit of all others.
     pub(super) fn is_overdrawn(&self) -> bool {
         self.used() >= self.limit.saturating_mul(1 + LONE_FRAMES)
     }
@@ -43,7 +43,7 @@ impl StrangerBudget {
         self.used.load(Relaxed)
     }
 
-    /// Counts `now` bytes in the place of `before`.
+    /// Counts `now` bytes instead of `before`.
     pub(super) fn replace(&self, before: usize, now: usize) {
         if now > before {
             self.used.fetch_add(now - before, Relaxed);
@@ -60,18 +60,18 @@ pub(super) struct BudgetShare {
 }
 
 impl BudgetShare {
-    /// A share of bytes that are there already.
+    /// Counts bytes that are there already.
     pub(super) fn new(budget: &Arc<StrangerBudget>, bytes: usize) -> Self {
         budget.replace(0, bytes);
         BudgetShare { budget: budget.clone(), bytes }
     }
 
-    /// The number of its bytes.
+    /// The number of counted bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Counts nothing from now on: its bytes are as good as freed.
+    /// Counts nothing from now on: the bytes are about to be freed.
     pub(super) fn forget(&mut self) {
         self.budget.replace(std::mem::take(&mut self.bytes), 0);
     }

@@ -48,11 +48,11 @@ impl From<io::Error> for DialError {
 pub(super) struct HandshakeResult {
     /// The other side.
     pub(super) info: MemberInfo,
-    /// Seals the frames to it, if the cluster has a key.
+    /// Seals the frames to the other side, if the cluster has a key.
     pub(super) secured: Option<HandshakeForWriter>,
 }
 
-/// The purpose of a stranger, as its first packets tell it.
+/// The purpose of a stranger, by its first packets.
 enum Admitted {
     /// To be a member, or to join.
     Member(HandshakeResult),
@@ -68,13 +68,13 @@ struct HandshakenConnection {
 }
 
 /// Accepts until closing. Where too many handshakes have just begun, connections from unknown hosts
-/// wait for their turn. Those from the hosts of members and seeds pass them.
+/// wait for their turn. Connections from the hosts of members and seeds overtake them.
 pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut waiting = VecDeque::new();
     loop {
-        // Those that wait go first, or new ones would pile up behind them.
+        // Waiting connections go first: new ones would pile up behind them otherwise.
         let accepted = tokio::select! {
             biased;
             () = shared.closing.cancelled() => return,
@@ -94,7 +94,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
                     admit(&shared, stream, (from.ip(), is_known));
                 } else {
                     waiting.push_back((stream, (from.ip(), is_known)));
-                    // The handshakes that have begun go on before more wait for them.
+                    // The handshakes that have begun advance before more connections wait.
                     tokio::task::yield_now().await;
                 }
                 if waiting.len() > shared.admissions.most_waiting() {
@@ -139,14 +139,14 @@ fn admit(shared: &Arc<TransportState>, stream: TcpStream, (ip, is_known): (IpAdd
 /// Closes a connection for which there is no room.
 fn turn_away(shared: &TransportState, stream: &TcpStream) {
     add(&shared.reception.counters.busy, 1);
-    // A member with a key sends no more bytes than it received, and it received none.
+    // A member with a key sends no more bytes than it received, and it has received none here.
     if shared.security.is_none() && shared.may_answer() {
-        // It fits in the empty buffer of a new connection.
+        // The refusal fits in the empty buffer of a new connection.
         let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
     }
 }
 
-/// Handshake with a stranger, then reading.
+/// Shakes hands with a stranger, then reads.
 async fn listen(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,
@@ -181,7 +181,7 @@ async fn listen(
     }
 }
 
-/// Reads the first packet and answers it. `None`: it was refused, or did not come.
+/// Reads the first packet and answers it. `None`: the packet was refused, or did not come.
 async fn answer(
     shared: &TransportState,
     incarnation: &Incarnation,
@@ -278,7 +278,7 @@ async fn answer(
             refuse_for(&error);
             match error {
                 FrameError::Versions(_) => HandshakeRefusal::Versions(VERSIONS),
-                // The speaker did nothing wrong, and dials again.
+                // The sender did nothing wrong, and dials again.
                 FrameError::Damaged => return None,
                 _ => HandshakeRefusal::Garbage,
             }
@@ -303,7 +303,7 @@ async fn refuse(
 ) {
     let bytes = bytes_of(&Frame::Refused(refusal.clone()));
     let is_short = shared.security.is_none() || bytes.len() <= read;
-    // Only a process that has proven the key hears of another cluster, a version or a role.
+    // Only a process that has proven the key is told of another cluster, a version or a role.
     let has_key = shared.security.is_some()
         && matches!(
             refusal,
@@ -317,7 +317,7 @@ async fn refuse(
     let _ = stream.shutdown().await;
 }
 
-/// Dials the peer's address; on success goes on as the reading half.
+/// Dials the peer's address. After the handshake continues as the reader of the connection.
 pub(super) async fn dial(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,
@@ -327,7 +327,7 @@ pub(super) async fn dial(
         let _turn = shared.dial_turn(peer.addr).await;
         open(&shared, &incarnation, peer.addr).await
     };
-    // The view may have changed meanwhile, so that only now counts.
+    // The connection is admitted only now: the view may have changed meanwhile.
     let opened = opened.and_then(|opened| {
         let process = opened.handshaken.info.process;
         let is_seed = shared.seeds.borrow().contains(&peer.addr);
@@ -337,7 +337,8 @@ pub(super) async fn dial(
     match opened {
         Ok((opened, admission)) => {
             shared.note_dial(peer.addr, None);
-            // A seed may have more gossip: ask once, when the first connection with it is opened.
+            // A seed may know more by gossip: ask it once, when the first connection with it is
+            // opened.
             let process = opened.handshaken.info.process;
             let is_seed =
                 shared.seeds.borrow().contains(&peer.addr) && process != incarnation.me.process;
@@ -345,7 +346,10 @@ pub(super) async fn dial(
                 peer.push(Some(process), &Frame::GossipWanted, false, shared.spoken());
                 peer.wake();
             }
-            converse(&shared, &incarnation, peer.addr, opened, admission).await;
+            if !converse(&shared, &incarnation, peer.addr, opened, admission).await {
+                let text = "its key was removed during the handshake".to_owned();
+                peer.dial_failed(DialError::Unreachable(text));
+            }
         }
         Err(error) => {
             tracing::debug!(addr = %peer.addr, ?error, "cannot connect to a peer");
@@ -431,22 +435,22 @@ async fn greet(
 
 async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Speak from the bound address, as the datagrams do; and never keep a port from a later
-    // listener.
+    // Dial from the bound address, as datagrams are sent from there too. Never keep a port from a
+    // later listener.
     socket.set_reuseaddr(true)?;
     if addr.is_ipv4() == bound.is_ipv4() && !bound.ip().is_unspecified() {
         socket.bind(SocketAddr::new(bound.ip(), 0))?;
     }
     let stream = socket.connect(addr).await?;
-    // Two ends of one socket: no process listens there, and chance picked that very port for this
-    // end.
+    // The socket is connected to itself: no process listens there, and chance picked that very port
+    // for this end.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     Ok(stream)
 }
 
-/// Watches a process of the view, if it lives under this kernel.
+/// Watches a process of the view, if it runs on this host.
 pub(super) fn watch(
     shared: &Arc<TransportState>,
     incarnation: &Arc<Incarnation>,
@@ -459,7 +463,7 @@ pub(super) fn watch(
 
 /// Tells the engine when a process that is watched has ended.
 async fn tell_death(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, held: HeldProcess) {
-    // The closing task waits for tasks that still deliver something, and this task does not.
+    // The closing task waits for tasks that still deliver frames, and this task is none of them.
     let process = held.process;
     let told = tokio::select! {
         told = incarnation.watch.ended(held) => told,
@@ -474,14 +478,15 @@ async fn tell_death(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
     }
 }
 
-/// A connection from after its handshake to its end.
+/// Serves a connection from its handshake to its end. Returns `false` if the connection was never
+/// used, because its key or this incarnation is gone.
 async fn converse(
     shared: &Arc<TransportState>,
     incarnation: &Arc<Incarnation>,
     addr: SocketAddr,
     opened: HandshakenConnection,
     admission: Admission,
-) {
+) -> bool {
     let HandshakenConnection { stream, decoder, handshaken } = opened;
     let HandshakeResult { info, secured } = handshaken;
     let closed = CancellationToken::new();
@@ -492,7 +497,7 @@ async fn converse(
     let _session = match (&secured, &shared.security) {
         (Some(secured), Some(security)) => match security.register(secured, redundant.clone()) {
             Some(session) => Some(session),
-            None => return,
+            None => return false,
         },
         _ => None,
     };
@@ -520,7 +525,7 @@ async fn converse(
         is_preferred: dialled == (incarnation.me.process < info.process),
         opened: Instant::now(),
     };
-    let Some(peer) = shared.adopt(incarnation, addr, link) else { return };
+    let Some(peer) = shared.adopt(incarnation, addr, link) else { return false };
     // A stranger may claim to be any process of this host, so only members are watched.
     if shared.reception.is_member(info.process) {
         watch(shared, incarnation, &info);
@@ -545,11 +550,12 @@ async fn converse(
     peer.link_closed();
     let silent = match ending {
         ConnectionEnd::Ours => true,
-        // One of two: the side that closed it still speaks on the other.
+        // There is another connection: the side that closed this one uses the other.
         ConnectionEnd::Closed => left > 0,
         ConnectionEnd::Broken => false,
     };
     if !silent && !shared.closing.is_cancelled() {
         incarnation.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
     }
+    true
 }

@@ -5,31 +5,31 @@ use std::io;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// See the module.
+/// The time limits of the activities of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionTimeouts {
-    /// Written and not acknowledged for so long: the connection has ended. To be below the member
+    /// The time after which unacknowledged bytes end the connection. It must be below the member
     /// lease.
     pub(crate) user_timeout: Duration,
     /// The limit to open a connection.
     pub(crate) connect: Duration,
     /// The limit to shake hands on it.
     pub(crate) handshake: Duration,
-    /// The limit to finish a frame that has begun. The longest in use have some hundred KiB: a way
-    /// that is too slow for this is too slow for the lease.
+    /// The limit to complete a frame. The longest in use have some hundred KiB: a path that is too
+    /// slow for this is too slow for the lease.
     pub(crate) frame: Duration,
 }
 
 impl Default for ConnectionTimeouts {
-    /// Fits a member lease of 5 s.
+    /// The limits that fit a member lease of 5 s.
     fn default() -> Self {
         ConnectionTimeouts::for_lease(Duration::from_secs(5))
     }
 }
 
 impl ConnectionTimeouts {
-    /// Fits the given member lease: a broken connection is noticed and dialled again well within
-    /// it.
+    /// The limits that fit the given member lease: a broken connection is noticed and dialled again
+    /// well within it.
     pub(crate) fn for_lease(member_lease: Duration) -> Self {
         let at_least = Duration::from_millis(200);
         ConnectionTimeouts {
@@ -40,7 +40,7 @@ impl ConnectionTimeouts {
         }
     }
 
-    /// Sets the limits of a connection that the system keeps.
+    /// Sets the limits that the system enforces.
     pub(super) fn configure(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let socket = SockRef::from(stream);
@@ -49,8 +49,8 @@ impl ConnectionTimeouts {
         #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
         let keepalive = keepalive.with_interval(second);
         socket.set_tcp_keepalive(&keepalive)?;
-        // Bytes that are unacknowledged for so long end the connection; so does silence after a
-        // keepalive.
+        // Bytes that are unacknowledged for this time end the connection, and so does silence after
+        // a keepalive.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         socket.set_tcp_user_timeout(Some(self.user_timeout))?;
         Ok(())

@@ -26,12 +26,12 @@ use tokio::sync::mpsc;
 
 /// Connections that wait to be accepted: all members of a large cluster at once.
 const BACKLOG: i32 = 1024;
-/// Free ports tried until one is free for both protocols.
+/// How many free ports are tried until one is free for both protocols.
 const PORT_TRIES: usize = 64;
 /// How long a closing member tries to deliver queued frames.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// How a transport is made.
+/// The configuration of a transport.
 #[derive(Clone, Debug)]
 pub(crate) struct TransportOptions {
     /// The cluster's name, 1 to 64 bytes.
@@ -40,9 +40,9 @@ pub(crate) struct TransportOptions {
     pub(crate) bind: String,
     /// `host:port` that others dial; `None`: the bound address.
     pub(crate) advertise: Option<String>,
-    /// `host:port` each.
+    /// The seeds, each as `host:port`.
     pub(crate) seeds: Vec<String>,
-    /// Allow an address outside loopback, where any process may come in.
+    /// Allows an address outside loopback, where any process may connect.
     pub(crate) insecure: bool,
     /// The time limits of dials, handshakes and writes.
     pub(crate) limits: ConnectionTimeouts,
@@ -78,7 +78,7 @@ impl TransportOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The cluster's name does not fit.
+    /// The cluster's name has a length that is not allowed.
     #[error("a cluster name must have 1 to {MAX_CLUSTER} bytes, not {0}")]
     ClusterName(usize),
     /// The address is not `host:port`, or the host is not known.
@@ -88,10 +88,10 @@ pub enum BindError {
         addr: String,
         /// "bind" or "advertise".
         what: &'static str,
-        /// The error itself.
+        /// The cause.
         source: io::Error,
     },
-    /// Any process could come in.
+    /// Any process could connect.
     #[error(
         "{0} is reachable from outside this host and the cluster has no key: \
          give a keyring(), bind() the loopback, or say insecure()"
@@ -120,7 +120,7 @@ pub enum BindError {
     },
 }
 
-/// The parts that wait between binding and starting.
+/// The parts of a transport between binding and starting.
 struct BoundTransport {
     listener: TcpListener,
     socket: UdpSocket,
@@ -135,8 +135,8 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio
-    /// runtime, on which all of its tasks run.
+    /// Binds TCP and UDP on the same port and resolves the seeds once. Call this in a tokio
+    /// runtime, on which all tasks of the transport run.
     pub(crate) async fn bind(options: TransportOptions) -> Result<Transport, BindError> {
         #[cfg(feature = "secure")]
         let security = options.keyring.map(Security::new);
@@ -209,8 +209,8 @@ impl Transport {
         self.shared.seeds.borrow().clone()
     }
 
-    /// The seeds for the engine to look for: without this member's own address while the name of
-    /// one does not resolve. Changes come as [`Command::Seeds`](crate::protocol::Command).
+    /// The seeds for the engine: without this member's own address while the name of a seed does
+    /// not resolve. Changes come as [`Command::Seeds`](crate::protocol::Command).
     pub(crate) fn known_seeds(&self) -> BTreeSet<SocketAddr> {
         self.shared.known_seeds()
     }
@@ -242,8 +242,8 @@ impl Transport {
         spawn(Box::pin(resolve::keep_resolving(shared.clone(), seeds)));
     }
 
-    /// This process has a new identity: closes all connections, drops all queued frames, shakes
-    /// hands and gossips under the new name. May be called under the engine's lock.
+    /// Gives this process a new identity: closes all connections, drops all queued frames, shakes
+    /// hands and gossips under the new id. May be called under the engine's lock.
     pub(crate) fn reborn(&self, me: MemberInfo) {
         if let Some(incarnation) = self.shared.incarnation() {
             self.shared.begin(incarnation.inbox.clone(), me);
@@ -251,8 +251,8 @@ impl Transport {
         self.set_seeking(true);
     }
 
-    /// Sets whether the member has no cluster yet: names of seeds are then resolved more often. At
-    /// first it has none.
+    /// Sets whether the member has no cluster yet: names of seeds are then resolved more often. A
+    /// new transport has none.
     fn set_seeking(&self, seeking: bool) {
         self.shared.seeking.send_replace(seeking);
     }
@@ -346,7 +346,7 @@ impl Network for Transport {
 impl Drop for Transport {
     fn drop(&mut self) {
         if self.shared.home.is_left() {
-            // Its parts are not closed here. See `ForkGuard::keep`.
+            // The sockets of the transport are not closed here. See `ForkGuard::keep`.
             std::mem::forget(self.shared.clone());
             return;
         }
@@ -370,7 +370,7 @@ async fn first_address(
     })
 }
 
-/// Both sockets on one port.
+/// Binds both sockets on one port.
 fn bind_both(wanted: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr), BindError> {
     let mut tries = if wanted.port() == 0 { PORT_TRIES } else { 1 };
     loop {
@@ -379,7 +379,7 @@ fn bind_both(wanted: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr),
         tries -= 1;
         match bind_udp(bound) {
             Ok(socket) => return Ok((listener, socket, bound)),
-            // Free for one protocol only: another free port may do.
+            // The port is free for one protocol only: another free port may do.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
             Err(error) => return Err(failure(bound, "UDP", error)),
         }
@@ -395,7 +395,7 @@ fn failure(addr: SocketAddr, protocol: &'static str, source: io::Error) -> BindE
 
 fn bind_tcp(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    // After a restart in place, connections of the predecessor may still wait to be forgotten. On
+    // After a restart in place the system may still keep connections of the earlier process. On
     // Windows the option would let two processes listen on one port.
     #[cfg(not(windows))]
     socket.set_reuse_address(true)?;
@@ -412,7 +412,7 @@ fn bind_udp(addr: SocketAddr) -> io::Result<UdpSocket> {
 
 fn bind_to(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     if addr.is_ipv6() {
-        // One family each: a member of both would have two addresses for all others.
+        // Each socket has one family: a member with both would have two addresses.
         socket.set_only_v6(true)?;
     }
     socket.set_nonblocking(true)?;

@@ -31,31 +31,32 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Addresses that may be sent to at one time: many times the largest cluster.
+/// The most addresses that may be sent to at one time: many times the largest cluster.
 const MAX_PEERS: usize = 4096;
-/// The number of them for everyone. The others are reserved for members of the view and seeds.
+/// The number of them for all processes. The others are reserved for members of the view and seeds.
 pub(super) const FREE_PEERS: usize = MAX_PEERS / 4 * 3;
-/// Peers of strangers that make room at a time.
+/// The number of strangers' peers that make room at a time.
 const FORGOTTEN: usize = 64;
-/// Connections that the flushing thread writes to; writing to more of them is their tasks' work.
+/// The most connections that the flushing thread writes to. Further ones are left to their tasks.
 const AT_ONCE: usize = 8;
 /// Refusals, and answers to datagrams of strangers, in a row.
-const MOST_ANSWERS: u32 = 64;
+pub(super) const MOST_ANSWERS: u32 = 64;
 /// Refusals, and answers to datagrams of strangers, in the long run.
-const ANSWERS_A_SECOND: u32 = 32;
+pub(super) const ANSWERS_A_SECOND: u32 = 32;
 /// The most orders that a member carries out at a time: operators are few.
 const MAX_ORDERS: usize = 8;
 /// Status questions that are answered in a row. Each is a short turn of the engine.
 const MOST_QUESTIONS: u32 = 256;
 /// Status questions that are answered in the long run.
 const QUESTIONS_A_SECOND: u32 = 128;
-/// Status questions that are passed on to other members at a time. Far fewer than the handshakes
-/// that one address may begin at a member, which this member's own connections need.
+/// Status questions that are passed on to other members at a time. This is far below the handshakes
+/// that one address may begin at a member: this member's own connections need those.
 const MAX_PASSED_ON: usize = 4;
-/// Addresses whose last dial error is remembered.
+/// The most addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
-/// The task of a new peer. It dials, and a dial needs the state that starts the task.
+/// Starts the task of a new peer. The task dials, and a dial needs the state that starts it: so the
+/// function is passed as a value.
 pub(super) type DrivePeer = fn(
     Arc<TransportState>,
     Arc<Incarnation>,
@@ -65,7 +66,7 @@ pub(super) type DrivePeer = fn(
 struct IncarnationState {
     incarnation: Arc<Incarnation>,
     peers: BTreeMap<SocketAddr, Arc<Peer>>,
-    /// Connections of each process.
+    /// The number of connections of each process.
     open: BTreeMap<ProcessId, usize>,
     /// Peers with frames that were queued and not flushed: mostly there is one.
     fresh: (Option<Arc<Peer>>, Vec<Arc<Peer>>),
@@ -77,9 +78,9 @@ pub(super) struct TransportState {
     pub(super) advertised: SocketAddr,
     /// The part that readers share.
     pub(super) reception: Arc<Reception>,
-    /// Flush and end.
+    /// Cancelled to flush and end.
     pub(super) closing: CancellationToken,
-    /// End now.
+    /// Cancelled to end at once.
     pub(super) ended: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) handle: Handle,
@@ -94,33 +95,33 @@ pub(super) struct TransportState {
     /// The cluster's keys, if it has any.
     pub(super) security: Option<Security>,
     pub(super) admissions: Arc<Admissions>,
-    /// Room for orders that are carried out.
+    /// Room for the orders that are carried out at a time.
     pub(super) orders: Semaphore,
-    /// Room for locks that are held for programs, or that those wait for.
+    /// Room for the locks that programs hold, or wait for, at a time.
     pub(super) sessions: Semaphore,
     drive: DrivePeer,
     /// The limit of answers to processes that prove no key.
     answers: RateLimit,
     /// The limit of answers to processes that prove a key.
     key_answers: RateLimit,
-    /// Of answers to questions for the process id.
+    /// The limit of answers to questions for the process id.
     id_answers: RateLimit,
-    /// Of answers to datagrams for another process. A recording has thousands of them, and must
-    /// leave the answers above to others.
+    /// The limit of answers to datagrams for another process. A replayed recording has thousands of
+    /// them, and must leave the answers above to others.
     stray_answers: RateLimit,
     questions: RateLimit,
-    /// Room for questions that are passed on.
+    /// Room for the questions that are passed on at a time.
     pub(super) questions_passed_on: Semaphore,
     /// Room for dials of addresses that neither the view nor the seeds name.
     pub(super) dials: Semaphore,
-    /// Room for dials of learners: a process without a key may join under any address, and show
-    /// itself at none.
+    /// Room for dials of learners: a process without a key may join under any address, and never
+    /// answer there.
     pub(super) learner_dials: Semaphore,
     current: Mutex<Option<IncarnationState>>,
-    /// The version of the view, with a bit above it; zero without a view.
+    /// The version of the view, with a marker bit above it; zero without a view.
     spoken: AtomicU32,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
-    /// The connections are its own: a copy of it does not touch them.
+    /// The process that owns the connections: a forked copy does not touch them.
     pub(super) home: ForkGuard,
 }
 
@@ -177,9 +178,9 @@ impl TransportState {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The seeds for the engine to look for. While the name of one does not resolve, this member
-    /// does not count itself as a seed. Otherwise it would found the cluster without the missing
-    /// one, or even alone.
+    /// The seeds for the engine. While the name of a seed does not resolve, this member does not
+    /// count itself as a seed. Otherwise it would found the cluster without the missing seed, or
+    /// even alone.
     pub(super) fn known_seeds(&self) -> BTreeSet<SocketAddr> {
         let mut seeds = self.seeds.borrow().clone();
         if !self.unresolved.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
@@ -220,15 +221,15 @@ impl TransportState {
         self.me.send_replace(Some(me));
     }
 
-    /// Ends the present incarnation and lets go of its inbox.
+    /// Ends the present incarnation and drops its inbox.
     pub(super) fn end(&self) {
         self.ended.cancel();
-        // The inbox may be dropped with it, and must not find the lock taken.
+        // Dropping the incarnation may drop the inbox, which must not find the lock taken.
         let before = self.current().take();
         drop(before);
     }
 
-    /// The view that was installed: processes outside it are strangers.
+    /// Notes the installed view: processes outside it are strangers.
     pub(super) fn set_view(&self, view: &View) {
         if let Some(incarnation) = self.incarnation()
             && let Some(relays) = &incarnation.relays
@@ -260,8 +261,8 @@ impl TransportState {
         &self.reception.budget
     }
 
-    /// The turn of a dial of this address. A stranger can name any address to answer to, and so can
-    /// a joiner: such dials are few at a time. `None`: no turn is needed.
+    /// Waits for the turn of a dial of this address. A stranger can name any address for its
+    /// answers, and so can a joiner: such dials are few at a time. `None`: no turn is needed.
     pub(super) async fn dial_turn(&self, addr: SocketAddr) -> Option<SemaphorePermit<'_>> {
         while let Some(room) = self.dial_room(addr) {
             let turn = room.acquire();
@@ -284,8 +285,8 @@ impl TransportState {
         None
     }
 
-    /// The room that a dial of this address takes a part of. `None`: members that have shown
-    /// themselves, and seeds, are dialled at once.
+    /// The semaphore for a dial of this address. `None`: members that have shown themselves, and
+    /// seeds, are dialled at once.
     fn dial_room(&self, addr: SocketAddr) -> Option<&Semaphore> {
         if self.seeds.borrow().contains(&addr) {
             return None;
@@ -308,12 +309,13 @@ impl TransportState {
         self.answers.pass().is_some()
     }
 
-    /// The same for a process that proves a key.
+    /// Like [`may_answer`](Self::may_answer), for a process that proves a key.
     pub(super) fn may_answer_key(&self) -> bool {
         self.key_answers.pass().is_some()
     }
 
-    /// The same for a datagram that asks for the process id, or is for another process.
+    /// Like [`may_answer`](Self::may_answer), for a datagram that asks for the process id, or is
+    /// for another process.
     pub(super) fn may_answer_datagram(&self, is_question: bool) -> bool {
         let rate = if is_question { &self.id_answers } else { &self.stray_answers };
         rate.pass().is_some()
@@ -342,7 +344,8 @@ impl TransportState {
         self.tasks.spawn_on(self.home.keep(task), &self.handle);
     }
 
-    /// Runs an order until it or the network ends. It may end the incarnation, and reports that.
+    /// Runs an order until it or the network ends. An order may end the incarnation, and still
+    /// reports that.
     pub(super) fn spawn_order<F: Future<Output = ()> + Send + 'static>(&self, order: F) {
         let ended = self.ended.clone();
         let task = async move {
@@ -354,7 +357,7 @@ impl TransportState {
         self.tasks.spawn_on(self.home.keep(task), &self.handle);
     }
 
-    /// The handshake of this process.
+    /// This process's side of a handshake.
     pub(super) fn handshake(&self, incarnation: &Incarnation) -> Handshake {
         Handshake {
             cluster: self.cluster.clone(),
@@ -391,8 +394,8 @@ impl TransportState {
         }
     }
 
-    /// Writes the frames that [`send`](Self::send) queued: here and now if that `is_urgent`, else
-    /// with later frames. Returns where the answer comes, if that is one connection.
+    /// Writes the frames that [`send`](Self::send) queued: at once if `is_urgent`, else with later
+    /// frames. Returns the connection on which the answer arrives, if there is just one.
     pub(super) fn flush(&self, is_urgent: bool) -> Option<Arc<ConnectionReader>> {
         if self.home.is_left() {
             return None;
@@ -426,7 +429,7 @@ impl TransportState {
         }
     }
 
-    /// Queues a frame, with the current incarnation held, so that the peer is not retired in
+    /// Queues a frame, with the current incarnation locked, so that the peer is not retired in
     /// between. `None`: dropped.
     fn push(
         self: &Arc<Self>,
@@ -437,7 +440,7 @@ impl TransportState {
     ) -> Option<Arc<Peer>> {
         let is_strange = process.is_some_and(|process| !self.reception.is_member(process));
         if is_strange && self.budget().is_spent() {
-            // The largest user first, so that a flood drops its own frames.
+            // The peer with the most bytes goes first, so that a flood drops its own frames.
             let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());
             add(&self.reception.counters.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
         }
@@ -450,8 +453,8 @@ impl TransportState {
         peer
     }
 
-    /// The peer at `addr`, where `process` is meant, with its task running; `None` if there are too
-    /// many.
+    /// The peer at `addr` for frames to `process`, with its task running; `None` if there are too
+    /// many peers.
     fn peer_in(
         self: &Arc<Self>,
         current: &mut IncarnationState,
@@ -483,9 +486,9 @@ impl TransportState {
         Some(peer)
     }
 
-    /// Ends the oldest peers at addresses that neither the view nor the seeds name, to which no
-    /// connection leads. A stranger can name thousands of addresses. Several at a time, as a crowd
-    /// names more.
+    /// Ends the oldest peers without a connection whose addresses neither the view nor the seeds
+    /// name. A stranger can name thousands of addresses. Several peers end at a time, since a crowd
+    /// names many more.
     fn forget_strangers(&self, current: &mut IncarnationState) {
         let (members, seeds) = (self.reception.member_addrs(), self.seeds.borrow());
         let is_strange = |addr: &SocketAddr| !members.contains(addr) && !seeds.contains(addr);
@@ -522,7 +525,7 @@ impl TransportState {
         Some(peer)
     }
 
-    /// A connection with `process` has ended; returns how many are left.
+    /// Notes that a connection with `process` has ended; returns how many are left.
     pub(super) fn closed(&self, incarnation: &Arc<Incarnation>, process: ProcessId) -> usize {
         let mut current = self.current();
         let Some(current) =

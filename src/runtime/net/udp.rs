@@ -1,5 +1,5 @@
-//! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every
-//! timer.
+//! The gossip task: it alone owns the datagram socket and the gossip machine, and runs every timer
+//! of the machine.
 
 use super::counters::add;
 use super::reception::GossipInput;
@@ -16,26 +16,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 
-/// Inputs that wait for the task. More at one time is a crowd asking for the same.
+/// The most inputs that wait for the task. Further ones are a crowd that asks for the same.
 pub(super) const INPUTS: usize = 64;
 /// From this many members on, the contents of a datagram spread too slowly, and whole states are
 /// exchanged at random.
 const CROWD: usize = 100;
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(10);
-/// The task looks at the clock at least so often: tokio's stands still while the machine sleeps,
-/// ours goes on.
+/// The longest time for which the task waits without reading the clock: tokio's clock stands still
+/// while the machine sleeps, and the member's continues.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The size to expect of a cluster of unknown size.
+/// The size to assume for a cluster of unknown size.
 const SIZE_HINT: u32 = 10;
 
-/// The machine of one incarnation, and the state that lasts longer.
+/// The machine of one incarnation, and the state that outlives the incarnation.
 struct Gossip {
     shared: Arc<TransportState>,
     socket: UdpSocket,
     swim: Option<Swim<GossipCodec>>,
-    /// Seals its datagrams, if the cluster has a key.
+    /// Seals the datagrams, if the cluster has a key.
     sealed: Option<Datagrams>,
-    /// The last one given to a machine.
+    /// The generation of the latest machine.
     generation: u64,
     out: Vec<SwimOutput>,
     datagram: Vec<u8>,
@@ -63,7 +63,8 @@ pub(super) async fn gossip(
     };
     let mut rings = shared.security.as_ref().map(|security| security.subscribe());
     me.mark_changed();
-    // One byte more than the longest: a longer one is cut to a length that is refused.
+    // The buffer has one byte more than the longest datagram: a longer one is cut to a length that
+    // is refused.
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
     let mut exchange = tokio::time::interval(EXCHANGE_INTERVAL);
     exchange.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -98,8 +99,8 @@ pub(super) async fn gossip(
             received = gossip.socket.recv_from(&mut buffer) => match received {
                 Ok((length, from)) => gossip.receive(from, &mut buffer[..length]).await,
                 Err(error) => {
-                    // On some platforms an answer of another host to an earlier datagram shows
-                    // here.
+                    // On some platforms this error is the answer of another host to an earlier
+                    // datagram.
                     tracing::debug!(%error, "cannot receive a datagram");
                     tokio::task::yield_now().await;
                 }
@@ -115,7 +116,7 @@ pub(super) async fn gossip(
                 }
             }
         }
-        // The timer is looked at in each round, so that it does not starve while datagrams arrive.
+        // The timer is checked in each round, so that arriving datagrams do not starve it.
         if gossip
             .swim
             .as_ref()
@@ -141,12 +142,13 @@ impl Gossip {
         deadline.since(clock::now()).min(LONGEST_SLEEP)
     }
 
-    /// A new identity: of two at one address, gossip believes in the higher generation.
+    /// Begins a new identity: of two at one address, gossip believes the higher generation.
     fn be_born(&mut self, me: &MemberInfo) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
         self.generation = unix.max(self.generation.saturating_add(1));
-        // The process id is random already; a system without randomness could not have drawn it.
+        // The fallback is random too: a system without randomness could not have drawn the process
+        // id.
         let seed = rand::rngs::SysRng.try_next_u64().unwrap_or(me.process.0 as u64);
         let security = self.shared.security.as_ref();
         self.sealed =
@@ -203,7 +205,7 @@ impl Gossip {
                         tracing::error!(length = data.len(), "gossip does not fit in a datagram");
                         continue;
                     }
-                    // Datagrams may be lost; so may this datagram.
+                    // Datagrams may be lost, and so may this one.
                     match self.socket.send_to(&self.datagram, to).await {
                         Ok(_) => add(&self.shared.reception.counters.datagrams_out, 1),
                         Err(error) => tracing::debug!(%to, %error, "a datagram was not sent"),
@@ -224,7 +226,7 @@ impl Gossip {
         }
     }
 
-    /// In a crowd, asks some member for all it knows.
+    /// In a crowd, asks some member for its whole state.
     fn exchange(&self) {
         let Some(swim) = &self.swim else { return };
         let contacts = swim.contacts();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 
-/// Bulk in one write: a notice waits for no more than this.
+/// The most bytes of bulk in one write: a notice waits for no more than this.
 pub(super) const BATCH: usize = 256 * 1024;
 
 /// The right to write, and its buffers.
@@ -17,13 +17,13 @@ pub(super) struct WriteHalf {
     pub(super) links: Vec<ConnectionWriter>,
     /// The bytes to write, reused from one batch to the next.
     pub(super) batch: Vec<u8>,
-    /// The rest of a batch that was not taken whole. It goes before all else.
+    /// The rest of a batch that was not written whole. It goes before all else.
     pub(super) begun: Option<PartialWrite>,
 }
 
 /// A batch on its way.
 pub(super) struct PartialWrite {
-    /// Index of its link.
+    /// The index of the batch's connection.
     pub(super) link: usize,
     /// How many of its bytes are written.
     pub(super) written: usize,
@@ -39,7 +39,8 @@ pub(super) struct SlowWrite {
 }
 
 impl SlowWrite {
-    /// Writes the rest within `limit`. `None`: it was not taken, and the connection is closed.
+    /// Writes the rest within `limit`. `None`: the other side did not take it, and the connection
+    /// is closed.
     pub(super) async fn finish(
         mut self,
         counters: &AtomicCounters,
@@ -64,8 +65,8 @@ impl SlowWrite {
 }
 
 impl WriteHalf {
-    /// Turns the frames of the batch into records, if the connection is sealed. It is called once
-    /// for each batch and in the order of writing, since the other side counts records.
+    /// Turns the frames of the batch into records, if the connection is sealed. Call this once for
+    /// each batch and in the order of writing, since the other side counts records.
     pub(super) fn seal(&mut self, link: usize) {
         let WriteHalf { links, batch, .. } = self;
         let Some(sealer) = &mut links[link].sealer else { return };
@@ -74,7 +75,7 @@ impl WriteHalf {
         }
     }
 
-    /// Writes the rest of the batch, if there is one. A link that does not take it is closed.
+    /// Writes the rest of the batch, if there is one. A connection that does not take it is closed.
     pub(super) async fn finish(&mut self, counters: &AtomicCounters) {
         let Some(PartialWrite { link: index, written, frames }) = self.begun.take() else { return };
         let link = &mut self.links[index];
@@ -94,8 +95,8 @@ impl WriteHalf {
     }
 
     /// Takes out the connection that has begun a batch, if it is a stranger's and does not take the
-    /// rest at once. The frames for others must not wait until a stranger reads. Closes it if too
-    /// many bytes wait for strangers.
+    /// rest at once. The frames for others must not wait until a stranger reads. Closes the
+    /// connection if too many bytes wait for strangers.
     pub(super) fn set_aside(
         &mut self,
         counters: &AtomicCounters,
@@ -126,17 +127,17 @@ impl WriteHalf {
         Some(SlowWrite { link, batch, written, frames })
     }
 
-    /// Takes over a connection. Those that opened within `crossing` of each other crossed.
+    /// Takes over a connection. Connections that opened within `crossing` of each other crossed.
     pub(super) fn add(&mut self, link: ConnectionWriter, crossing: Duration) {
-        // A later one did not cross: the other side has opened it because the one before does not
-        // do any more.
+        // A later connection did not cross: the other side has opened it because the earlier one
+        // failed.
         for before in self.links.iter_mut().filter(|before| before.process == link.process) {
             before.is_preferred &= link.opened < before.opened + crossing;
         }
         self.links.push(link);
     }
 
-    /// Drops closed connections, new ones among them: one may end before the task has looked at it.
+    /// Drops closed connections, new ones included: one may end before the task has checked it.
     pub(super) fn drop_closed(&mut self) {
         self.links.retain(|link| !link.closed.is_cancelled());
     }
@@ -145,13 +146,13 @@ impl WriteHalf {
         !self.links.is_empty()
     }
 
-    /// Whether a connection lives, or a batch is on its way.
+    /// Returns whether a connection lives, or a batch is on its way.
     pub(super) fn is_in_use(&self) -> bool {
         self.begun.is_some() || self.links.iter().any(|link| !link.closed.is_cancelled())
     }
 
-    /// Ends the writing. The reading halves go on until the other side has seen the end, so that
-    /// nothing written is lost.
+    /// Ends the writing. The readers continue until the other side has seen the end, so that no
+    /// written bytes are lost.
     pub(super) async fn shut_down(self) {
         for mut link in self.links {
             let _ = link.writer.shutdown().await;

@@ -1,4 +1,4 @@
-//! `PeerQueue`: the frames that wait for one address, by the processes that they are meant for.
+//! `PeerQueue`: the frames that wait for one address, sorted by their processes.
 
 use crate::protocol::{ProcessId, Versions};
 use crate::runtime::net::connection_writer::{ConnectionWriter, route};
@@ -11,14 +11,16 @@ use std::sync::Arc;
 use std::task::Waker;
 use tokio_util::sync::CancellationToken;
 
-/// A peer gets a few notices in a second. Thousands mean that it has not read for long.
+/// The limit of notices. A peer gets a few in a second: with thousands waiting it has not read for
+/// long.
 pub(super) const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
-/// Locks: a busy member's messages of about a second; more is late anyway.
+/// The limit of messages about locks: those of a busy member for about a second. Later ones would
+/// be late anyway.
 pub(super) const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
-/// Bytes that each peer may queue whatever waits for the others: some hundred messages.
+/// The bytes that each peer may queue, however many wait for other peers: some hundred messages.
 pub(super) const PEER_SHARE: usize = 64 * 1024;
-/// Notices and bulk together for a process outside the view: several views. Messages about locks do
-/// not go there.
+/// The limit of all frames for a process outside the view: several views. No messages about locks
+/// are sent there.
 pub(super) const STRANGER_BYTES: usize = 1024 * 1024;
 
 pub(super) struct QueueLimit {
@@ -28,47 +30,47 @@ pub(super) struct QueueLimit {
 
 pub(super) struct PeerQueue {
     pub(super) budget: Arc<StrangerBudget>,
-    /// The bytes of all peers beyond the share of each, without those for strangers.
+    /// Counts the bytes of all peers beyond the share of each, without those for strangers.
     total: Arc<StrangerBudget>,
-    /// The bytes of this one.
+    /// The bytes of this peer in `total`.
     excess: usize,
     /// The bytes that wait here for strangers, which `budget` counts.
     pub(super) strange: usize,
-    /// The bytes of the batch on its way beyond [`BATCH`], without those for strangers.
+    /// The bytes of the present batch beyond [`BATCH`], without those for strangers.
     pub(super) on_way: usize,
     /// The versions of the process that answered at the address last.
     pub(super) versions: Option<Versions>,
-    /// The queues by the process that the frames are meant for; `None`: any process at the address.
+    /// The queues, by the process of the frames; `None`: any process at the address.
     pub(super) wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
     pub(super) notices: QueueLoad,
     pub(super) bulk: QueueLoad,
-    /// New connections, for the task to take over.
+    /// New connections, which the task takes over.
     pub(super) offered: Vec<ConnectionWriter>,
     /// The connections that are set aside: the frames for their processes wait.
     pub(super) aside: BTreeMap<u64, AsideConnection>,
     pub(super) next_aside: u64,
-    /// The peer has made room for another one, and its task ends.
+    /// Whether the peer has made room for another one. Its task ends then.
     pub(super) is_retired: bool,
     /// Connections that were [set aside](WriteHalf::set_aside) and have taken their bytes.
     pub(super) returned: Vec<ConnectionWriter>,
-    /// How the dial that was under way has ended.
+    /// The result of the latest dial, until the task takes it.
     pub(super) dialled: Option<Result<ProcessId, DialError>>,
-    /// Connections have come or gone, or a dial has ended.
+    /// Whether connections have come or gone, or a dial has ended.
     pub(super) changed: bool,
-    /// `None`: a thread writes.
+    /// The write half; `None` while a thread writes.
     pub(super) write_half: Option<WriteHalf>,
-    /// The task has found no write half, and waits for it.
+    /// Whether the task has found no write half, and waits for it.
     pub(super) wanted: bool,
-    /// The task is to look, or does, and has not done so yet.
+    /// Whether the task was woken and has not checked the queue since.
     pub(super) woken: bool,
-    /// The task, while it waits to be woken.
+    /// The waker of the task, while the task waits.
     pub(super) task: Option<Waker>,
 }
 
-/// A connection that is set aside, as its peer knows it.
+/// A connection that is set aside, as its peer keeps it.
 pub(super) struct AsideConnection {
     pub(super) process: ProcessId,
-    /// Of its batch.
+    /// The bytes of its batch, as the budget counts them.
     pub(super) share: BudgetShare,
     /// Ends the connection.
     pub(super) closed: CancellationToken,
@@ -78,13 +80,13 @@ pub(super) struct AsideConnection {
 pub(super) struct OutboundQueues {
     pub(super) notices: ByteQueue,
     pub(super) bulk: ByteQueue,
-    /// The process was outside the view when the latest frame was queued.
+    /// Whether the process was outside the view when the latest frame was queued.
     pub(super) is_strange: bool,
-    /// The bytes of it that the budget counts.
+    /// The bytes of these queues that the budget counts.
     pub(super) counted: usize,
 }
 
-/// The frames of one kind that wait, over all processes.
+/// The waiting frames of one kind, over all processes.
 #[derive(Default)]
 pub(super) struct QueueLoad {
     pub(super) frames: usize,
@@ -100,7 +102,7 @@ impl OutboundQueues {
         self.notices.len() + self.bulk.len()
     }
 
-    /// Updates the budget, and the sum over all processes of the peer.
+    /// Updates the budget, and `strange`: the sum over all processes of the peer.
     pub(super) fn count(&mut self, budget: &StrangerBudget, strange: &mut usize) {
         let counted = if self.is_strange { self.len() } else { 0 };
         let before = std::mem::replace(&mut self.counted, counted);
@@ -146,7 +148,7 @@ impl QueueLoad {
         true
     }
 
-    /// Moves whole frames of about `budget` bytes, at least one, to `batch`; returns how many.
+    /// Moves whole frames of about `budget` bytes, at least one, to `batch`; returns their number.
     pub(super) fn take(
         &mut self,
         waiting: &mut ByteQueue,
@@ -156,7 +158,7 @@ impl QueueLoad {
         let bytes = waiting.as_slice();
         let (mut end, mut frames) = (0, 0);
         while end < budget.min(bytes.len()) {
-            // Only whole frames were put in.
+            // The queue has only whole frames.
             let Some(length) = wire::frame_length(&bytes[end..]) else { break };
             end += length;
             frames += 1;
@@ -168,7 +170,7 @@ impl QueueLoad {
         frames
     }
 
-    /// Forgets all frames in `waiting`; returns how many there were.
+    /// Drops all frames in `waiting`; returns their number.
     fn drop_all(&mut self, waiting: &mut ByteQueue) -> usize {
         let mut frames = 0;
         while let Some(length) = wire::frame_length(waiting.as_slice()) {
@@ -181,24 +183,24 @@ impl QueueLoad {
     }
 }
 
-/// The state that the task finds.
+/// The state in which the task finds the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum QueueState {
-    /// Nothing is queued: mostly another thread has written it.
+    /// No frames wait: mostly another thread has written them.
     Empty,
-    /// Something is to be written.
+    /// Frames wait to be written.
     Queued,
-    /// There is something else to do.
+    /// Connections have changed, or a dial has ended.
     Changed,
 }
 
 /// The task's next step.
 pub(super) struct NextWrite {
-    /// The batch is for this link.
+    /// The connection that the batch is for.
     pub(super) write: Option<usize>,
-    /// Frames in the batch.
+    /// The number of frames in the batch.
     pub(super) frames: usize,
-    /// Something waits for a process that no link leads to.
+    /// Whether frames wait for a process without a connection.
     pub(super) dial: bool,
 }
 
@@ -237,10 +239,10 @@ impl PeerQueue {
         self.notices.bytes + self.bulk.bytes - self.strange
     }
 
-    /// The longest frame that may be queued for a process that is no stranger.
+    /// The longest frame that may be queued for a process in the view.
     ///
-    /// Beside a spent total a peer has its share only. But a frame may be longer than the share,
-    /// and other peers may keep the total spent for as long as they like. So a queue that is empty
+    /// While the total is spent, a peer has its share only. But a frame may be longer than the
+    /// share, and other peers may keep the total spent for as long as they like. So an empty queue
     /// takes any frame: a peer that reads gets its frames one by one. A peer that reads nothing
     /// keeps one such frame at most. Thousands of such peers would keep thousands of these frames,
     /// so there is a [bound](StrangerBudget::is_overdrawn) for them, too.
@@ -252,22 +254,22 @@ impl PeerQueue {
         }
     }
 
-    /// Updates the total. A peer that is read from has no excess, and leaves the total alone.
+    /// Updates the total. A peer that reads has no excess, and changes nothing.
     pub(super) fn count(&mut self) {
         let excess = self.own_bytes().saturating_sub(PEER_SHARE) + self.on_way;
         let before = std::mem::replace(&mut self.excess, excess);
         self.total.replace(before, excess);
     }
 
-    /// A batch with so many bytes for processes that are no strangers is on its way, in place of
-    /// the one before. A frame that is longer than a batch leaves its queue with it. A peer
-    /// that reads nothing would then get the next one.
+    /// Counts a batch with so many bytes for processes in the view, in place of the previous batch.
+    /// A frame that is longer than a batch leaves its queue with the batch. Without the count a
+    /// peer that reads nothing would then get another long frame.
     pub(super) fn note_batch(&mut self, own: usize) {
         self.on_way = own.saturating_sub(BATCH);
         self.count();
     }
 
-    /// Drops the frames of the fitting queues; returns how many.
+    /// Drops the frames of the fitting queues; returns their number.
     pub(super) fn drop_frames(&mut self, fits: impl Fn(&OutboundQueues) -> bool) -> usize {
         let PeerQueue { wants, notices, bulk, budget, strange, .. } = self;
         let mut frames = 0;
@@ -285,7 +287,7 @@ impl PeerQueue {
         self.write_half.take()
     }
 
-    /// Returns the state that the task finds.
+    /// Returns the state in which the task finds the queue, and marks the check as done.
     pub(super) fn look(&mut self) -> QueueState {
         self.woken = false;
         if self.changed {
@@ -300,7 +302,7 @@ impl PeerQueue {
     pub(super) fn plan(&mut self, links: &[ConnectionWriter], batch: &mut Vec<u8>) -> NextWrite {
         let mut plan = NextWrite { write: None, frames: 0, dial: false };
         let mut own = 0;
-        // A queue is dropped if no link leads to its process and no frame waits in it.
+        // An empty queue is removed if no connection leads to its process.
         self.wants.retain(|want, queues| !queues.is_empty() || route(links, *want).is_some());
         let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
         for (want, queues) in &mut self.wants {
@@ -319,7 +321,7 @@ impl PeerQueue {
                     own += if queues.is_strange { 0 } else { batch.len() - before };
                     queues.count(&self.budget, &mut self.strange);
                 }
-                // Its turn comes with the next batch.
+                // The next batch takes these frames.
                 Some(_) => {}
             }
         }
@@ -327,8 +329,8 @@ impl PeerQueue {
         plan
     }
 
-    /// Drops the frames for processes that no link leads to. Returns those processes, and how many
-    /// frames.
+    /// Drops the frames for processes without a connection. Returns those processes, and the number
+    /// of frames.
     pub(super) fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
         let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();

@@ -27,7 +27,7 @@ fn each_queue_is_bounded_for_itself() {
     }
     assert!(!peer.push(Some(ProcessId(9)), &ack(0), false, None));
     assert!(!peer.push(None, &ack(0), false, None));
-    // Signs of life still pass.
+    // Notices still pass.
     assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave)), false, None));
     let (processes, frames) = peer.queue().give_up(&[]);
     assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
@@ -161,7 +161,8 @@ fn bytes_for_strangers_leave_the_total_to_members_and_move_with_their_process() 
     assert!(total.is_spent() && !push(&first, 7, false));
     assert!(total.used() > 8 * PEER_SHARE && first.strange_bytes() == 0);
     assert_eq!(budget.used(), 0);
-    // It leaves the view again, and has the bound of a stranger for its old and new frames.
+    // The process leaves the view again, and has the bound of a stranger for its old and new
+    // frames.
     assert_eq!((0..9).filter(|_| push(&first, 7, true)).count(), 8, "of 16 that it may have");
     assert!(first.strange_bytes() >= STRANGER_BYTES && total.used() <= 3 * PEER_SHARE);
     drop((first, second));

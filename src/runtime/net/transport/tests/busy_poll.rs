@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sends a message that is written at once; returns where the answer comes.
+/// Sends a message that is written at once; returns the connection on which the answer arrives.
 fn ask(from: &TestPeer, to: &MemberInfo, number: u64) -> Option<Arc<ConnectionReader>> {
     from.transport.send(to.addr, Some(to.process), numbered(number));
     from.transport.flush(true)
@@ -31,13 +31,13 @@ async fn a_poll_reads_packets_before_any_task_runs() {
     assert_eq!(heard(), [0]);
     assert!(reader.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 0)));
-    // Nothing comes, and the next time it is not tried.
+    // Nothing comes, and the next poll is not tried.
     assert!(!reader.busy_poll());
     ask(&b, &a.me, 2);
     assert!(!reader.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
-    // A message to two peers does not say where the answer comes.
+    // With messages to two peers there is no single connection for the answer.
     let c = TestPeer::new(3).await;
     a.meet(&c).await;
     a.transport.send(b.me.addr, Some(b.me.process), numbered(2));
@@ -67,7 +67,7 @@ async fn a_task_polls_for_the_next_question_after_an_answer() {
     let (a, b) = (TestPeer::new(1).await, patient(2).await);
     b.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
-    // It polls before another task has the thread, so it finds nothing.
+    // The task polls before another task has the thread, so it finds nothing.
     until("it has busy_poll_hits", || b.transport.counters().busy_poll_misses == 1).await;
     b.letters.answers.store(false, Ordering::Relaxed);
     for number in 1..10 {
@@ -77,8 +77,8 @@ async fn a_task_polls_for_the_next_question_after_an_answer() {
     assert_eq!(b.transport.counters().busy_poll_misses, 1, "these were not questions");
 }
 
-/// A reading thread runs the wakers of others. The connection is not deaf after it: it ends, and
-/// another one is opened.
+/// A reading thread runs the wakers of other tasks. If one panics, the connection does not stay
+/// open unread: it ends, and another one is opened.
 #[tokio::test]
 async fn a_panic_while_polling_ends_the_connection() {
     let (a, b) = (patient(1).await, TestPeer::new(2).await);
@@ -94,7 +94,7 @@ async fn a_panic_while_polling_ends_the_connection() {
     a.letters.until(|inputs| numbers(inputs, b.me.process).ends_with(&[2]).then_some(())).await;
 }
 
-/// A member with a connection of this test's own, and where its answers come.
+/// A member with a connection of this test's own, and the reader of its answers.
 async fn with_a_member_by_hand(
     limits: ConnectionTimeouts,
 ) -> (TestPeer, MemberInfo, TcpStream, Vec<u8>, Arc<ConnectionReader>) {
@@ -123,7 +123,7 @@ async fn a_frame_that_begins_during_a_poll_has_to_end_as_well() {
     let (a, me, mut stream, packet, reader) = with_a_member_by_hand(limits).await;
     stream.write_all(&packet[..9]).await.unwrap();
     assert!(reader.busy_poll(), "something came");
-    // From here on the task has the frame.
+    // From here on the task has the incomplete frame.
     stream.write_all(&packet[9..12]).await.unwrap();
     assert!(!reader.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
