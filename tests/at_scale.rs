@@ -4,10 +4,11 @@
 
 mod support;
 
-use elderlock::{Grant, LockFuture, LockService, Semaphore, Timing, Token};
+use elderlock::{Grant, LockFuture, LockService, Semaphore, Token};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use support::leases::Leases;
 use support::local::{Local, left_over, soon, until};
 use support::rng::Rng;
 use tokio::task::JoinHandle;
@@ -15,7 +16,7 @@ use tokio::task::JoinHandle;
 const WAITERS: usize = 1_000;
 const LIMIT: u32 = 3;
 
-/// The present holds, and all grants.
+/// The holds that exist now, by kind, and all grants so far.
 #[derive(Default)]
 struct GrantLog {
     alone: u32,
@@ -62,7 +63,7 @@ impl GrantLog {
     }
 }
 
-/// Waits until the position is known, and then, in a task, for the grant. Holds it for a moment.
+/// Waits until the position is known. Then a task waits for the grant and holds it for a moment.
 async fn queue<G: Grant + Send + 'static>(
     board: &Arc<Mutex<GrantLog>>,
     number: usize,
@@ -82,13 +83,14 @@ async fn queue<G: Grant + Send + 'static>(
     })
 }
 
-/// No rival keeps the order of the waiters when the granting process dies. Here the waiters
-/// ask for locks, batches, shares, permits and suspensions, all in the queue of one name.
+/// The waiters keep their order when the granting process dies, which no rival offers. They ask for
+/// locks, batches, shares, permits and suspensions, all in the queue of one name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies() {
-    let mut local = Local::start(3).await;
+    // The waiters must not lose their leases while all of them ask.
+    let mut local = Local::start_with(3, Leases::Long).await;
     let services = local.services("s").await;
-    // Each owner its own, or a holder would pass the suspensions that wait.
+    // Each request has its own owner. A request of an owner with a hold would pass the suspensions.
     let of_grantor = soon(services[0].lock("x").owner(u64::MAX)).await.expect("it is free");
     until(|| services[0].is_grantor()).await;
     let semaphores = [
@@ -109,7 +111,7 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
             }
             1..=4 => {
                 let waiting = service.lock_all(["w", "x", "y"]).owner(owner).start();
-                // The second of three consecutive ones.
+                // The batch has three consecutive tokens; `x` has the second.
                 queue(&board, number, Kind::Alone, waiting, |guard| {
                     guard.tokens().nth(1).expect("three").1
                 })
@@ -148,10 +150,10 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
     until(|| local.members[1..].iter().all(|member| left_over(member) == (0, 0))).await;
 }
 
-/// Locks that one member holds, unless `ELDERLOCK_TEST_HELD` says otherwise.
+/// The number of locks that one member holds, unless `ELDERLOCK_TEST_HELD` gives another.
 const HELD: usize = 50_000;
 
-/// A process that asks a member for its status, from outside and again and again, costs it no
+/// A process outside the cluster asks a member for its status again and again. The member keeps its
 /// lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lease() {
@@ -181,11 +183,11 @@ async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lea
         assert_eq!(status.services.iter().map(|of| of.locks.len()).sum::<usize>(), held);
     }
     println!("{held} held: asked from outside {longest:?}, whole {whole:?} (longest)");
-    // They would be lost for good.
+    // A member that lost its lease would have lost its guards for good.
     assert!(guards.iter().all(|guard| guard.fence().is_ok()));
 }
 
-/// Measures how long other calls at a member wait for one of its turns.
+/// Measures how long other calls at a member wait while a step has its engine.
 struct TurnWatch {
     longest: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -193,7 +195,7 @@ struct TurnWatch {
 }
 
 impl TurnWatch {
-    /// `service` is a handle of that member.
+    /// `service` is a handle of the measured member.
     fn start(service: &LockService) -> TurnWatch {
         let (longest, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (own, ends, service) = (longest.clone(), is_over.clone(), service.clone());
@@ -208,9 +210,9 @@ impl TurnWatch {
         TurnWatch { longest, is_over, thread: Some(thread) }
     }
 
-    /// The longest wait since the last call of this.
+    /// The longest wait since the last call of this method.
     fn longest(&self) -> Duration {
-        // A wait that has begun belongs to what was done until now.
+        // A wait that has already begun still belongs to the measured span.
         std::thread::sleep(Duration::from_millis(20));
         Duration::from_millis(self.longest.swap(0, Ordering::Relaxed))
     }
@@ -225,15 +227,14 @@ impl Drop for TurnWatch {
     }
 }
 
-/// The turns that grow with a member's holds: how long other calls at the member wait for them.
+/// The steps that grow with a member's holds: how long other calls at the member wait for them.
 /// `ELDERLOCK_TEST_HELD=1000000` in a release build measures them with a million holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turns_that_visit_all_holds_of_a_member_lose_none_before_its_lease_is_over() {
     let given = std::env::var("ELDERLOCK_TEST_HELD").ok();
     let held = given.map_or(HELD / 5, |held| held.parse().expect("a number"));
-    // A turn with very many holds must not cost the lease that the next step needs.
-    let timing = if held > HELD { Timing::wan() } else { Timing::lan() };
-    let mut local = Local::start_with(3, timing).await;
+    // A step with very many holds must not cost the lease that the next step needs.
+    let mut local = Local::start_with(3, Leases::Long).await;
     let services = local.services("stock").await;
     let turns: Vec<TurnWatch> = services.iter().map(TurnWatch::start).collect();
     let mut guards = Vec::with_capacity(held);
@@ -260,7 +261,7 @@ async fn turns_that_visit_all_holds_of_a_member_lose_none_before_its_lease_is_ov
     assert!(guards.iter().all(|guard| guard.fence().is_ok()));
     drop(other);
 
-    // Its releases are deferred while the other thread has the engine.
+    // The releases of the dropped guards are deferred while the other thread has the engine.
     let kept = guards.split_off(held / 2);
     let dropped = Instant::now();
     let moving = tokio::spawn({

@@ -46,7 +46,7 @@ async fn latches(services: &[LockService], name: &str, count: u32) -> Vec<CountD
     latches
 }
 
-/// Waits until so many have a share of the lock, or wait for one, as the grantor sees it.
+/// Waits until `count` requests hold a share of the lock, as the grantor sees it.
 async fn until_inside(service: &LockService, name: &str, count: usize) {
     soon(async {
         loop {
@@ -61,13 +61,24 @@ async fn until_inside(service: &LockService, name: &str, count: usize) {
     .await;
 }
 
-/// How many have a share of the lock, as the grantor sees it; it lists fewer.
+/// Waits until at least `count` requests wait for the lock, as the grantor sees it.
+async fn until_waiting(service: &LockService, name: &str, count: usize) {
+    soon(async {
+        while !soon(service.inspect(name)).await.is_ok_and(|seen| seen.waiters.len() >= count) {
+            tokio::time::sleep(MS).await;
+        }
+    })
+    .await;
+}
+
+/// The number of shares that the grantor sees. Its answer lists only some of them and counts the
+/// rest.
 async fn inside(service: &LockService, name: &str) -> u64 {
     soon(async {
         loop {
             match service.inspect(name).await {
                 Ok(seen) => break seen.holders.len() as u64 + seen.more_holders,
-                // On a busy machine a lease may be late.
+                // On a busy machine the member's lease may be renewed late.
                 Err(_) => tokio::time::sleep(MS).await,
             }
         }
@@ -100,14 +111,14 @@ async fn a_barrier_that_is_not_set_lets_members_pass() {
     }
 }
 
-/// TestDistributedBarrier.testBasic, testMultiClient: set by one, waited for by others, removed by
-/// a third.
+/// TestDistributedBarrier.testBasic, testMultiClient: one member sets the barrier, others wait for
+/// it, and a third member removes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
     let local = Local::start(3).await;
     let barriers = barriers(&local.services("s").await, "x").await;
     soon(barriers[0].set()).await.expect("it is open");
-    // A task that is told so, in any way, does wait: also where the change has not been seen yet.
+    // A task that learns that the barrier is set waits, even before its member has the change.
     for barrier in &barriers {
         assert_eq!(barrier.wait().wait(20 * MS).await, Err(BarrierError::TimedOut));
         assert_eq!(soon(barrier.is_set()).await, Ok(true));
@@ -125,8 +136,8 @@ async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
     assert!(barriers[2].wait().wait(20 * MS).await.expect_err("it is set").is_timeout());
 }
 
-/// Curator `DistributedBarrier.waitOnBarrier`: a waiter there is woken by the removal, looks again,
-/// and waits on if it was set meanwhile.
+/// Curator `DistributedBarrier.waitOnBarrier`: the removal wakes a waiter, which looks again. It
+/// goes on waiting if the barrier was set meanwhile. Here the removal ends the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
     let local = Local::start(2).await;
@@ -135,7 +146,7 @@ async fn a_waiter_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
         let mut wait = Box::pin(of.wait());
         for who in &barriers {
             soon(who.set()).await.expect("it is open");
-            // It has asked, and was answered by the time at which later questions are.
+            // The wait has sent its question; `is_set` below is answered after it.
             assert!(poll_once(wait.as_mut()).is_pending());
             assert_eq!(soon(of.is_set()).await, Ok(true));
         }
@@ -148,7 +159,7 @@ async fn a_waiter_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
     }
 }
 
-/// One object is open by a name, and a call that takes it for another kind is told so.
+/// A name has one open object. A call that expects another kind of object gets an error.
 #[tokio::test]
 async fn a_recipe_is_not_taken_for_another_of_its_name() {
     let member = Member::local().await.expect("a local member");
@@ -169,11 +180,11 @@ async fn a_recipe_is_not_taken_for_another_of_its_name() {
     assert_eq!(semaphore.limit().get(), count.get());
 }
 
-/// TestDistributedBarrier.testServerCrash: there a waiter hears of the lost server. Here another
-/// grantor takes over, and they wait on.
+/// TestDistributedBarrier.testServerCrash: there a waiter is told of the lost server. Here another
+/// grantor takes over, and the waiters keep waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_stays_set_when_the_grantor_that_set_it_dies() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let barriers = barriers(&services, "x").await;
     soon(barriers[0].set()).await.expect("it is open");
@@ -191,7 +202,7 @@ async fn a_barrier_stays_set_when_the_grantor_that_set_it_dies() {
     }
 }
 
-/// Curator's barrier stays for ever; this one is gone with the last that has it open.
+/// Curator's barrier stays for ever. This barrier ends when the last member closes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_that_no_member_has_open_is_not_set() {
     let local = Local::start(2).await;
@@ -207,7 +218,7 @@ async fn a_barrier_that_no_member_has_open_is_not_set() {
     .await;
 }
 
-/// A member that is gone does not go on waiting.
+/// The waits of a member that has left end with an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_hears_that_its_member_has_left() {
     let local = Local::start(2).await;
@@ -228,7 +239,8 @@ async fn a_waiter_hears_that_its_member_has_left() {
     assert!(soon(barriers[1].wait()).await.expect_err("it is open no more").is_lost());
 }
 
-/// Interrupted anywhere, nothing stays open, held or queued, and the others go on.
+/// A wait that is dropped at any poll leaves nothing open, held or queued. Other waits are
+/// unaffected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_any_poll_leave_nothing() {
     let local = Local::start(2).await;
@@ -248,8 +260,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         poll_a_wait_then_drop(async || barriers[of].wait().wait(10 * MS), nothing).await;
         poll_k_then_drop(async || barriers[of].is_set(), nothing).await;
         poll_k_then_drop(async || barriers[of].set(), nothing).await;
-        // One of two that wait is dropped, and the barrier is removed meanwhile: the other one goes
-        // on.
+        // One of two waiters is dropped, and the barrier is removed meanwhile. The other waiter
+        // continues.
         poll_a_wait_then_drop(
             async || {
                 soon(barriers[0].set()).await.expect("it is open");
@@ -272,9 +284,9 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         poll_k_then_drop(async || latches[of].count_down(), nothing).await;
         poll_a_wait_then_drop(async || latches[of].wait().wait(10 * MS), nothing).await;
 
-        // Alone it waits until its limit.
+        // A member that enters alone waits until its limit.
         poll_a_wait_then_drop(async || double[of].enter().wait(10 * MS), nothing).await;
-        // The second one of two.
+        // The dropped member enters as the second of two.
         let other = 1 - of;
         poll_k_then_drop(
             async || {
@@ -288,7 +300,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
                 }
             },
             async |_| {
-                // If the second one was dropped, the first one still waits: let another come.
+                // If the second member was dropped, the first still waits. A helper enters in its
+                // place.
                 let helper = double[of].enter().wait(50 * MS).await;
                 drop(helper);
                 soon(async {
@@ -309,14 +322,14 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
                 one.leave()
             },
             async |k| {
-                // A dropped waiter has left: the other one does not wait for it.
+                // A dropped waiter counts as having left, so the other member does not wait for it.
                 let two = others.lock().expect("no panic").take().expect("one in each round");
                 soon(two).await.expect("no panic").expect("all have left");
                 nothing(k).await;
             },
         )
         .await;
-        // The other one stays inside meanwhile.
+        // The other member stays inside meanwhile.
         poll_a_wait_then_drop(
             async || {
                 let (one, two) = (entering(&double[of]), entering(&double[other]));
@@ -337,7 +350,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         )
         .await;
     }
-    // A latch that is counted down while its waiters are dropped does so as well.
+    // A latch that reaches zero while some of its waiters are dropped wakes the remaining waiter.
     let last = soon(CountDownLatch::open(&services[1], "last", 1)).await.expect("it opens");
     let stays = tokio::spawn({
         let last = last.clone();
@@ -353,7 +366,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     )
     .await;
     soon(stays).await.expect("no panic").expect("it is zero");
-    // The barrier works as before.
+    // The double barrier still works.
     let (one, two) = (entering(&double[0]), entering(&double[1]));
     let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
     let (one, two) = (leaving(one), leaving(two));
@@ -362,14 +375,14 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
 }
 
 /// TestDistributedDoubleBarrier.testBasic, testMultiClient: no member begins before five have
-/// entered, and none is out before all are.
+/// entered. No member has left before all five leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_begin_together_and_end_together() {
     const QTY: usize = 5;
     let local = Local::start(3).await;
     let barriers = double_barriers(&local.services("s").await, "x", QTY as u32).await;
     let (entered, leaving) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    // Round after round with the same barrier.
+    // The same barrier serves five rounds.
     for round in 1..=5 {
         let tasks: Vec<_> = (0..QTY)
             .map(|number| {
@@ -400,7 +413,7 @@ async fn all_begin_together_and_end_together() {
     }
 }
 
-/// TestDistributedDoubleBarrier.testOverSubscribed: the number is a threshold and no limit.
+/// TestDistributedDoubleBarrier.testOverSubscribed: the number is a threshold and not a limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_the_number_may_enter_and_all_leave_together() {
     const QTY: usize = 5;
@@ -411,7 +424,7 @@ async fn more_than_the_number_may_enter_and_all_leave_together() {
     for task in (0..QTY).map(|number| entering(&barriers[number % 2])).collect::<Vec<_>>() {
         inside.push(soon(task).await.expect("no panic"));
     }
-    // The round goes on: a member that comes is in it.
+    // The round has begun; a member that enters now takes part in it.
     for barrier in &barriers {
         inside.push(soon(barrier.enter()).await.expect("the round goes on"));
     }
@@ -425,8 +438,8 @@ async fn more_than_the_number_may_enter_and_all_leave_together() {
     }
 }
 
-/// TestDistributedDoubleBarrier.testSpuriousWakeup: a member that comes and goes meanwhile wakes no
-/// waiter for good.
+/// TestDistributedDoubleBarrier.testSpuriousWakeup: a member that enters and gives up does not let
+/// a waiter begin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_enters_and_gives_up_does_not_count() {
     let local = Local::start(2).await;
@@ -444,8 +457,8 @@ async fn a_member_that_enters_and_gives_up_does_not_count() {
     }
 }
 
-/// A round begins after the last one has ended: a member that comes while it ends is in the next
-/// one.
+/// A round begins after the last round has ended. A member that enters while a round ends takes
+/// part in the next round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_enters_while_others_leave_is_in_the_next_round() {
     let local = Local::start(2).await;
@@ -454,20 +467,10 @@ async fn a_member_that_enters_while_others_leave_is_in_the_next_round() {
     let (one, two) = (entering(&barriers[0]), entering(&barriers[1]));
     let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
     let one = leaving(one);
-    // It waits for the lock that it has to pass.
-    soon(async {
-        while soon(services[0].inspect("x")).await.expect("it answers").waiters.is_empty() {
-            tokio::time::sleep(MS).await
-        }
-    })
-    .await;
+    // The leaving member waits for the lock by which it sees that all have left.
+    until_waiting(&services[0], "x", 1).await;
     let late = [entering(&barriers[0]), entering(&barriers[1])];
-    soon(async {
-        while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 3 {
-            tokio::time::sleep(MS).await
-        }
-    })
-    .await;
+    until_waiting(&services[0], "x", 3).await;
     assert!(!one.is_finished() && late.iter().all(|task| !task.is_finished()));
     soon(two.leave()).await.expect("all have left");
     soon(one).await.expect("no panic").expect("all have left");
@@ -476,8 +479,8 @@ async fn a_member_that_enters_while_others_leave_is_in_the_next_round() {
     }
 }
 
-/// The same at any moment: a member that comes while the others go is in their round or in the next
-/// one. No two members wait for each other.
+/// A member enters at a random moment while the others leave. It is in their round or in the next
+/// round, and no two members wait for each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
     let local = Local::start(3).await;
@@ -493,7 +496,7 @@ async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
             tokio::spawn(
                 async move { soon(late.enter()).await.expect("enough enter").leave().await },
             );
-        // It asks three times one after the other: they go anywhere in between.
+        // `enter` sends three requests; the leaves fall at a random point between them.
         let moment = std::time::Instant::now() + std::time::Duration::from_micros(rng.below(800));
         while std::time::Instant::now() < moment {
             tokio::task::yield_now().await;
@@ -501,7 +504,7 @@ async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
         for leaver in [leaving(one), leaving(two)] {
             soon(leaver).await.expect("no panic").expect("all have left");
         }
-        // If it is of the next round it wants another.
+        // A member of the next round needs a second one to begin.
         while !late.is_finished() {
             if let Ok(helper) = barriers[0].enter().wait(5 * MS).await {
                 soon(helper.leave()).await.expect("all have left");
@@ -511,7 +514,7 @@ async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
     }
 }
 
-/// A round that ends without a leave (all drop their places, or die) is over all the same.
+/// A round also ends when all its members drop their guards or die, instead of leaving.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_without_a_proper_leave_is_over_with_the_last_inside() {
     let local = Local::start(2).await;
@@ -526,8 +529,8 @@ async fn a_round_without_a_proper_leave_is_over_with_the_last_inside() {
     }
 }
 
-/// More than a look at the lock lists: an entering member still sees that the last round is over,
-/// and for how many it waits.
+/// With more members than an inspection lists, an entering member still sees that the last round is
+/// over. It also sees for how many members it waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_begin_together_after_a_round_without_a_proper_leave() {
     const QTY: usize = 300;
@@ -536,7 +539,7 @@ async fn three_hundred_begin_together_after_a_round_without_a_proper_leave() {
     let barriers = double_barriers(&services, "x", QTY as u32).await;
     let mut places = Vec::new();
     for at_once in [true, false, true] {
-        // They drop their places: the round that is over was not ended.
+        // The guards are dropped, so the last round ends without a leave.
         drop(std::mem::take(&mut places));
         soon(async {
             while inside(&services[0], "x").await > 0 {
@@ -546,7 +549,7 @@ async fn three_hundred_begin_together_after_a_round_without_a_proper_leave() {
         .await;
         let mut tasks = Vec::new();
         for number in 0..QTY - 1 {
-            // All at the one that does not grant when they come at once: their messages go
+            // If all enter at once, they enter at the member that does not grant: their messages go
             // together.
             tasks.push(entering(&barriers[if at_once { 1 } else { number % 2 }]));
             if !at_once {
@@ -575,8 +578,8 @@ async fn three_hundred_begin_together_after_a_round_without_a_proper_leave() {
     }
 }
 
-/// "The same number for all": a call with another one is told so, and does not wait for members
-/// that wait for it.
+/// Curator asks for "the same number for all". Here a call with another number gets an error and
+/// does not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_double_barrier_of_another_number_is_refused() {
     let local = Local::start(2).await;
@@ -601,7 +604,7 @@ async fn a_double_barrier_of_another_number_is_refused() {
     let first = leaving(first);
     soon(second.leave()).await.expect("all have left");
     soon(first).await.expect("no panic").expect("all have left");
-    // With the last that has it open the number is forgotten.
+    // The number is forgotten when the last member closes the barrier.
     drop(two);
     soon(async {
         while DoubleBarrier::open(&services[1], "x", 3).await.is_err() {
@@ -611,9 +614,9 @@ async fn a_double_barrier_of_another_number_is_refused() {
     .await;
 }
 
-/// As the type's docs say: a gathering member, a suspension of the service and a member that enters
-/// after it wait for each other. They wait until one of them gives up. Then the others go on, and
-/// nothing is left.
+/// The documentation of `DoubleBarrier` describes this circle. A gathering member, a suspension of
+/// the service and a later member wait for each other. It lasts until one of them gives up; then
+/// the others continue, and nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit() {
     let local = Local::start(3).await;
@@ -623,11 +626,9 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
     let until_suspending = async || {
         soon(async {
-            while soon(services[0].inspect_suspension())
+            while !soon(services[0].inspect_suspension())
                 .await
-                .expect("it answers")
-                .waiters
-                .is_empty()
+                .is_ok_and(|seen| !seen.waiters.is_empty())
             {
                 tokio::time::sleep(MS).await
             }
@@ -635,7 +636,7 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
         .await;
     };
 
-    // The suspension gives up.
+    // First case: the suspension gives up.
     let first = entering(&barriers[0]);
     until_inside(&services[0], "x", 1).await;
     let suspending = tokio::spawn(services[2].suspend().into_future());
@@ -649,13 +650,8 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
             .is_timeout()
     );
     let second = entering(&barriers[1]);
-    // It is in the queue, behind the suspension.
-    soon(async {
-        while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 2 {
-            tokio::time::sleep(MS).await
-        }
-    })
-    .await;
+    // The second member is in the queue, behind the suspension.
+    until_waiting(&services[0], "x", 2).await;
     assert!(!first.is_finished() && !second.is_finished() && !suspending.is_finished());
     suspending.abort();
     let (first, second) =
@@ -664,18 +660,14 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     soon(second.leave()).await.expect("all have left");
     soon(first).await.expect("no panic").expect("all have left");
 
-    // The gathering one does. By another name: of the leave before it something may be on its way.
+    // Second case: the gathering member gives up. It uses another barrier, since messages of the
+    // leave above may still be under way.
     let first = entering(&others[0]);
     until_inside(&services[0], "y", 1).await;
     let suspending = tokio::spawn(services[2].suspend().into_future());
     until_suspending().await;
     let second = entering(&others[1]);
-    soon(async {
-        while soon(services[0].inspect("y")).await.expect("it answers").waiters.len() < 2 {
-            tokio::time::sleep(MS).await
-        }
-    })
-    .await;
+    until_waiting(&services[0], "y", 2).await;
     first.abort();
     let suspended = soon(suspending).await.expect("no panic").expect("no member gathers any more");
     assert!(!second.is_finished());
@@ -685,10 +677,10 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
 }
 
-/// A member that dies inside does not hang the others: they leave when it is out of the view.
+/// A member that dies inside does not block the others. They leave when the view excludes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_dies_inside_is_not_waited_for() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 3).await;
     let tasks: Vec<_> = barriers.iter().map(entering).collect();
@@ -705,10 +697,10 @@ async fn a_member_that_dies_inside_is_not_waited_for() {
     assert!(soon(dead.leave()).await.expect_err("it is out").is_lost());
 }
 
-/// The same, when it is the grantor that dies inside.
+/// The member that dies inside is the grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grantor_that_dies_inside_is_not_waited_for() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 3).await;
     until(|| services[0].is_grantor()).await;
@@ -725,10 +717,10 @@ async fn a_grantor_that_dies_inside_is_not_waited_for() {
     soon(first).await.expect("no panic").expect("all living members have left");
 }
 
-/// A member that dies before the round begins does not count: another has to come in its place.
+/// A member that dies before the round begins does not count: another member has to enter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_dies_before_the_round_begins_does_not_count() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 3).await;
     let first = entering(&barriers[0]);
@@ -747,17 +739,17 @@ async fn a_member_that_dies_before_the_round_begins_does_not_count() {
     }
 }
 
-/// The grantor dies while they gather: they gather on.
+/// The grantor dies while members gather. They keep gathering.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gathering_members_survive_a_killed_grantor() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
     until(|| services[0].is_grantor()).await;
     let first = entering(&barriers[1]);
     until_inside(&services[0], "x", 1).await;
     local.kill(0);
-    // The second one asks while no member grants.
+    // The second member asks while no member grants.
     let second = entering(&barriers[2]);
     let (first, second) =
         (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
@@ -793,7 +785,7 @@ async fn a_latch_opens_at_zero_and_stays_open() {
     assert_eq!(latches[1].count(), Ok(0));
 }
 
-/// Many count down at once, at several members, and each is counted once.
+/// Many tasks count down at several members at once. Each count down is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_count_down_is_counted_once() {
     const COUNT: u32 = 90;
@@ -814,13 +806,14 @@ async fn every_count_down_is_counted_once() {
     assert_eq!(soon(latches[0].count_down()).await, Ok(0));
 }
 
-/// The grantor dies while many count down: none is made twice, and none that was answered is lost.
+/// The grantor dies while many tasks count down. No count down is made twice, and no confirmed one
+/// is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_down_whose_grantor_died_is_not_made_twice() {
     const COUNT: u32 = 60;
     let mut rng = Rng::new("a_count_down_whose_grantor_died_is_not_made_twice", 1);
     for _ in 0..3 {
-        let mut local = Local::start(3).await;
+        let mut local = Local::start_mortal(3).await;
         let services = local.services("s").await;
         let latches = latches(&services, "x", COUNT + 1).await;
         until(|| services[0].is_grantor()).await;
@@ -830,7 +823,7 @@ async fn a_count_down_whose_grantor_died_is_not_made_twice() {
                 tokio::spawn(async move { soon(latch.count_down()).await.expect("it is open") })
             })
             .collect();
-        // Somewhere among them.
+        // The grantor dies after a random number of them.
         let after = 1 + rng.below(u64::from(COUNT) - 2) as u32;
         until(|| latches[1].count().is_ok_and(|count| count <= COUNT + 1 - after)).await;
         local.kill(0);
@@ -842,10 +835,10 @@ async fn a_count_down_whose_grantor_died_is_not_made_twice() {
     }
 }
 
-/// A member that dies takes back nothing that it has counted, and counts nothing more.
+/// The count downs of a dead member stay counted, and it makes no further ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_count_downs_of_a_dead_member_stay_counted() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let latches = latches(&local.services("s").await, "x", 2).await;
     assert_eq!(soon(latches[2].count_down()).await, Ok(1));
     local.kill(2);
@@ -856,7 +849,7 @@ async fn the_count_downs_of_a_dead_member_stay_counted() {
     soon(latches[0].wait()).await.expect("it is zero");
 }
 
-/// A count survives a transfer as it is.
+/// A transfer changes no count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_and_a_barrier_survive_a_transfer() {
     let local = Local::start(3).await;
@@ -870,7 +863,7 @@ async fn a_latch_and_a_barrier_survive_a_transfer() {
         assert_eq!(soon(latches[number].count_down()).await, Ok(number as u32));
     }
     soon(latches[1].wait()).await.expect("it is zero");
-    // Without waiters nothing is polled.
+    // The wait is not polled between here and the removal; it must notice the removal afterwards.
     let mut wait = Box::pin(barriers[1].wait());
     assert!(poll_once(wait.as_mut()).is_pending());
     soon(barriers[2].remove()).await.expect("it is open");

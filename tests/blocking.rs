@@ -1,34 +1,39 @@
 //! Members for plain threads: three of them on the loopback, and no async code in the test.
 #![cfg(all(unix, feature = "tokio"))]
 
+#[path = "support/leases.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod leases;
 #[path = "support/ports.rs"]
 mod ports;
 
 use elderlock::blocking::{self, Block};
 use elderlock::{
     CountDownLatch, LeaderLatch, LockError, LockService, LostReason, Member, Semaphore, StartError,
-    Timing, TryLockError,
+    TryLockError,
 };
+use leases::Leases;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Longer than any step takes on a busy machine.
-const HANG: Duration = Duration::from_secs(60);
+/// A guard against hangs, longer than any step takes on a busy machine.
+const HANG: Duration = Duration::from_secs(120);
 
 fn free_addr() -> String {
     ports::free(1)[0].to_string()
 }
 
-/// Three seeds, each joined by a thread.
+/// Three seeds. A thread of its own joins each of them.
 fn three() -> Vec<Member> {
     let addrs: Vec<String> = (0..3).map(|_| free_addr()).collect();
     let joining: Vec<_> = addrs
         .iter()
         .map(|addr| {
-            let builder = Member::builder("shop").bind(addr).seeds(&addrs).timing(Timing::fast());
+            let builder = Member::builder("shop").bind(addr).seeds(&addrs);
+            let builder = builder.timing(Leases::Long.timing());
             thread::spawn(move || blocking::join(builder.join_limit(HANG)).expect("it joins"))
         })
         .collect();
@@ -105,7 +110,7 @@ fn plain_threads_of_three_members_lock_share_lead_and_leave() {
     let next = latches[1].await_leadership().block_for(HANG).expect("it is next").unwrap();
     assert!(term.fence().is_err() && next.fence().expect("it leads") > token);
 
-    // A member that leaves loses what it holds, and the next one is granted it.
+    // A member that leaves loses its holds, and the next waiter is granted the lock.
     let last = stocks[2].lock("f").block().expect("it is free");
     let waiter = thread::spawn({
         let stock = stocks[0].clone();

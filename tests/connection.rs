@@ -1,6 +1,6 @@
-//! How members stand with their cluster: every state, and its effect on guards and recipes. The
-//! members are real, each in a runtime of its own, with sockets on the loopback interface. More of
-//! it, with members that are cut off and healed, is in `src/service/tests/connection_status.rs`.
+//! The connection status of members: every state, and its effect on guards and recipes. The members
+//! are real, each in a runtime of its own, with sockets on the loopback interface. The tests of
+//! members that are cut off and healed are in `src/service/tests/connection_status.rs`.
 
 #[path = "support/local.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
@@ -24,7 +24,7 @@ async fn next(connection: &mut Connection) -> ConnectionEvent {
 /// lost with SUSPENDED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_reconnected() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let member = local.members[2].clone();
     let stock = member.lock_service("inventory").await.expect("a good name");
     let mut connection = member.connection();
@@ -45,7 +45,7 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     local.kill(1);
     assert_eq!(next(&mut connection).await, ConnectionEvent::Suspended);
     assert_eq!(member.connection_status(), ConnectionStatus::Suspended);
-    // Suspended: each guard is lost, before it is told.
+    // Suspended: each guard is lost before its watcher is told.
     let suspended = LostReason::Suspended;
     assert_eq!(guards.0.fence().unwrap_err().reason, suspended);
     assert_eq!(guards.1.fence().unwrap_err().reason, suspended);
@@ -54,7 +54,7 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     assert!(!mutex.is_held() && !plain.is_acquired() && mutex.depth(owner) == 0);
     let entered = soon(mutex.acquire(owner)).await;
     assert!(matches!(entered, Err(EnterError::Lost(lost)) if lost.reason == suspended));
-    // A try is answered, and waiters wait.
+    // A try gets an answer, and waiters keep waiting.
     assert_eq!(soon(stock.try_lock("z")).await.unwrap_err(), TryLockError::Undecided);
     let waiting = tokio::spawn(plain.acquire().into_future());
     until(|| left_over(&member).1 == 1).await;
@@ -68,7 +68,7 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     );
     assert_eq!(next(&mut connection).await, ConnectionEvent::Reconnected);
     assert_eq!(member.connection_status(), ConnectionStatus::Connected);
-    // Reconnected: the old guards stay lost, and new ones are good.
+    // Reconnected: the old guards stay lost, and new guards are valid.
     let before = guards.0.token();
     assert_eq!(watch.reason(), Some(suspended), "the first reason stays");
     assert!(soon(mutex.acquire(owner)).await.unwrap_err().is_lost(), "an old guard is around");
@@ -87,10 +87,10 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     assert_eq!((next(&mut late).await, soon(late.next()).await), (ConnectionEvent::Lost, None));
 }
 
-/// Curator `ConnectionStateListener`: each listener hears of each change.
+/// Curator `ConnectionStateListener`: each listener is told of each change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let (dies, lives) = (local.members[2].clone(), local.members[0].clone());
     let mut readers = [dies.connection(), dies.connection()];
     let mut of_living = lives.connection();
@@ -100,7 +100,7 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
     let guard = soon(dies.lock_service("inventory").await.expect("a good name").lock("a"))
         .await
         .expect("granted");
-    // The runtime under a member ends: nothing would renew its leases any more.
+    // The runtime under a member ends, so its leases are not renewed any more.
     local.kill(2);
     for reader in &mut readers {
         assert_eq!(next(reader).await, ConnectionEvent::Lost);
@@ -120,7 +120,7 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
 /// guards are lost with SUSPENDED. An open object is not, and goes with LOST.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_lost() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let member = local.members[2].clone();
     let stock = member.lock_service("inventory").await.expect("a good name");
     let mut connection = member.connection();
@@ -159,7 +159,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
     assert!(
         reader.is_none() && matches!(error, UpgradeError::Lost(lost) if lost.reason == suspended)
     );
-    // Open objects are as they were heard last, and waiters wait on.
+    // Open objects keep their last content, and waiters keep waiting.
     assert_eq!(semaphore.limit().get().expect("it is open").count, 3);
     assert_eq!(latch.count(), Ok(2));
     assert!(local::poll_once(std::pin::pin!(changes.next())).is_pending());
@@ -182,7 +182,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
     assert!(semaphore.limit().get().is_err() && latch.count().is_err());
 
     assert_eq!(next(&mut connection).await, ConnectionEvent::Reconnected);
-    // The old ones stay lost, and say so; opened again, all is good.
+    // The old handles stay lost and report it. Objects that are opened again work.
     assert_eq!(soon(semaphore.acquire(1)).await.unwrap_err(), LockError::NotOpen);
     assert!(soon(latch.wait()).await.expect_err("it is open no more").is_lost());
     assert!(soon(double.enter()).await.expect_err("it is open no more").is_lost());
@@ -200,7 +200,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
 }
 
 /// Curator `CuratorFrameworkState`: a recipe of a client that is not STARTED returns null, throws,
-/// or hangs. Here each reports at once that the member has left.
+/// or hangs. Here each recipe reports at once that the member has left.
 #[tokio::test]
 async fn every_recipe_of_a_member_that_has_left_says_so() {
     let member = Member::local().await.expect("a local member");

@@ -30,12 +30,12 @@ async fn add(counter: &AtomicCounter, delta: i64) -> (i64, i64) {
 }
 
 /// TestDistributedAtomicLong.testSimulation: several members add at the same time. No addition is
-/// lost, and no two see the same number before theirs.
+/// lost, and no two additions start from the same number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn additions_of_several_members_add_up() {
     let local = Local::start(3).await;
     let counters = counters(&local.services("s").await, "x").await;
-    // Every seventh is too large for the 32 bits that the grantor adds in.
+    // Every seventh addend exceeds the 32 bits that the grantor adds in.
     let delta = |number: i64| if number % 7 == 0 { 1 << 33 } else { number + 1 };
     let tasks: Vec<_> = (0..60)
         .map(|number| {
@@ -48,7 +48,7 @@ async fn additions_of_several_members_add_up() {
         spans.push(soon(task).await.expect("no panic"));
     }
     spans.sort();
-    // Each begins where another one ended: they are a chain from zero to the sum.
+    // Each addition starts where another one ended. Together they are a chain from zero to the sum.
     assert_eq!(spans[0].0, 0);
     assert!(spans.windows(2).all(|pair| pair[0].1 == pair[1].0), "{spans:?}");
     let sum: i64 = (0..60).map(delta).sum();
@@ -72,7 +72,7 @@ async fn additions_leave_32_bits_and_come_back() {
     assert_eq!(add(near, 3 * large).await, (-3 * large, 0));
 }
 
-/// The ends of 64 bits are reached and not left.
+/// A sum may reach both ends of the 64 bits. A sum beyond them is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sum_that_leaves_64_bits_changes_nothing() {
     let local = Local::start(1).await;
@@ -89,13 +89,13 @@ async fn a_sum_that_leaves_64_bits_changes_nothing() {
     }
 }
 
-/// TestDistributedAtomicLong.testCompareAndSet, testCompareAndSetWithFreshInstance: judged by the
-/// grantor's number, not by what this member has heard.
+/// TestDistributedAtomicLong.testCompareAndSet, testCompareAndSetWithFreshInstance: the comparison
+/// is with the grantor's number, not with the number that this member knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_is_set_if_it_is_the_expected_number() {
     let local = Local::start(2).await;
     let counters = counters(&local.services("s").await, "x").await;
-    // A fresh one is zero.
+    // A new counter is zero.
     let first = soon(counters[1].compare_and_set(0, 9)).await.expect("it is 0");
     assert!(get(&counters[1]).version >= first && get(&counters[1]).is_set);
     let next = soon(counters[0].compare_and_set(9, i64::MAX)).await.expect("it is 9");
@@ -111,7 +111,7 @@ async fn a_counter_is_set_if_it_is_the_expected_number() {
     assert_eq!(soon(counters[0].read()).await.expect("it is open").number, i64::MAX);
 }
 
-/// TestDistributedAtomicLong.testInitialize: of all that ask at once, one sets it.
+/// TestDistributedAtomicLong.testInitialize: of all concurrent calls, one initializes the counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_is_initialized_once() {
     let local = Local::start(3).await;
@@ -134,7 +134,7 @@ async fn a_counter_is_initialized_once() {
     for counter in &counters {
         assert_eq!(soon(counter.read()).await.expect("it is open").number, set[0]);
     }
-    // Added to, it counts as set, also if the sum is what it began with.
+    // An addition counts as setting, also if the sum is the initial number.
     let other = soon(AtomicCounter::open(&local.services("s").await[0], "y")).await;
     let other = other.expect("it opens");
     assert_eq!(add(&other, 0).await, (0, 0));
@@ -143,10 +143,10 @@ async fn a_counter_is_initialized_once() {
 }
 
 /// The grantor dies while members add. Each confirmed addition is in the sum, because a living
-/// member made it, and the number may be stale until the next one.
+/// member made it. The number may be stale until the next addition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn additions_of_living_members_outlive_the_grantor() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let counters = counters(&services, "x").await;
     until(|| services[0].is_grantor()).await;
@@ -170,7 +170,7 @@ async fn additions_of_living_members_outlive_the_grantor() {
     assert!(!soon(counters[2].read()).await.expect("it is open").maybe_stale);
 }
 
-/// The last opening takes the number with it; a transfer and a goodbye of the grantor do not.
+/// The number is gone with the last opening. A transfer and a goodbye of the grantor keep it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_lives_while_a_member_has_it_open() {
     let local = Local::start(2).await;
@@ -188,7 +188,7 @@ async fn a_counter_lives_while_a_member_has_it_open() {
     assert_eq!((get(&anew).number, get(&anew).is_set), (0, false));
 }
 
-/// A name has one kind of object, and nothing else is taken for a counter.
+/// A name has one kind of object. An object of another kind is not a counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_object_is_no_counter() {
     let local = Local::start(1).await;
@@ -206,7 +206,8 @@ async fn another_object_is_no_counter() {
     assert_eq!(soon(counter.compare_and_set(0, 1)).await, Err(CounterError::NotACounter));
 }
 
-/// Interrupted anywhere, nothing stays open or under way, and an addition is made once or not.
+/// A call that is dropped at any poll leaves nothing open or under way. An addition is made once or
+/// not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;

@@ -1,14 +1,18 @@
-//! The dashboard and the alerts of `deploy`, beside `/metrics` of a member that has done a bit of
-//! everything. The cases of the alerts hold, and wrong rules break one of them each.
+//! The dashboard and the alerts of `deploy`, checked against `/metrics` of a member that has done
+//! most things once. The cases of the alerts hold, and each wrong rule breaks one of them.
 #![cfg(all(unix, feature = "http", feature = "metrics"))]
 
+#[path = "support/leases.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod leases;
 #[path = "support/ports.rs"]
 mod ports;
 
 use elderlock::blocking::{self, Block};
 use elderlock::http::HttpView;
 use elderlock::telemetry::SECONDS_BUCKETS;
-use elderlock::{LockService, Member, Timing};
+use elderlock::{LockService, Member};
+use leases::Leases;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -19,11 +23,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Longer than any step takes on a busy machine.
+/// A guard against hangs, longer than any step takes on a busy machine.
 const HANG: Duration = Duration::from_secs(120);
 const MS: Duration = Duration::from_millis(1);
 
-/// The content of `/metrics` there.
+/// The content of `/metrics` at this address.
 fn metrics(addr: SocketAddr) -> String {
     let mut stream = TcpStream::connect(addr).expect("it listens");
     stream.set_read_timeout(Some(HANG)).expect("a time");
@@ -36,7 +40,7 @@ fn metrics(addr: SocketAddr) -> String {
     body.to_owned()
 }
 
-/// Waits until `/metrics` says so.
+/// Waits until `/metrics` has this line.
 fn says(addr: SocketAddr, line: &str) {
     let start = Instant::now();
     while !metrics(addr).lines().any(|found| found == line) {
@@ -49,7 +53,7 @@ fn stock(member: &Member) -> LockService {
     member.lock_service("stock").block().expect("a good name")
 }
 
-/// The text of one of three members, after grants, waits, losses, a transfer, a recovery and a
+/// The metrics of one of three members, after grants, waits, losses, a transfer, a recovery and a
 /// refusal. The members share a process, and so an exporter.
 fn metrics_of_a_busy_member() -> String {
     let exporter = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS).expect("there are some");
@@ -57,7 +61,7 @@ fn metrics_of_a_busy_member() -> String {
     let addrs: Vec<String> = ports::free(3).iter().map(ToString::to_string).collect();
     let builder = |at: usize| {
         let builder = Member::builder("shop").bind(&addrs[at]).seeds(&addrs);
-        builder.timing(Timing::fast()).join_limit(HANG)
+        builder.timing(Leases::Short.timing()).join_limit(HANG)
     };
     let runtimes = [(); 2].map(|()| Runtime::new().expect("a runtime"));
     let joins = [1, 2].map(|at| runtimes[at - 1].spawn(builder(at).join()));
@@ -73,11 +77,11 @@ fn metrics_of_a_busy_member() -> String {
     let addr = told.recv_timeout(HANG).expect("it listens");
     says(addr, "elderlock_view_members 9");
 
-    // The second grants first, then the member, then the third, which dies.
+    // The second member grants first, then the shown member, then the third member, which dies.
     drop(stock(&second).lock("a").block().expect("it is free"));
     let locks = stock(&member);
     let held = locks.lock("a").block().expect("it is free");
-    // An increase from nothing to 1 is none to a collector.
+    // A collector counts no increase if a series begins with 1, so each begins with 0.
     for rare in [
         "elderlock_losses_total{service=\"stock\",reason=\"suspended\"} 0",
         "elderlock_recoveries_total{service=\"stock\"} 0",
@@ -105,7 +109,7 @@ fn metrics_of_a_busy_member() -> String {
     metrics(addr)
 }
 
-/// The names of the metrics that a query names.
+/// The metrics that a query names.
 fn named(query: &str) -> Vec<&str> {
     query
         .split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
@@ -113,13 +117,13 @@ fn named(query: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The names that have a sample.
+/// The metrics that have a sample.
 fn sampled(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split(['{', ' ']).next()).collect()
 }
 
-/// The queries below, in panels and variables.
+/// The queries in this value, of panels and of variables.
 fn queries<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -140,7 +144,7 @@ fn deployed(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs promtool with this standard input; `None`: it is not installed.
+/// Runs promtool with this standard input. `None` if promtool is not installed.
 fn promtool(args: &[&str], input: &str) -> Option<(bool, String)> {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -174,11 +178,11 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_in_the_metrics_of_a_busy_memb
         return;
     };
     assert_eq!(checked, (true, String::new()), "{text}");
-    // A collector refuses a metric that stands there twice.
+    // A collector refuses a metric that stands in the text twice.
     let twice = format!("{text}# TYPE elderlock_connected gauge\nelderlock_connected 1\n");
     assert!(!promtool(&["check", "metrics"], &twice).expect("it ran").0);
 
-    // Each query is one, with the words of Grafana replaced.
+    // promtool accepts each query, with the variables of Grafana replaced.
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = dir.join(format!("dashboard-{}.json", std::process::id()));
     let rules: Vec<Value> = queries_found
@@ -200,8 +204,9 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_in_the_metrics_of_a_busy_memb
     assert!(checked.as_ref().is_some_and(|(is_right, _)| *is_right), "{checked:?}");
 }
 
-/// Changes of the rules that at least one case of `deploy/alerts-test.yaml` has to refuse. Without
-/// `by (job)`, a second cluster beside the first hides a fault or makes one up.
+/// Wrong changes of the rules. At least one case of `deploy/alerts-test.yaml` has to fail under
+/// each of them. Without `by (job)`, a second cluster beside the first hides a fault or makes one
+/// up.
 const WRONG_RULES: [(&str, &str); 16] = [
     ("expr: absent(elderlock_connected)", "expr: absent(elderlock_is_here)"),
     ("elderlock_connected == 0", "elderlock_connected == 2"),

@@ -1,25 +1,24 @@
-//! Disks that take their time, and disks that are full: members go on without their vote, and locks
+//! Disks that are slow, and disks that are full. Members continue without their vote, and locks
 //! keep their promises.
 #![cfg(all(target_os = "linux", feature = "tokio"))]
 
 mod support;
 
-use elderlock::{
-    ConnectionStatus, DataDirError, Guard, JoinError, LockError, Member, MemberEvent, Timing,
-};
+use elderlock::{ConnectionStatus, DataDirError, Guard, JoinError, LockError, Member, MemberEvent};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use support::leases::Leases;
 use support::{ports, wait};
 use tokio::runtime::Runtime;
 
-/// Set in the process whose disk is slow: the directory for everything.
+/// Set in the process with a slow disk: the directory for all files of the test.
 const SLOW: &str = "ELDERLOCK_TEST_SLOW";
 
-/// A directory that is gone when the test is over.
+/// A directory that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -58,9 +57,9 @@ fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::Mem
     Member::builder("disks")
         .bind(addr.to_string())
         .seeds(seeds.iter().map(ToString::to_string))
-        .timing(Timing::fast())
+        .timing(Leases::Short.timing())
         .data_dir(dir)
-        .join_limit(Duration::from_secs(60))
+        .join_limit(wait::HANG)
 }
 
 fn runtime() -> Runtime {
@@ -91,24 +90,61 @@ fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<IsolatedMember> {
     members
 }
 
-/// The longest pause between two ticks of a task that has nothing to do with locks.
-fn tick(runtime: &Runtime) -> Arc<AtomicU64> {
-    let longest = Arc::new(AtomicU64::new(0));
-    let own = longest.clone();
-    runtime.spawn(async move {
-        let mut last = Instant::now();
-        loop {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            own.fetch_max(last.elapsed().as_millis() as u64, Ordering::Relaxed);
-            last = Instant::now();
-        }
-    });
-    longest
+/// The longest pauses between two ticks: of a task that has nothing to do with locks, and of a
+/// plain thread. The second one is the control: a pause of the whole machine is in both.
+struct Ticks {
+    task: Arc<AtomicU64>,
+    thread: Arc<AtomicU64>,
 }
 
+/// The time between two ticks.
+const TICK: Duration = Duration::from_millis(10);
+
+impl Ticks {
+    /// The task is one of this runtime. Both end with the process.
+    fn start(runtime: &Runtime) -> Ticks {
+        let ticks = Ticks { task: Arc::default(), thread: Arc::default() };
+        let (task, thread, mut last) = (ticks.task.clone(), ticks.thread.clone(), Instant::now());
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(TICK);
+                Ticks::note(&thread, &mut last);
+            }
+        });
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(TICK).await;
+                Ticks::note(&task, &mut last);
+            }
+        });
+        ticks
+    }
+
+    /// Notes the pause since the last tick.
+    fn note(longest: &AtomicU64, last: &mut Instant) {
+        longest.fetch_max(last.elapsed().as_millis() as u64, Ordering::Relaxed);
+        *last = Instant::now();
+    }
+
+    /// The longest pause of the control.
+    fn control(&self) -> Duration {
+        Duration::from_millis(self.thread.load(Ordering::Relaxed))
+    }
+
+    /// The part of the task's longest pause that the machine does not explain.
+    fn pause(&self) -> Duration {
+        let longest = Duration::from_millis(self.task.load(Ordering::Relaxed));
+        longest.saturating_sub(self.control())
+    }
+}
+
+/// The longest pause of a runtime and the longest delay of a call beyond its limit that a slow disk
+/// may cost. It is below the delay of the disk.
+const PAUSE: Duration = Duration::from_millis(700);
+
 /// The elder needs a second for each fsync while another member is removed. Then a member whose
-/// disk is as slow joins on the runtime of a holder. Calls keep their limits, both programs go on,
-/// and no member loses a lock.
+/// disk is as slow joins on the runtime of a holder. Calls keep their limits, both programs
+/// continue, and no member loses a lock.
 #[test]
 fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     let scratch = Scratch::new("slow-test");
@@ -129,12 +165,12 @@ fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     assert!(output.status.success() && text.contains("with a slow disk: done"), "{text}");
 }
 
-/// How often the disk was slow.
+/// The number of writes that were delayed.
 fn delays(dir: &Path) -> u64 {
     std::fs::metadata(dir.join("delays")).map_or(0, |file| file.len())
 }
 
-/// Not a test: the program that runs where the disk is slow.
+/// Not a test: the program of the process with a slow disk.
 #[test]
 fn with_a_slow_disk() {
     let Some(dir) = std::env::var_os(SLOW).map(PathBuf::from) else { return };
@@ -149,7 +185,7 @@ fn with_a_slow_disk() {
     });
     assert!(members[0].member.is_elder());
     let guards = [members[1].lock("a"), members[2].lock("b"), members[0].lock("c")];
-    let pause = tick(&members[0].runtime);
+    let ticks = Ticks::start(&members[0].runtime);
     std::fs::write(dir.join("on"), "").expect("the disk can be made slow");
     let IsolatedMember { runtime, member } = members.pop().expect("a fourth");
     runtime.shutdown_timeout(Duration::from_secs(10));
@@ -160,44 +196,48 @@ fn with_a_slow_disk() {
         members[0].runtime.block_on(members[0].member.lock_service("stock")).expect("a service");
     let began = Instant::now();
     let mut longest = Duration::ZERO;
-    let (mut delayed, mut granted_meanwhile) = (delays(&dir), 0);
+    let (mut granted_meanwhile, mut late) = (0, 0);
     while members.iter().any(|one| one.members() != 3) {
-        assert!(began.elapsed() < Duration::from_secs(40), "the fourth is removed");
-        let asked = Instant::now();
+        assert!(began.elapsed() < wait::HANG, "the fourth is removed");
+        let (asked, before) = (Instant::now(), delays(&dir));
         let refused = members[0].runtime.block_on(async { service.lock("a").wait(limit).await });
         assert!(matches!(refused, Err(LockError::TimedOut)), "{refused:?}");
         longest = longest.max(asked.elapsed());
         // A delay lasts for a second, and this one began during the call above.
-        let is_writing = delays(&dir) > std::mem::replace(&mut delayed, delays(&dir));
-        let granted = members[0].runtime.block_on(async { service.lock("d").wait(limit).await });
-        let granted = granted.expect("a free lock is granted while the elder's disk writes");
-        drop(granted);
-        granted_meanwhile += usize::from(is_writing && asked.elapsed() < 2 * limit);
+        let is_writing = delays(&dir) > before;
+        match members[0].runtime.block_on(async { service.lock("d").wait(limit).await }) {
+            Ok(granted) => {
+                drop(granted);
+                granted_meanwhile += usize::from(is_writing && asked.elapsed() < 3 * limit);
+            }
+            // A busy machine may use up the limit.
+            Err(error) => {
+                assert!(error.is_timeout(), "{error:?}");
+                late += 1;
+            }
+        }
     }
     println!(
-        "removed after {:?}, longest call {longest:?}, longest pause {pause:?} ms",
-        began.elapsed()
+        "removed after {:?}, longest call {longest:?}, {late} late, longest pause {:?} beyond {:?}",
+        began.elapsed(),
+        ticks.pause(),
+        ticks.control()
     );
-    assert!(granted_meanwhile > 0, "the elder's disk is slow while the fourth is removed");
-    assert!(longest < limit + Duration::from_millis(700), "a call took {longest:?}");
-    assert!(
-        pause.load(Ordering::Relaxed) < 700,
-        "the program's timers stood still for {pause:?} ms"
-    );
+    assert!(granted_meanwhile > 0, "no lock is granted while the disk is slow: {late} late");
+    let most = limit + PAUSE + ticks.control();
+    assert!(longest < most, "a call took {longest:?} of {most:?}");
+    assert!(ticks.pause() < PAUSE, "the program's timers stood still for {:?}", ticks.pause());
 
-    let pause = tick(&members[1].runtime);
+    let ticks = Ticks::start(&members[1].runtime);
     let before = delays(&dir);
     let join = builder(joining, &addrs, &dir.join("slow-too")).join();
     let join = members[1].runtime.spawn(join);
     let fifth = members[1].runtime.block_on(join).expect("the task ends").expect("it joins");
     assert_eq!(fifth.connection_status(), ConnectionStatus::Connected);
     assert!(delays(&dir) > before, "its disk is slow while it joins");
-    assert!(
-        pause.load(Ordering::Relaxed) < 700,
-        "a join stopped its runtime's timers for {pause:?} ms"
-    );
+    assert!(ticks.pause() < PAUSE, "a join stopped its runtime's timers for {:?}", ticks.pause());
 
-    // A join is dropped while its disk is slow: the next one finds the directory free.
+    // A join is dropped while its disk is slow. The next join finds the directory free.
     let third = dir.join("slow-three");
     let join = members[1].runtime.spawn(builder(cancelled, &addrs, &third).join());
     wait::until("its probe is written", || {
@@ -210,7 +250,7 @@ fn with_a_slow_disk() {
     let again = loop {
         match members[1].runtime.block_on(builder(cancelled, &addrs, &third).join()) {
             Err(JoinError::DataDir { why: DataDirError::InUse, .. }) => {
-                assert!(began.elapsed() < Duration::from_secs(5), "the directory is free soon");
+                assert!(began.elapsed() < wait::HANG, "the directory is free soon");
                 std::thread::sleep(Duration::from_millis(10));
             }
             joined => break joined.expect("it joins"),
@@ -225,7 +265,7 @@ fn with_a_slow_disk() {
     std::process::exit(0);
 }
 
-/// A small file system of its own.
+/// A file system of 1 MiB and 40 files.
 struct Tmpfs(Scratch);
 
 impl Tmpfs {
@@ -244,7 +284,7 @@ impl Tmpfs {
         }
     }
 
-    /// Fills it up.
+    /// Fills the file system up.
     fn fill(&self) -> PathBuf {
         let path = self.0.0.join("filler");
         let full =
@@ -260,7 +300,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Three members share a disk that is full, and a fourth wants to join: no member ends, and it
+/// Three members share a full disk, and a fourth wants to join. No member ends, and the fourth
 /// joins when there is room again.
 #[test]
 fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
@@ -291,7 +331,7 @@ fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
         assert!(reason.contains("space"), "{reason}");
     }
     // Longer than a member lease.
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Leases::Short.timing().member_lease * 6 / 5);
     assert!(guards.iter().all(|guard| guard.fence().is_ok()), "no member loses a lock");
     assert!(!join.is_finished());
     std::fs::remove_file(filler).expect("room can be made");
@@ -325,14 +365,14 @@ fn a_start_on_a_full_disk_names_the_disk() {
     assert!(error.to_string().contains("data") && error.to_string().contains("space"), "{error}");
 }
 
-/// A disk may have room for bytes, and none for another file.
+/// A disk may have room for bytes, but not for another file.
 #[test]
 fn a_start_on_a_disk_without_room_for_a_file_names_the_disk() {
     let Some(tmpfs) = Tmpfs::mount("no-files") else { return };
     let path = tmpfs.0.0.join("data");
     std::fs::create_dir(&path).expect("a directory");
     let addr = ports::free(1)[0];
-    // The lock file of the directory is made by a first start.
+    // The first start makes the lock file of the directory.
     runtime().block_on(async {
         let member = builder(addr, &[addr], &path).join().await.expect("there is room");
         member.leave().await.expect("it is alone");

@@ -1,11 +1,11 @@
-//! Processes that fork after they have joined: the copy believes in nothing, is granted nothing and
-//! says nothing.
+//! Processes that fork after they have joined. The copy believes in no lock, is granted none and
+//! sends nothing.
 #![cfg(all(target_os = "linux", feature = "tokio"))]
 
 mod support;
 
-use std::time::Duration;
 use support::cluster::Cluster;
+use support::leases::Leases;
 use support::process::{Peer, Process};
 use support::rng::Rng;
 use support::{fork, ports, wait};
@@ -17,14 +17,15 @@ fn child_member() {
     support::child::serve();
 }
 
-/// A runtime with one thread, and one with several: `Process::start` gives them by turns.
+/// The numbers of processes with a single-threaded and with a multi-threaded runtime:
+/// `Process::start` alternates.
 const ONE_THREAD: usize = 4;
 const MANY_THREADS: usize = 5;
 
 /// Three members, and a fourth whose process can fork.
-fn cluster(test: &str, number: usize) -> (Cluster, Peer) {
+fn cluster(test: &str, number: usize, leases: Leases) -> (Cluster, Peer) {
     let mut rng = Rng::new(test, 1);
-    let mut cluster = Cluster::start(3, &mut rng);
+    let mut cluster = Cluster::start(3, leases, &mut rng);
     let process = Process::start_with(number, None, &[("LD_PRELOAD", fork::library().as_os_str())]);
     let peer = Peer { process, index: 0, addr: ports::free(1)[0].to_string() };
     cluster.peers.push(peer.clone());
@@ -44,7 +45,7 @@ fn until_copy_said(peer: &Peer, head: &str) -> String {
 }
 
 fn a_copy_outlives_the_holder(test: &str, number: usize) {
-    let (cluster, holder) = cluster(test, number);
+    let (cluster, holder) = cluster(test, number, Leases::Long);
     cluster.peers[0].lock("stock", "first");
     let grant = holder.lock("stock", "x");
     let next = cluster.peers[1].begin_lock("stock", "x");
@@ -75,7 +76,7 @@ fn a_daemon_that_outlives_the_holder_believes_in_nothing() {
 
 #[test]
 fn a_hold_that_a_copy_drops_stays_held() {
-    let (cluster, holder) = cluster("what_a_copy_drops", MANY_THREADS);
+    let (cluster, holder) = cluster("what_a_copy_drops", MANY_THREADS, Leases::Long);
     cluster.peers[0].lock("stock", "first");
     let grant = holder.lock("stock", "x");
     holder.ask(&format!("fork {} drop stock", grant.guard)).expect("it forks");
@@ -90,7 +91,7 @@ fn a_hold_that_a_copy_drops_stays_held() {
 #[test]
 fn a_copy_of_the_grantor_is_granted_nothing() {
     for number in [ONE_THREAD, MANY_THREADS] {
-        let (_cluster, grantor) = cluster("a_copy_of_the_grantor", number);
+        let (_cluster, grantor) = cluster("a_copy_of_the_grantor", number, Leases::Long);
         let grant = grantor.lock("stock", "first");
         grantor.ask(&format!("fork {} try stock x", grant.guard)).expect("it forks");
         let answer = until_copy_said(&grantor, "tried ");
@@ -98,10 +99,11 @@ fn a_copy_of_the_grantor_is_granted_nothing() {
     }
 }
 
-/// The copy has only the thread that forked. Another one may have had the member then, for ever.
+/// The copy has only the thread that forked. Another thread may have had the engine's lock at that
+/// moment; in the copy that lock is never released.
 #[test]
 fn a_copy_answers_though_another_thread_had_the_member() {
-    let (_cluster, peer) = cluster("a_copy_answers", MANY_THREADS);
+    let (_cluster, peer) = cluster("a_copy_answers", MANY_THREADS, Leases::Long);
     let grant = peer.lock("mine", "held");
     peer.ask("busy mine").expect("threads are started");
     for round in 1..=20 {
@@ -117,13 +119,14 @@ fn a_copy_answers_though_another_thread_had_the_member() {
 
 #[test]
 fn a_copy_that_goes_on_with_its_runtime_disturbs_no_member() {
-    let (cluster, holder) = cluster("a_copy_that_goes_on", ONE_THREAD);
+    let leases = Leases::Short;
+    let (cluster, holder) = cluster("a_copy_that_goes_on", ONE_THREAD, leases);
     cluster.peers[0].lock("stock", "first");
     let grant = holder.lock("stock", "x");
     holder.ask(&format!("fork {} go", grant.guard)).expect("it forks");
     until_copy_said(&holder, &format!("guard-lost {} ", grant.guard));
-    // Some leases: its beats are heard, and their answers are not taken by the copy.
-    std::thread::sleep(Duration::from_secs(5));
+    // Two leases pass. The holder's beats must be answered to itself and not to the copy.
+    std::thread::sleep(2 * leases.timing().member_lease);
     assert_eq!(holder.fence(&grant), Ok(grant.token), "{:#?}", holder.events());
     let next = cluster.peers[1].begin_lock("stock", "x");
     cluster.peers[0].until_waiting("stock", "x", 1);

@@ -3,6 +3,9 @@
 
 #[path = "../testing/tests/support/browser.rs"]
 mod browser;
+#[path = "support/leases.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod leases;
 #[path = "support/ports.rs"]
 mod ports;
 
@@ -15,7 +18,8 @@ use axum::routing::get;
 use browser::browser;
 use elderlock::blocking::{self, Block};
 use elderlock::http::HttpView;
-use elderlock::{ConnectionStatus, Member, MemberEvent, Timing};
+use elderlock::{ConnectionStatus, Member, MemberEvent};
+use leases::Leases;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,10 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than any step takes on a busy machine.
-const HANG: Duration = Duration::from_secs(60);
+/// A guard against hangs, longer than any step takes on a busy machine.
+const HANG: Duration = Duration::from_secs(120);
 
-/// A server in a thread of its own, for as long as the test runs.
+/// Serves the view from a thread of its own, for as long as the test runs.
 fn serve(view: HttpView) -> SocketAddr {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -39,7 +43,7 @@ fn serve(view: HttpView) -> SocketAddr {
     told.recv_timeout(HANG).expect("it listens")
 }
 
-/// The status and the whole answer.
+/// Sends a request. Returns the status code and the whole answer.
 fn ask(addr: SocketAddr, path: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(addr).expect("it listens");
     stream.set_read_timeout(Some(HANG)).unwrap();
@@ -68,7 +72,8 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
     let granted = Instant::now();
     let waits = stock.lock("a").start();
 
-    // The view reads its events now for the first time: an age counts from the event.
+    // The view reads its events only now. The shown age must count from the event, not from the
+    // reading.
     let least = granted.elapsed();
     let (code, text) = ask(addr, "/status.json", HERE);
     let most = began.elapsed();
@@ -105,7 +110,7 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
 
     let (code, text) = ask(addr, "/", HERE);
     assert!(code == 200 && text.contains("content-security-policy: default-src 'none'"), "{text}");
-    // Nothing is loaded from elsewhere: the only address in it names a kind of elements.
+    // The page loads nothing from elsewhere: its only address is the name of an XML namespace.
     assert_eq!(body(&text).matches("://").count(), body(&text).matches("://www.w3.org").count());
 
     // The status of a large table stays short.
@@ -125,14 +130,16 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
 fn a_member_without_a_quorum_is_not_ready_and_is_live_until_it_leaves() {
     let addrs: Vec<String> = ports::free(2).iter().map(ToString::to_string).collect();
     let builder = |addr: &String| {
-        Member::builder("shop").bind(addr).seeds(&addrs).timing(Timing::fast()).join_limit(HANG)
+        let builder = Member::builder("shop").bind(addr).seeds(&addrs).join_limit(HANG);
+        builder.timing(Leases::Long.timing())
     };
     // The second member's runtime is dropped, which ends the member as a crash does.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let other = runtime.spawn(builder(&addrs[1]).join());
     let first = blocking::join(builder(&addrs[0])).unwrap();
     let other = other.block().unwrap().unwrap();
-    // The elder's half of two equal ones goes on: the other one is shown.
+    // Of two members the elder keeps a quorum. The test shows the other one, or lets the elder's
+    // process end.
     let (shown, runtime) = match first.is_elder() {
         false => (first, Some(runtime)),
         true => (other.clone(), None),
@@ -181,7 +188,7 @@ fn the_view_of_a_builder_serves_before_the_join_and_lets_go_of_a_dropped_one() {
     until("/status.json", 200, "\"state\":\"joining\"");
     join.abort();
     until("/live", 503, "over");
-    // The member has gone, although its view is there.
+    // The view still exists, but the member has freed its port.
     let start = Instant::now();
     while std::net::TcpListener::bind(addr).is_err() {
         assert!(start.elapsed() < HANG, "the port of a dropped join is not free");
@@ -254,8 +261,9 @@ fn a_request_with_another_host_or_without_the_token_is_refused() {
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
 }
 
-/// A page with the member's page in a frame of 400 px, because no window of Chromium is narrower
-/// than 500. It leaves its findings as text. `?large` makes the letters of the picture too large.
+/// A page with the member's page in a frame of 400 px: a window of Chromium is at least 500 px
+/// wide. The script leaves its findings as text. `?large` makes the letters of the picture too
+/// large.
 const FRAME: &str = r#"<!doctype html><meta name="color-scheme" content="light dark">
 <body style="margin: 0">
 <iframe src="/" style="border: 0; width: 400px; height: 1800px"></iframe><pre></pre><script>
@@ -281,7 +289,7 @@ setTimeout(() => {
     return one.left < two.right && two.left < one.right
       && one.top < two.bottom && two.top < one.bottom;
   }));
-  // Of a colour, its lightness to the eye from 0 to 1, and of two, their contrast: WCAG 2.
+  // The lightness of a colour to the eye, from 0 to 1, and the contrast of two colours: WCAG 2.
   const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
   const lightness = (colour) => {
     const [r, g, b] = parts(colour).map((part) => part / 255)
@@ -329,7 +337,7 @@ fn serve_framed(view: HttpView) -> SocketAddr {
     serve_app(page.route("/frame", get(async || Html(FRAME))))
 }
 
-/// Serves this page with this status, and after that with that of a member that is over. Counts the
+/// Serves this page and, once, this status. Later statuses say that the member is over. Counts the
 /// statuses.
 fn serve_ending(page: String, status: String) -> (SocketAddr, Arc<AtomicUsize>) {
     let told = Arc::new(AtomicUsize::new(0));
@@ -357,7 +365,7 @@ fn serve_app(app: Router) -> SocketAddr {
     told.recv_timeout(HANG).expect("it listens")
 }
 
-/// The colours that the user prefers, by Chromium's number.
+/// The colour scheme that the user prefers, by Chromium's number.
 #[derive(Clone, Copy)]
 enum Scheme {
     Dark = 0,
@@ -365,9 +373,14 @@ enum Scheme {
 }
 
 /// Opens an address in the browser for some seconds. Returns the document after its scripts ran,
-/// and what the browser says of errors. `name` is that of its folder.
+/// and the errors that the browser prints. `name` is the name of its folder.
 fn open(browser: &Path, name: &str, url: &str, scheme: Scheme) -> (String, Vec<String>) {
-    let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}"));
+    // Another run may have the same target directory, and the browser of the last call may still
+    // write to its folder.
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let room = format!("page-{name}-{}-{number}", std::process::id());
+    let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(room);
     std::fs::create_dir_all(&room).expect("a folder for the browser");
     let (dom, log) = (room.join("dom.html"), room.join("log.txt"));
     let create = |path: &Path| std::fs::File::create(path).expect("a file for the output");
@@ -387,13 +400,14 @@ fn open(browser: &Path, name: &str, url: &str, scheme: Scheme) -> (String, Vec<S
     while child.try_wait().expect("the browser can be asked").is_none() {
         if start.elapsed() > 2 * HANG {
             _ = child.kill();
-            panic!("the browser did not show {url} in two minutes");
+            panic!("the browser did not show {url} within {:?}", 2 * HANG);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let dom = std::fs::read_to_string(&dom).expect("the document as it is shown");
     let log = String::from_utf8_lossy(&std::fs::read(&log).expect("its output")).into_owned();
     let said = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    let _ = std::fs::remove_dir_all(&room);
     (dom, said)
 }
 
@@ -417,7 +431,7 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
         blocking::join(if index == 0 { member.found() } else { member }).expect("it joins")
     };
     let members = [0, 1, 2].map(member);
-    // The first member grants and waits, another one holds.
+    // The first member grants and waits, and another member holds.
     let service = |index: usize| members[index].lock_service("stock").block().unwrap();
     let view = || HttpView::new(&members[0]);
     let (plain, framed) = (serve(view()), serve_framed(view()));
@@ -474,7 +488,7 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     }
     assert_eq!(said, [""; 0]);
 
-    // Below a path of a program's own server it asks there.
+    // A page below a path of a program's own server asks for the status below that path.
     let nested = serve_app(Router::new().nest("/elderlock", view().router()));
     let (dom, said) =
         open(&browser, "nested", &format!("http://{nested}/elderlock"), Scheme::Light);
@@ -482,7 +496,7 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     assert!(text.contains("healthy") && text.contains("stock grantor here"), "{text}");
     assert_eq!(said, [""; 0]);
 
-    // A member that is over after that, without any of it.
+    // The member ends after the first status. The page then shows nothing of the former status.
     let [page, status] = ["/", "/status.json"].map(|path| ask(plain, path, HERE).1);
     let (ending, told) = serve_ending(body(&page).to_owned(), body(&status).to_owned());
     let (dom, _) = open(&browser, "ending", &format!("http://{ending}/"), Scheme::Light);
@@ -496,7 +510,7 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
         assert!(!text.contains(gone), "{gone:?} is in {text}");
     }
 
-    // A member that has not joined yet, in words too.
+    // The page of a member that is still joining has words for people, too.
     let seeds = [addrs[0].clone(), ports::free(1)[0].to_string()];
     let mut builder = Member::builder("depot").bind(&seeds[1]).seeds(&seeds).join_limit(10 * HANG);
     let joining = serve(builder.http_view());
@@ -526,14 +540,14 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     assert_eq!((&seen["members"], &seen["elders"]), (&json!(3), &json!(1)), "{seen}");
     let is_part = |part: &Value| part.as_f64().is_some_and(|part| part > 0.0 && part <= 1.0);
     assert!(is_part(&seen["lease"]), "{seen}");
-    // Of the two holds one has a lease.
+    // One of the two holds has a lease.
     let [bar] = &seen["bars"].as_array().expect("a list")[..] else { panic!("one bar: {seen}") };
     assert!(is_part(&bar["width"]) && bar["runs"] == json!(true), "{seen}");
     assert_eq!(bar["animation"], json!("drain"), "{seen}");
     let lease = (HANG * 10).as_secs_f64();
     let seconds = bar["seconds"].as_f64().expect("a number");
     assert!(seconds > lease / 2.0 && seconds < lease, "{seen}");
-    // A bar to scroll takes some of the 400 pixels.
+    // A scroll bar takes some of the 400 pixels.
     let width = seen["width"].as_u64().expect("a number");
     assert!((380..=400).contains(&width) && seen["needed"] == width, "{seen}");
     assert_eq!((&seen["outside"], &seen["covered"]), (&json!([]), &json!([])), "{seen}");
@@ -551,7 +565,7 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     let seen = measured("dark", "", Scheme::Dark);
     let [back, card, text] = is_readable(&seen);
     assert!(back < 0.1 && card < 0.1 && text > 0.7, "{seen}");
-    // Without this, the measurement may be blind.
+    // This measurement must find faults; otherwise the ones above may be blind.
     let seen = measured("large", "?large", Scheme::Light);
     assert!(seen["outside"] != json!([]) && seen["covered"] != json!([]), "{seen}");
     drop((waits, unleased, leased));

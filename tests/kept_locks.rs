@@ -7,8 +7,9 @@ mod local;
 
 use elderlock::{LockService, Token, TryLockError};
 use local::{Local, nothing_is_left, soon, until};
+use std::time::Instant;
 
-/// Three members. The first one grants the locks of "inventory", the second one keeps them.
+/// Three members. The first grants the locks of "inventory", and the second keeps them.
 async fn three() -> (Local, Vec<LockService>) {
     let local = Local::start(3).await;
     let services = local.services("inventory").await;
@@ -17,7 +18,13 @@ async fn three() -> (Local, Vec<LockService>) {
     (local, services)
 }
 
-/// Takes the lock and releases it this often. Returns the tokens.
+/// The frames that members may send since this instant while they use kept locks. Beats and gossip
+/// go on for as long as a busy machine takes.
+fn most_frames(since: Instant) -> u64 {
+    1_000 + 100 * since.elapsed().as_secs()
+}
+
+/// Takes the lock and releases it `times` times. Returns the tokens.
 async fn use_lock(service: &LockService, name: &str, times: usize) -> Vec<Token> {
     let mut tokens = Vec::new();
     for _ in 0..times {
@@ -33,11 +40,11 @@ async fn a_member_uses_a_lock_that_it_keeps_without_messages() {
     let (local, services) = three().await;
     let keeper = local.alive().nth(1).expect("three");
     use_lock(&services[1], "x", 3).await;
-    let before = keeper.counters().frames_out;
+    let (start, before) = (Instant::now(), keeper.counters().frames_out);
     let tokens = use_lock(&services[1], "x", 10_000).await;
     let frames = keeper.counters().frames_out - before;
     assert!(tokens.is_sorted() && tokens.windows(2).all(|two| two[0] != two[1]), "tokens rise");
-    assert!(frames < 1_000, "{frames} frames for 10,000 locks");
+    assert!(frames < most_frames(start), "{frames} frames for 10,000 locks");
     let counts = || {
         let services = keeper.status().services;
         let of = services.iter().find(|of| of.service.as_str() == "inventory").expect("it uses it");
@@ -88,7 +95,7 @@ async fn members_that_read_the_same_name_keep_their_shares_until_another_writes(
             soon(guard.release()).await.expect("held");
         }
     }
-    let before = frames();
+    let (start, before) = (Instant::now(), frames());
     for _ in 0..1_000 {
         for reader in [1, 2] {
             let one = soon(services[reader].share("x")).await.expect("granted");
@@ -101,7 +108,7 @@ async fn members_that_read_the_same_name_keep_their_shares_until_another_writes(
         }
     }
     let sent = frames() - before;
-    assert!(sent < 1_000, "{sent} frames for 4,000 shares");
+    assert!(sent < most_frames(start), "{sent} frames for 4,000 shares");
     let guard = soon(services[2].lock("x")).await.expect("granted");
     assert!(Some(guard.fence().expect("held")) > highest);
     soon(guard.release()).await.expect("held");

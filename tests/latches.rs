@@ -1,6 +1,6 @@
-//! Leader latches over real members, with sockets on the loopback interface. The subjects are the
-//! behaviour of `LeaderLatch` that Curator's users know, and the fate of a leadership when a member
-//! dies. Each test names the one that it stands for.
+//! Leader latches over real members, with sockets on the loopback interface. The tests cover the
+//! behaviour of `LeaderLatch` that Curator's users know, and a leadership whose member dies. Each
+//! test names its original.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
@@ -23,6 +23,7 @@ use std::time::Duration;
 use support::child;
 use support::cluster::Cluster;
 use support::leaders::{latch, no_latch_stands, participants, term};
+use support::leases::Leases;
 use support::local::{
     HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
 };
@@ -30,8 +31,8 @@ use support::process::Peer;
 use support::rng::Rng;
 use support::wait;
 
-/// Not a test: the program of the processes that these tests start. Without an order to be one it
-/// does nothing.
+/// Not a test: the program of the processes that these tests start. Without a child's environment
+/// variable it does nothing.
 #[test]
 fn child_member() {
     child::serve();
@@ -54,7 +55,7 @@ async fn next(events: &mut LatchEvents) -> LatchEvent {
     soon(events.next()).await.expect("the latch is open, or has more to tell")
 }
 
-/// Why the term was lost, if it was.
+/// The reason of the loss, if the term was lost.
 fn reason(end: TermEnd) -> Option<LostReason> {
     match end {
         TermEnd::Lost(lost) => Some(lost.reason),
@@ -62,7 +63,7 @@ fn reason(end: TermEnd) -> Option<LostReason> {
     }
 }
 
-/// The event that can be read without waiting.
+/// The event that is ready without waiting.
 fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
     match poll_once(pin!(events.next())) {
         std::task::Poll::Ready(event) => Some(event),
@@ -70,8 +71,8 @@ fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
     }
 }
 
-/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once. One has
-/// leadership; it closes, another one has it, and each can name the leader.
+/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once. One latch leads;
+/// when it closes, another one leads. Each latch can name the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     let local = Local::start(3).await;
@@ -108,8 +109,8 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     no_latch_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: a latch that has not
-/// been started, or is closed, cannot be closed (IllegalStateException in both cases).
+/// Curator: `LeaderLatch.start`: a latch can be started once. `LeaderLatch.close`: a latch that is
+/// not started, or already closed, cannot be closed (IllegalStateException in both cases).
 #[tokio::test]
 async fn a_latch_is_latent_then_started_then_closed_and_nothing_else() {
     let member = Member::local().await.expect("a runtime is there");
@@ -132,7 +133,7 @@ async fn a_latch_is_latent_then_started_then_closed_and_nothing_else() {
     assert!(!latch.has_leadership());
 }
 
-/// An impossible setting is an error and no panic.
+/// An invalid setting is an error and not a panic.
 #[tokio::test]
 async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     let member = Member::local().await.expect("a runtime is there");
@@ -153,9 +154,8 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     assert!(matches!(selector.run_once(async |_| ()).await, Err(SelectorError::InvalidLease(_))));
 }
 
-/// Curator: `LeaderLatch.checkLeadership`: the first child leads, and each other one waits for the
-/// one before it. When one of those in between goes, nothing changes but the order of those behind
-/// it.
+/// Curator: `LeaderLatch.checkLeadership`: the first child leads, and each other child waits for
+/// the child before it. When a latch in between closes, only the positions behind it change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn latches_lead_in_the_order_of_their_positions() {
     let local = Local::start(3).await;
@@ -180,7 +180,7 @@ async fn latches_lead_in_the_order_of_their_positions() {
 }
 
 /// Curator: `LeaderLatch.start` asks in the background, so that the order is left to chance. Here
-/// it takes the position itself.
+/// `start` itself takes the position.
 #[tokio::test]
 async fn latches_that_are_started_in_turn_lead_in_turn() {
     let local = Local::start(2).await;
@@ -189,14 +189,15 @@ async fn latches_that_are_started_in_turn_lead_in_turn() {
         latches.push(latch(&local.members[1], &format!("client{number}")).await);
     }
     latches.iter().for_each(|latch| latch.start().expect("it is new"));
-    // No task has run since.
+    // No task has run since, and yet each latch has its request.
     let (held, waiting) = left_over(&local.members[1]);
     assert_eq!(held + waiting, 50);
     let all = participants(&latches[0], 50).await;
     assert_eq!(all, (0..50).map(|number| format!("client{number}")).collect::<Vec<_>>());
 }
 
-/// A holder passes a waiting suspension; a latch is an owner of its own, and not its whole member.
+/// A request of a holding owner passes a waiting suspension. A latch is an owner of its own, so a
+/// hold of its member does not let it pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     let local = Local::start(2).await;
@@ -214,7 +215,7 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
 }
 
 /// Curator: `LeaderLatch.reset`, where the callback drops the node if the latch is CLOSED by then.
-/// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no position in the
+/// `cancelStartTask`: a latch that is closed or dropped before it leads leaves no position in the
 /// queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_closed_at_once_leaves_no_position() {
@@ -236,7 +237,8 @@ async fn a_latch_that_is_closed_at_once_leaves_no_position() {
     no_latch_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch.close`: all must be closed; dropping one does so, and the next one leads.
+/// Curator: `LeaderLatch.close`: every latch must be closed. Here dropping a latch closes it, and
+/// the next one leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_dropped_gives_up_the_lead_silently() {
     let local = Local::start(2).await;
@@ -244,7 +246,7 @@ async fn a_latch_that_is_dropped_gives_up_the_lead_silently() {
     let (second, first) = (latches.pop().expect("two"), latches.pop().expect("two"));
     let term = term(&first).await;
     let mut events = first.events();
-    // Outside of any runtime, too.
+    // A drop outside of any runtime works, too.
     std::thread::spawn(move || drop(first)).join().expect("no panic");
     assert_eq!(term.fence(), Err(TermEnd::GivenUp));
     assert_eq!(soon(term.ended()).await, TermEnd::GivenUp);
@@ -296,9 +298,9 @@ async fn listeners_hear_each_change_once_and_in_order() {
     }
 }
 
-/// Curator: `LeaderLatch.close`, CloseMode.SILENT: the listeners are cleared first, so they hear
-/// nothing. CloseMode.NOTIFY_LEADER: they are told. There the lead is released before that; here
-/// after it.
+/// Curator: `LeaderLatch.close`, CloseMode.SILENT: the listeners are cleared first, so they are
+/// told nothing. CloseMode.NOTIFY_LEADER: they are told. Curator releases the lead before that,
+/// this latch after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_leads() {
     let local = Local::start(2).await;
@@ -310,10 +312,10 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
         let LatchEvent::IsLeader(second) = next(&mut of_second).await else {
             panic!("it is told first")
         };
-        // The events of the first one were there before the second one led: no waiting here.
+        // The events of the first latch are there before the second one leads: no waiting here.
         if mode == CloseMode::NotifyLeader {
             let told = LatchEvent::NotLeader { token: first.token(), end: TermEnd::GivenUp };
-            // Subscribed when it led already, or just before.
+            // The reader may have subscribed just before the latch led, or just after.
             let heard: Vec<_> = std::iter::from_fn(|| ready(&mut of_first).flatten()).collect();
             assert_eq!(heard.last(), Some(&told));
         } else {
@@ -336,8 +338,8 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
     }
 }
 
-/// Curator: `LeaderLatch.await`, `await(timeout, unit)`: an await returns when the latch leads, or
-/// after the limit, and with an EOFException when it is closed.
+/// Curator: `LeaderLatch.await`, `await(timeout, unit)`: an await returns when the latch leads,
+/// after the limit, or with an EOFException when the latch is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     let local = Local::start(2).await;
@@ -362,8 +364,8 @@ async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     soon(second).await.expect("no panic").expect("it is next").fence().expect("it leads");
 }
 
-/// Curator: `LeaderLatch.getParticipants`, `getLeader`: from any latch, whether it takes part or
-/// not.
+/// Curator: `LeaderLatch.getParticipants`, `getLeader`: from any latch, whether or not it
+/// participates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn participants_are_seen_from_every_member() {
     let local = Local::start(3).await;
@@ -388,9 +390,9 @@ async fn participants_are_seen_from_every_member() {
     );
 }
 
-/// Curator: `LeaderLatch.getParticipants`, where the path is of participants only. Here the name is
-/// a lock, which others may read, and a suspension of the service waits in the same line. Neither a
-/// reader nor a suspension stands for the lead.
+/// Curator: `LeaderLatch.getParticipants`, where the path has participants only. Here the name is a
+/// lock, which may also have readers, and a suspension of the service waits in the same line.
+/// Neither a reader nor a suspension is a participant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_suspensions_are_no_participants() {
     let local = Local::start(2).await;
@@ -438,8 +440,9 @@ async fn readers_and_suspensions_are_no_participants() {
     term(&other).await;
 }
 
-/// Curator `Revocable`, which its leaders are not. The leader is told that the lead is requested
-/// back, and closes; or it is taken away, and the former leader waits behind all others.
+/// Curator has `Revocable`, but not for its leaders. Here the leader is told that the lead is
+/// requested back, and closes. Or the lead is taken away, and the former leader waits behind all
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     let local = Local::start(2).await;
@@ -491,53 +494,73 @@ async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable in each term");
 }
 
-/// The lease of a term, which Curator does not have: the next waiter leads, and the former leader
-/// waits behind all others.
+/// A term that is over: its token, its latch, and the reason of the loss.
+type EndedTerm = (Token, usize, Option<LostReason>);
+
+/// A term may have a lease, which Curator does not have. When it ends, the next waiter leads, and
+/// the former leader waits behind all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leadership_terms_with_a_lease_go_round() {
     let local = Local::start(3).await;
-    // The first one leads without end until all are in the queue.
+    // The latch `gate` leads without a lease until all are in the queue.
     let gate = latch(&local.members[0], "gate").await;
     gate.start().expect("it is new");
     term(&gate).await;
     let mut latches = Vec::new();
     for member in &local.members {
-        let latch = latch(member, "turning").await.lease(100 * MS);
+        // A latch that notices the end of its term late waits in the queue before the next term
+        // ends, also on a busy machine.
+        let latch = latch(member, "turning").await.lease(1000 * MS);
         latch.start().expect("it is new");
         participants(&gate, latches.len() + 2).await;
         latches.push(latch);
     }
-    let order = Arc::new(Mutex::new(Vec::new()));
+    let terms: Arc<Mutex<Vec<EndedTerm>>> = Arc::default();
     let mut readers = Vec::new();
     for (at, latch) in latches.iter().enumerate() {
-        let (mut events, order) = (latch.events(), order.clone());
+        let (mut events, terms) = (latch.events(), terms.clone());
         readers.push(tokio::spawn(async move {
-            for _ in 0..3 {
-                let LatchEvent::IsLeader(term) = next(&mut events).await else {
-                    panic!("it begins with a term")
-                };
-                order.lock().expect("no panic").push((term.token(), at));
+            while let Some(event) = soon(events.next()).await {
+                let LatchEvent::IsLeader(term) = event else { panic!("it begins with a term") };
                 let LatchEvent::NotLeader { token, end } = next(&mut events).await else {
                     panic!("and ends it")
                 };
-                assert_eq!((token, reason(end)), (term.token(), Some(LostReason::LeaseEnded)));
+                assert_eq!(token, term.token());
+                terms.lock().expect("no panic").push((token, at, reason(end)));
             }
         }));
     }
+    // The first of the terms, in their order, until each latch had three of them.
+    let rounds = || {
+        let mut all = terms.lock().expect("no panic").clone();
+        all.sort();
+        let mut counts = [0; 3];
+        let last = all.iter().position(|(_, at, _)| {
+            counts[*at] += 1;
+            counts.iter().all(|count| *count >= 3)
+        });
+        last.map(|last| all[..=last].to_vec())
+    };
     soon(gate.close()).await.expect("it leads");
+    until(|| rounds().is_some()).await;
+    for latch in &latches {
+        soon(latch.close_with(CloseMode::NotifyLeader)).await.expect("it is started");
+    }
+    // The readers have noted each term by then, also one that a slow reader learned of late.
     for reader in readers {
         soon(reader).await.expect("no panic");
     }
-    let mut order = order.lock().expect("no panic").clone();
-    order.sort();
-    let turns: Vec<usize> = order.iter().map(|(_, at)| *at).collect();
+    let rounds = rounds().expect("just seen");
+    let turns: Vec<usize> = rounds.iter().map(|(_, at, _)| *at).collect();
     assert_eq!(turns[..3], [0, 1, 2]);
     assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+    let ended = Some(LostReason::LeaseEnded);
+    assert!(rounds.iter().all(|(.., reason)| *reason == ended), "{rounds:?}");
 }
 
-/// Each term has one leader, and is over before the next one begins. In three members some latches
-/// close and come again, some turn by lease, and some are dropped. A latch that hears that it leads
-/// looks at all others at that instant.
+/// Each term has one leader and is over before the next term begins. In three members some latches
+/// close and come again, some turn by lease, and some are dropped. A latch that is told that it
+/// leads checks all others at that instant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_latches_ever_lead_at_once() {
     let local = Local::start(3).await;
@@ -560,8 +583,8 @@ async fn no_two_latches_ever_lead_at_once() {
                 {
                     let mut terms = terms.lock().expect("no panic");
                     for other in terms.iter() {
-                        // A lease may have ended, and another one leads by now: then this one is
-                        // over.
+                        // A lease may have ended, so that another latch leads: then the term of
+                        // this latch is over.
                         assert!(
                             other.fence().is_err() || term.fence().is_err(),
                             "{other:?} and {term:?}"
@@ -590,8 +613,8 @@ async fn no_two_latches_ever_lead_at_once() {
     no_latch_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch` cannot report that its client is gone for good. Here it is closed, and
-/// reports that.
+/// Curator: `LeaderLatch` cannot report that its client is gone for good. Here the latch is closed,
+/// and reports that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_loses_its_member_or_service_is_closed_and_the_next_one_leads() {
     let local = Local::start(3).await;
@@ -624,7 +647,7 @@ async fn a_latch_that_loses_its_member_or_service_is_closed_and_the_next_one_lea
     term(&latches[2]).await.fence().expect("it is the last");
 }
 
-/// A latch is closed when the runtime that it was started in ends, and does not keep the lead.
+/// A latch closes and gives up the lead when the runtime in which it was started ends.
 #[test]
 fn a_latch_whose_runtime_ends_gives_up_the_lead() {
     let [outer, inner] = [(); 2].map(|()| {
@@ -661,13 +684,13 @@ fn a_latch_whose_runtime_ends_gives_up_the_lead() {
 async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;
     let [here, there] = &local.members[..] else { unreachable!() };
-    // The grantor is elsewhere.
+    // The grantor is the other member.
     let first = latch(here, "first").await;
     first.start().expect("it is new");
     term(&first).await;
     soon(first.close()).await.expect("it leads");
 
-    // Awaiting the lead, which comes after a while.
+    // Await the lead, which comes after a while.
     let k = poll_k_then_drop(
         async || {
             let held = latch(here, "held").await;
@@ -684,7 +707,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     .await;
     assert!(k > 0);
 
-    // Closing, of one that leads and of one that waits.
+    // Close a latch that leads, and one that waits.
     for leads in [true, false] {
         poll_k_then_drop(
             async || {
@@ -735,7 +758,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     )
     .await;
 
-    // Looking at the participants, and the end of a term.
+    // Read the participants, and await the end of a term.
     let leads = latch(there, "leads").await;
     leads.start().expect("it is new");
     let its_term = term(&leads).await;
@@ -753,7 +776,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     poll_k_then_drop(async || its_term.ended(), async |_| ()).await;
     no_latch_stands(&local.members).await;
 
-    // Reading events.
+    // Read events.
     let turning = latch(there, "turning").await.lease(50 * MS);
     let events = Arc::new(tokio::sync::Mutex::new(turning.events()));
     turning.start().expect("it is new");
@@ -782,7 +805,8 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
 
 /// Curator: `LeaderLatchListener` as Quartz uses it (`setAutoStartup(false)`; `isLeader` starts the
 /// scheduler, `notLeader` stops it; `destroy` closes the latch quietly). The job runs in one
-/// process, when that one goes it goes on in the other at once, and a latch that comes back waits.
+/// process. When that process ends, the job continues in the other at once, and a latch that comes
+/// back waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     let local = Local::start(2).await;
@@ -797,8 +821,8 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
                     let ticks = ticks.clone();
                     job = Some(tokio::spawn(async move {
                         while let Ok(token) = term.fence() {
-                            // A table that sees the token with each write does the same: it refuses
-                            // a late write.
+                            // This check stands for a table that gets the token with each write: it
+                            // refuses a late write.
                             {
                                 let mut ticks = ticks.lock().expect("no panic");
                                 if ticks.last().is_none_or(|(last, _)| *last <= token) {
@@ -812,7 +836,7 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
                     job.abort();
                 }
             }
-            // Closed silently: no listener is told, and the job ends with its term.
+            // After a silent close no listener is told, and the job ends with its term.
             if let Some(job) = job {
                 soon(job).await.expect("no panic");
             }
@@ -848,12 +872,12 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     );
 }
 
-/// The leader is killed with its member, without a goodbye. The next one leads when the dead
-/// member's lease is surely over, and the terms of the dead end by themselves.
+/// The leader is killed with its member, without a goodbye. The next latch leads when the dead
+/// member's lease is surely over. The terms of the dead leader end by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_in_the_queue_leads_when_the_member_of_the_leader_is_killed() {
-    let mut local = Local::start(3).await;
-    // The leader is at the youngest member, which grants nothing.
+    let mut local = Local::start_mortal(3).await;
+    // The first latch, and so the leader, is at the second member.
     let members = [local.members[1].clone(), local.members[2].clone(), local.members[0].clone()];
     let latches = in_line(&members, 3).await;
     let before = term(&latches[0]).await;
@@ -870,11 +894,11 @@ async fn the_next_in_the_queue_leads_when_the_member_of_the_leader_is_killed() {
     assert_eq!(participants(&latches[1], 2).await, ["client1", "client2"]);
 }
 
-/// The grantor is killed: the leader goes on leading with its token, and the candidates keep their
+/// The grantor is killed. The leader keeps leading with its token, and the candidates keep their
 /// order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_and_its_line_survive_the_grantor() {
-    let mut local = Local::start(4).await;
+    let mut local = Local::start_mortal(4).await;
     let services = local.services("latches").await;
     soon(services[3].become_grantor()).await.expect("no other member asks");
     let latches = in_line(&local.members[..3], 6).await;
@@ -906,7 +930,7 @@ impl RemoteLatch {
         RemoteLatch { peer: peer.clone(), number }
     }
 
-    /// The token and the instant of each event of a kind.
+    /// The token and the instant of each event of this kind.
     fn events(&self, kind: &str) -> Vec<(u64, u64)> {
         let head = format!("{kind} {} ", self.number);
         let numbers = |rest: &str| {
@@ -921,7 +945,7 @@ impl RemoteLatch {
             .collect()
     }
 
-    /// Waits for so many events of a kind; the last one.
+    /// Waits until there are `count` events of this kind, and returns the last one.
     fn hears(&self, kind: &str, count: usize) -> (u64, u64) {
         wait::until(&format!("{kind} at {}", self.peer.addr), || match self.events(kind)[..] {
             [.., last] if self.events(kind).len() >= count => Ok(last),
@@ -930,12 +954,12 @@ impl RemoteLatch {
     }
 }
 
-/// Curator: `LeaderLatch` in two programs. One of them is stopped, as its users try it first: the
-/// other one leads at once. Here it is killed (SIGKILL).
+/// Curator: `LeaderLatch` in two programs. Its users first try to end one of them: the other leads
+/// at once. Here one is killed (SIGKILL).
 #[test]
 fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
     let mut rng = Rng::new("killed_leader", 51);
-    let mut cluster = Cluster::start(3, &mut rng);
+    let mut cluster = Cluster::start(3, Leases::Short, &mut rng);
     let mut line: Vec<(usize, RemoteLatch)> = Vec::new();
     for number in 0..3 {
         line.push((number, RemoteLatch::start(&cluster.peers[number], &format!("client{number}"))));
@@ -947,7 +971,7 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
     for round in 0..3 {
         let (number, leader) = line.remove(0);
         wait::until("a latch leads", || {
-            // The two that wait asked at the same time.
+            // The two remaining latches asked at the same time, so either may lead first.
             if leader.events("leads").is_empty() { Err(format!("round {round}")) } else { Ok(()) }
         });
         let (token, _) = leader.hears("leads", 1);
@@ -960,17 +984,19 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
         });
         line.swap(0, next);
         cluster.restart(number, &mut rng).wait().expect("it comes back");
+        // Without a vote of the new process, the next kill would leave no quorum.
+        cluster.agree();
         line.push((number, RemoteLatch::start(&cluster.peers[number], "again")));
     }
 }
 
 /// Curator: a leader that pauses past the end of its session still believes that it leads when it
-/// wakes. Here it is stopped (SIGSTOP); its belief ended before the next one led, it hears that it
-/// leads no more, and queues again.
+/// wakes. Here it is stopped (SIGSTOP). Its belief ended before the next latch led; when it wakes,
+/// it is told of the loss and queues again.
 #[test]
 fn a_leader_that_wakes_too_late_knows_that_it_leads_no_more() {
     let mut rng = Rng::new("stopped_leader", 52);
-    let cluster = Cluster::start(3, &mut rng);
+    let cluster = Cluster::start(3, Leases::Short, &mut rng);
     let first = RemoteLatch::start(&cluster.peers[2], "first");
     let (before, _) = first.hears("leads", 1);
     let second = RemoteLatch::start(&cluster.peers[0], "second");

@@ -6,12 +6,13 @@
 mod local;
 
 use elderlock::MemberEvent;
-use local::{Local, nothing_is_left, soon};
+use local::{Leases, Local, nothing_is_left, soon};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_makes_most_requests_becomes_the_grantor() {
-    let local = Local::start(3).await;
+    // The load is measured over quarters of a member lease.
+    let local = Local::start_with(3, Leases::Short).await;
     let services = local.services("inventory").await;
     soon(services[0].become_grantor()).await.expect("it grants");
     services[1].follow_load(true);

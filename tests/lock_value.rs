@@ -1,6 +1,7 @@
-//! `LockValue` over real members, in one process with sockets on the loopback interface. It is the
-//! lock value block that OpenVMS and the Linux DLM have. The tests show the harm that stale holders
-//! can do to it. That their tokens are enough, without any clock, is shown beside the code.
+//! `LockValue` over real members, in one process with sockets on the loopback interface. OpenVMS
+//! and the Linux DLM have it as the lock value block. The tests show the harm that stale holders
+//! can do to it. Tests beside the code show that tokens alone, without any clock, keep stale
+//! holders out.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
     clippy::async_yields_async,
@@ -34,8 +35,8 @@ async fn lock(service: &LockService) -> Guard {
     soon(service.lock("x")).await.expect("it is granted")
 }
 
-/// `LCK$M_VALBLK`: a new holder is given the value that the holder before left, even if this member
-/// had not heard of it.
+/// `LCK$M_VALBLK`: a new holder reads the value that the holder before left, even if its member had
+/// not received that value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_holder_reads_the_value_of_the_one_before() {
     let local = Local::start(3).await;
@@ -54,7 +55,7 @@ async fn each_holder_reads_the_value_of_the_one_before() {
     until(|| values.iter().all(|value| get(value) == b"30")).await;
 }
 
-/// Readers need no lock, and hear of each change.
+/// Readers need no lock, and are told of each change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_with_the_value_open_sees_it_without_the_lock() {
     let local = Local::start(2).await;
@@ -68,7 +69,7 @@ async fn a_member_with_the_value_open_sees_it_without_the_lock() {
     assert_eq!(*changed.value, b"second"[..]);
 }
 
-/// The value block of a lock that was lost meanwhile is not written: the next holder's stays.
+/// A holder whose lock was lost writes no value block: the next holder's value stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_lost_the_lock_writes_nothing() {
     let local = Local::start(2).await;
@@ -89,7 +90,7 @@ async fn a_holder_that_lost_the_lock_writes_nothing() {
     until(|| values.iter().all(|value| get(value) == b"next")).await;
 }
 
-/// Only the exclusive holder of the lock of that very name may write: `PW` and `EX` modes in the
+/// Only an exclusive holder of the lock of the same name may write: `PW` and `EX` modes in the
 /// Linux DLM.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_of_other_locks_and_shares_write_nothing() {
@@ -102,8 +103,8 @@ async fn guards_of_other_locks_and_shares_write_nothing() {
         assert_eq!(soon(value.write(&other, "other")).await, Err(LockValueError::OtherLock));
         assert_eq!(soon(value.read(&other)).await, Err(LockValueError::OtherLock));
     }
-    // Tokens of another cluster may be far above this one's: its holder would shut the rightful
-    // ones out.
+    // Tokens of another cluster may be far above those of this cluster. A write with one would keep
+    // the rightful holders out.
     let stranger = elderlock::Member::local().await.expect("it founds a cluster of its own");
     let other = stranger
         .lock_service("s")
@@ -125,7 +126,7 @@ async fn guards_of_other_locks_and_shares_write_nothing() {
     assert_eq!(get(&value), b"writer");
 }
 
-/// The guards of the recipes that are a lock of their name.
+/// The recipes whose guard is an exclusive hold of the lock of their name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guards_of_recipes_write() {
     let local = Local::start(1).await;
@@ -143,7 +144,7 @@ async fn the_guards_of_recipes_write() {
     assert_eq!(get(&value), b"writer");
 }
 
-/// A name has one object, and each recipe knows its own.
+/// A name has one object, of one recipe. The other recipes refuse it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     let local = Local::start(1).await;
@@ -172,11 +173,11 @@ async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     );
 }
 
-/// `SS$_VALNOTVALID`: when the grantor dies, the last value written may be lost with it. The next
-/// holder is told so.
+/// `SS$_VALNOTVALID`: when the grantor dies, the value written last may be lost. The next holder is
+/// told that the value may be stale.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_that_the_value_may_be_stale() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let values = values(&services, "first").await;
     until(|| services[0].is_grantor()).await;
@@ -208,7 +209,8 @@ async fn a_value_whose_member_has_left_says_so() {
     assert_eq!(get(&values[0]), b"first");
 }
 
-/// Dropped anywhere, nothing stays open or under way, and the next one reads and writes.
+/// A call that is dropped at any poll leaves nothing open or under way, and the next call reads and
+/// writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_and_writing_dropped_at_any_poll_leave_nothing() {
     let local = Local::start(2).await;

@@ -24,13 +24,13 @@ async fn two_services(member: &Member) -> (LockService, LockService) {
     (accounts, orders)
 }
 
-/// Curator `InterProcessMultiLock.acquire`: all are held, and `release` releases all.
+/// Curator `InterProcessMultiLock.acquire`: all locks are held, and `release` releases all.
 #[tokio::test]
 async fn locks_of_several_services_are_held_and_released_together() {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
-    // The names are in no order, and one of them comes twice.
+    // The names are in no order, and one of them is listed twice.
     let multi = MultiLock::new()
         .with(&orders, ["17"])
         .with(&accounts, ["bob", "alice"])
@@ -61,8 +61,8 @@ async fn locks_of_several_services_are_held_and_released_together() {
     soon(multi.acquire()).await.expect("granted").release().await.expect("held");
 }
 
-/// Curator `InterProcessMultiLock`: two that name the same locks in different orders wait for each
-/// other for ever.
+/// Curator `InterProcessMultiLock`: two multi locks that name the same locks in different orders
+/// wait for each other for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
     let local = Local::start(3).await;
@@ -91,7 +91,8 @@ async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
     }
 }
 
-/// Curator `InterProcessMultiLock.acquire(time)`: gives each lock the whole limit.
+/// Curator `InterProcessMultiLock.acquire(time)` gives each lock the whole limit. Here one limit is
+/// for all locks.
 #[tokio::test]
 async fn one_limit_holds_for_the_whole_and_earlier_grants_are_released() {
     let local = Local::start(2).await;
@@ -101,8 +102,8 @@ async fn one_limit_holds_for_the_whole_and_earlier_grants_are_released() {
     let mut tries = 0..20;
     loop {
         tries.next().expect("the first one comes in time");
-        // The first comes shortly before the limit, the second between the limit and twice the
-        // limit.
+        // The first lock is granted shortly before the limit. The second would be granted between
+        // the limit and twice the limit.
         let second = soon(orders_of_other.lock("17").lease(3600 * MS)).await.expect("granted");
         let first = soon(of_other.lock("alice").lease(1800 * MS)).await.expect("granted");
         let waiting = tokio::spawn(multi.acquire().wait(2000 * MS).into_future());
@@ -118,7 +119,7 @@ async fn one_limit_holds_for_the_whole_and_earlier_grants_are_released() {
             .await
             .expect("held");
         drop(second);
-        // On a busy machine the limit may be over before the first has come.
+        // On a busy machine the limit may end before the first lock is granted.
         if error == (MultiLockError::Lock { service: "orders".into(), error: LockError::TimedOut })
         {
             break;
@@ -196,13 +197,14 @@ async fn a_lease_counts_from_the_last_grant_and_outlasts_the_waiting() {
         tries.next().expect("the first one is extended");
         let begun = Instant::now();
         let held = orders.lock("17").lease(2500 * MS).await.expect("granted");
-        // Longer than the lease, which would be over when the second is granted.
+        // The wait for the second service outlasts the lease of the first hold, which has to be
+        // extended.
         let waiting = tokio::spawn(multi.acquire().lease(1500 * MS).into_future());
         soon(held.lost()).await;
         drop(held);
         match soon(waiting).await.expect("no panic") {
             Ok(all) => break (begun, all),
-            // On a busy machine the first one may not be extended in time.
+            // On a busy machine the first hold may not be extended in time.
             Err(error) => assert!(error.is_lost(), "{error}"),
         }
     };
@@ -233,7 +235,8 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
         empty.acquire().await,
         Err(MultiLockError::Lock { error: LockError::InvalidWant(InvalidWant::Batch(_)), .. })
     ));
-    // The answer comes before any wait, whichever lock comes first and whichever process has it.
+    // The error comes before any wait, whichever service is first and whichever process holds a
+    // lock.
     let held = accounts.lock("alice").await.expect("it is free");
     for wrong in
         [vec![String::new()], vec!["x".repeat(5000)], vec![String::from("17"), String::new()]]
@@ -260,8 +263,8 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
     assert_eq!((left_over(&member), left_over(&other)), ((0, 0), (0, 0)));
 }
 
-/// Curator `Revocable`, which its `InterProcessMultiLock` is not: the holder is told of each
-/// request to have any of the locks back.
+/// Curator has `Revocable`, but not for its `InterProcessMultiLock`. Here the holder is told of
+/// each revocation of any of the locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_requested_back() {
     let (local, [accounts, orders], multi) = far_from_the_grantor().await;
@@ -284,7 +287,7 @@ async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_reque
             told.last().expect("one")[0].token,
             all.fence(service.name(), name).expect("held")
         );
-        // A future that was dropped loses nothing.
+        // A future that is dropped loses no request.
         drop(local::poll_once(Box::pin(revocation.clone().requested()).as_mut()));
         let request = soon(revocation.requested()).await.expect("they are held");
         assert_eq!(
@@ -306,10 +309,10 @@ async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_reque
     assert_eq!(soon(revocation.requested()).await, None, "they are not held together any more");
     drop(all);
 
-    // Taken away while a later one is waited for.
+    // The earlier locks are taken away while the request for a later one waits.
     let held = soon(orders.lock("17")).await.expect("it is free");
     let waiting = tokio::spawn(multi.acquire().revocable().into_future());
-    // It waits for the later one, not for the release of the former holds of the earlier ones.
+    // The request waits for the second service; the first holds are already released.
     until(|| matches!(left_over(&local.members[1]), (1.., 1))).await;
     let asked = soon(accounts.revoke("alice").wait(HANG)).await.expect("it is revocable");
     soon(accounts.force_revoke(&asked.told[0])).await.expect("it was told");
@@ -330,7 +333,7 @@ async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_reque
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_multi_lock_survives_the_grantors_of_its_services() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     soon(accounts.lock("x")).await.expect("granted").release().await.expect("held");
     soon(orders.lock("x")).await.expect("granted").release().await.expect("held");
@@ -359,7 +362,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
         let guard = soon(accounts.try_lock(name)).await.expect("it is free");
         guard.release().await.expect("it was held");
     };
-    // The multi lock enters the locks that the mutex holds, and asks for the rest.
+    // The multi lock enters the locks that the mutex holds, and requests the rest.
     let alice = soon(alices.acquire(owner)).await.expect("it is free");
     let all = soon(multi.acquire().owner(owner)).await.expect("the rest is free");
     assert_eq!(all.fence("accounts", "alice"), Ok(alice.token()));
@@ -373,7 +376,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
             .is_timeout()
     );
     assert!(soon(multi.acquire().wait(20 * MS)).await.expect_err("no owner").is_timeout());
-    // The mutex enters the locks that the multi lock holds.
+    // The mutex enters a lock that the multi lock holds.
     let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
     assert_eq!((bob.fence().ok(), bob.name()), (again.fence("accounts", "bob").ok(), &b"bob"[..]));
     assert_eq!(bob.watch().token(), bob.token());
@@ -386,7 +389,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     bob.release_and_confirm().await.expect("it was held");
     free("bob").await;
 
-    // Granted as one batch; its second name is entered by the mutex.
+    // The multi lock is granted both names as one batch; the mutex enters the second name.
     let all = soon(multi.acquire().owner(owner)).await.expect("all are free");
     let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
     assert_eq!(Ok(bob.fence().expect("held")), all.fence("accounts", "bob"));
@@ -399,7 +402,8 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     bob.release_and_confirm().await.expect("it was held");
     free("alice").await;
 
-    // Two tasks of one owner are queued. Whichever is granted the lock first, both have it.
+    // Two tasks of one owner are queued. Whichever request is granted first, both tasks have the
+    // lock.
     for multi_first in [true, false] {
         let held = soon(accounts.lock("alice")).await.expect("it is free");
         let waits = |count| {
@@ -414,7 +418,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
                     == count
             }
         };
-        // Neither releases it before both have it.
+        // Neither task releases the lock before both have it.
         let both_have_it = Arc::new(tokio::sync::Barrier::new(2));
         let entering = |is_multi| {
             let (multi, alices) = (multi.clone(), alices.clone());
@@ -440,7 +444,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
         assert_eq!(first.await.expect("no panic"), second.await.expect("no panic"));
     }
 
-    // A lost hold is not entered while guards of it are there.
+    // The owner cannot enter a lost hold while guards of it exist.
     let short = soon(alices.acquire(owner).lease(5 * MS)).await.expect("it is free");
     soon(short.lost()).await;
     let error = soon(multi.acquire().owner(owner)).await.expect_err("the owner has lost it");
@@ -473,7 +477,7 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
     let mut tries = 0..100;
     while poll_k_then_drop(
         async || {
-            // The second service is the slow one, so that polls fall between the two grants.
+            // The second service grants later, so that some polls fall between the two grants.
             let held = soon(orders.lock("17").lease(10 * MS)).await.expect("granted");
             let waiting = multi.acquire().into_future();
             async move {
@@ -496,13 +500,13 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
     .await
         <= 2
     {
-        // On a busy machine the second one may be free by then.
+        // On a busy machine the second lock may be free by then.
         tries.next().expect("it has to wait");
     }
 }
 
-/// Curator issue CURATOR-527: a wake-up that is lost. Here, at every poll, for waiters in each of
-/// the services.
+/// Curator issue CURATOR-527: a lost wake-up. A request is dropped at every poll, with waiters
+/// behind it in both services.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
     let (local, [_, orders], multi) = far_from_the_grantor().await;
@@ -512,7 +516,7 @@ async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
         async || {
             let held = soon(orders.lock("17")).await.expect("granted");
             let mut waiting = multi.acquire().into_future();
-            // Waits until it has its locks of the first service, and waits in the second one.
+            // Wait until the request has its locks of the first service and waits in the second.
             soon(async {
                 while !matches!(left_over(&local.members[1]), (1.., 1)) {
                     assert!(local::poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
@@ -553,7 +557,7 @@ async fn a_multi_lock_is_watched_protected_and_released_at_any_poll() {
     let nothing = async |_| until(|| left_over(&member) == (0, 0)).await;
     poll_a_wait_then_drop(
         async || {
-            // The lease may end before this thread hears of the second grant.
+            // The lease may end before this thread learns of the second grant.
             let all = loop {
                 match multi.acquire().lease(10 * MS).await {
                     Ok(all) => break all,
@@ -576,7 +580,7 @@ async fn a_multi_lock_is_watched_protected_and_released_at_any_poll() {
     .await;
     poll_k_then_drop(async || multi.acquire().await.expect("granted").release(), nothing).await;
 
-    // The watched locks are held as before.
+    // The locks stay held when the futures that watch them are dropped.
     let all = multi.acquire().await.expect("granted");
     for k in 0..3 {
         let mut watching =

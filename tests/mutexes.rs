@@ -1,5 +1,5 @@
 //! `ReentrantMutex` and `Mutex` over real members, each in a runtime of its own, with sockets on
-//! the loopback interface. They cover the promises of Curator's recipes, and the complaints of
+//! the loopback interface. The tests cover the promises of Curator's recipes, and the complaints of
 //! their users.
 
 // `poll_k_then_drop` is given futures to poll, not to await.
@@ -13,7 +13,9 @@ use elderlock::{
     EnterError, InvalidWant, LockError, LockService, LockValue, LostReason, Member, Mode,
     MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RevokeError,
 };
-use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
+use local::{
+    HANG, Leases, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until,
+};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::Mutex as StdMutex;
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A service of a member alone, without sockets.
+/// A service of a member without a cluster and without sockets.
 async fn alone() -> (Member, LockService) {
     let member = Member::local().await.expect("a local member");
     let stock = member.lock_service("inventory").await.expect("a good name");
@@ -37,8 +39,8 @@ async fn pair() -> (Local, LockService, LockService) {
     (local, here, there)
 }
 
-/// Curator `InterProcessMutex`, as in the shop: each request makes a mutex of its own, sells if
-/// there is stock, and releases in the end. Nothing is sold twice.
+/// Curator `InterProcessMutex`, as in a shop: each request makes a mutex of its own, sells if there
+/// is stock, and releases. Nothing is sold twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goods_that_many_want_at_once_are_sold_as_often_as_there_are_any() {
     let local = Local::start(3).await;
@@ -77,8 +79,8 @@ async fn an_owner_that_has_the_lock_enters_again_at_once_with_the_same_token() {
     let (_local, _here, there) = pair().await;
     let (mutex, owner) = (ReentrantMutex::new(&there, "a"), Owner::new());
     let outer = soon(mutex.acquire(owner)).await.expect("granted");
-    // No other member is asked: the lock is granted at the first poll, also through another value
-    // of the same name.
+    // The owner enters without a message: at the first poll, also through another mutex value of
+    // the same name.
     let mut again = ReentrantMutex::new(&there, "a").acquire(owner).into_future();
     let std::task::Poll::Ready(inner) = local::poll_once(std::pin::Pin::new(&mut again)) else {
         panic!("it asked another member")
@@ -114,8 +116,8 @@ async fn the_lock_is_free_at_the_count_of_zero_in_any_order_of_releases() {
 }
 
 /// Curator `InterProcessMutex.release`: `IllegalMonitorStateException` for a thread that does not
-/// own the lock. Here it has no guard, and no other act of it, say in its `finally`, takes anything
-/// from the owner.
+/// own the lock. Here an owner without the lock has no guard. So none of its calls, say in a
+/// `finally`, takes anything from the owner of the lock.
 #[tokio::test]
 async fn an_owner_without_the_lock_has_nothing_to_release() {
     let (_member, stock) = alone().await;
@@ -134,7 +136,7 @@ async fn an_owner_without_the_lock_has_nothing_to_release() {
     guard.fence().expect("held");
 }
 
-/// Curator `LockInternals.internalLockLoop`: at the end of the limit the own node is deleted.
+/// Curator `LockInternals.internalLockLoop`: when the limit ends, the waiter deletes its node.
 #[tokio::test]
 async fn a_limit_that_ends_leaves_no_position() {
     let (local, here, there) = pair().await;
@@ -143,7 +145,7 @@ async fn a_limit_that_ends_leaves_no_position() {
     let error = soon(mutex.acquire(Owner::new()).wait(20 * MS)).await.unwrap_err();
     assert!(error.is_timeout() && !error.is_lost());
     until(|| left_over(&local.members[1]) == (0, 0)).await;
-    // The message about it is on its way to the grantor.
+    // The release of the position is on its way to the grantor.
     soon(async { while !here.inspect("a").await.expect("it answers").waiters.is_empty() {} }).await;
     assert!(!mutex.is_held());
     guard.release().await.expect("held");
@@ -203,9 +205,9 @@ async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
 }
 
 /// Curator `InterProcessMutex.getLockNodeBytes`, `getParticipantNodes`;
-/// `InterProcessSemaphoreMutex`, where the node holds the address of its maker: holder and waiters,
-/// in order, each with its metadata. There two leases can be seen for a moment, though one of them
-/// is none; here a waiter is never among the holders.
+/// `InterProcessSemaphoreMutex`, where the node holds the address of its maker. Holder and waiters
+/// are listed in order, each with its metadata. Curator may briefly show two leases although one of
+/// them is not granted; here a waiter is never among the holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member() {
     let local = Local::start(3).await;
@@ -248,8 +250,9 @@ async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member
         .await;
 }
 
-/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: a holder that is revocable
-/// is asked; `releaseLock` forgets it (`revocable.set(null)`).
+/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the holder of a revocable
+/// lock is asked to release it. `releaseLock` forgets that it was revocable
+/// (`revocable.set(null)`).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_again() {
     let (_local, here, there) = pair().await;
@@ -282,11 +285,11 @@ async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_agai
     assert!(matches!(soon(here.revoke("b").wait(HANG)).await, Err(RevokeError::NotRevocable(_))));
 }
 
-/// Curator `InterProcessMutex`: the node is ephemeral, so that the lock is free when the session of
-/// a dead process ends.
+/// Curator `InterProcessMutex`: the node is ephemeral, so the lock is free when the session of a
+/// dead process ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_of_a_process_that_dies_goes_to_the_next() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("inventory").await;
     let owner = Owner::new();
     let held = soon(ReentrantMutex::new(&services[2], "a").acquire(owner)).await.expect("granted");
@@ -314,7 +317,7 @@ async fn a_free_mutex_takes_no_room() {
     assert!(stock.held().next().await.expect("it answers").is_none());
 }
 
-/// The owner is a value: tasks that carry it enter, wherever they run.
+/// The owner is a value. Tasks that have it enter the lock, wherever they run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_carry_the_owner_enter_and_others_do_not() {
     let (_local, _here, there) = pair().await;
@@ -326,15 +329,15 @@ async fn tasks_that_carry_the_owner_enter_and_others_do_not() {
     let stranger = mutex.clone();
     let refused = tokio::spawn(async move { stranger.acquire(Owner::new()).wait(5 * MS).await });
     assert!(soon(refused).await.expect("no panic").unwrap_err().is_timeout());
-    // Any task may release a lock that another acquired.
+    // Any task may release a lock that another task acquired.
     outer.release().await.expect("held");
     let released = tokio::spawn(async move { inner.release().await });
     soon(released).await.expect("no panic").expect("held");
     assert!(!mutex.is_held());
 }
 
-/// Two tasks of one owner that ask while another has the lock: a thread cannot do so, and each
-/// would wait for the other.
+/// Two tasks of one owner wait while another owner has the lock. With one owner for each thread
+/// this cannot happen. The two tasks do not wait for each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     let (local, here, there) = pair().await;
@@ -352,7 +355,7 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     third.abort();
     until(|| left_over(&local.members[1]).1 == 2).await;
     guard.release().await.expect("held");
-    // Neither is released before both are there.
+    // Neither task releases the lock before both have it.
     let (first, second) =
         (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
     assert_eq!((first.token(), mutex.depth(owner)), (second.token(), 2));
@@ -361,8 +364,7 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     soon(here.lock("a")).await.expect("free").release().await.expect("held");
 }
 
-/// Curator users lose the lock of a thread that dies; here it is released as the guard is
-/// dropped.
+/// Curator users lose the lock of a thread that dies. Here the drop of the guard releases it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_panics_gives_the_lock_back() {
     let (_local, here, there) = pair().await;
@@ -402,7 +404,7 @@ async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token(
     let (guard, inner) = loop {
         tries.next().expect("it is entered");
         let guard = mutex.acquire(owner).lease(100 * MS).await.expect("granted");
-        // On a busy machine the lease may be over by now.
+        // On a busy machine the lease may have ended by now.
         if let Ok(inner) = mutex.acquire(owner).await {
             break (guard, inner);
         }
@@ -420,7 +422,7 @@ async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token(
             && matches!(error, EnterError::Lost(lost) if lost.reason == LostReason::LeaseEnded)
     );
 
-    // Others have it meanwhile.
+    // Other owners may have the lock meanwhile.
     let others = mutex.acquire(Owner::new()).await.expect("free");
     drop(others);
     let before = guard.token();
@@ -431,8 +433,8 @@ async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token(
     assert!(again.fence().expect("held") > before);
 }
 
-/// Curator `isAcquiredInThisProcess`: a hold that was over before its task ran says nothing of the
-/// one that came after it.
+/// Curator `isAcquiredInThisProcess`: the end of a hold that was over before its task ran does not
+/// count for the later hold.
 #[tokio::test]
 async fn a_hold_that_is_over_before_it_is_noticed_hides_no_later_one() {
     let (_member, stock) = alone().await;
@@ -440,7 +442,7 @@ async fn a_hold_that_is_over_before_it_is_noticed_hides_no_later_one() {
     let first = soon(mutex.acquire()).await.expect("free");
     let mut late = mutex.acquire().lease(5 * MS).into_future();
     assert!(local::poll_once(std::pin::Pin::new(&mut late)).is_pending());
-    // Granted now, and over when the next one is.
+    // This hold is granted now; its lease ends before the next grant.
     drop(first);
     let later = soon(mutex.acquire()).await.expect("the late one's lease ends");
     let over = soon(late).await.expect("it was granted");
@@ -460,7 +462,7 @@ async fn entering_with_a_lease_extends_the_hold_and_never_shortens_it() {
     let (guard, _longer) = loop {
         tries.next().expect("it is entered");
         let guard = mutex.acquire(owner).lease(200 * MS).await.expect("granted");
-        // On a busy machine the lease may be over by now.
+        // On a busy machine the lease may have ended by now.
         if let Ok(longer) = mutex.acquire(owner).lease(Duration::from_secs(3600)).await {
             break (guard, longer);
         }
@@ -486,7 +488,7 @@ async fn an_entry_without_a_lease_lasts_as_long_as_the_hold() {
         let outer = mutex.acquire(owner).lease(100 * MS).await.expect("granted");
         match mutex.acquire(owner).await {
             Ok(inner) => break (outer, inner),
-            // On a busy machine it is over by now.
+            // On a busy machine the lease may have ended by now.
             Err(error) => assert!(error.is_lost() && outer.fence().is_err(), "{error}"),
         }
     };
@@ -514,7 +516,7 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
     let (local, here, there) = pair().await;
     let nothing = || local.members.iter().all(|member| left_over(member) == (0, 0));
     let (mutex, owner) = (ReentrantMutex::new(&there, "a"), Owner::new());
-    // Free, but granted elsewhere.
+    // The lock is free, but another member grants it.
     poll_a_wait_then_drop(
         async || mutex.acquire(owner).into_future(),
         async |_| {
@@ -523,7 +525,7 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         },
     )
     .await;
-    // Another guard holds the lock for a while.
+    // A guard of another member holds the lock for a while.
     poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
@@ -537,7 +539,8 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         async |_| until(nothing).await,
     )
     .await;
-    // A sibling task holds the lock, and is granted meanwhile: the owner keeps its hold.
+    // A task of the same owner waits too and is granted the lock meanwhile: the owner keeps its
+    // hold.
     poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
@@ -568,8 +571,8 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
     .await;
 }
 
-/// Curator issue CURATOR-527: a wake-up that is lost. A waiter that is dropped, at any poll, passes
-/// it on: to a task of the same owner, and to a stranger behind both.
+/// Curator issue CURATOR-527: a lost wake-up. A waiter that is dropped at any poll passes the
+/// wake-up on, to a task of the same owner and to a stranger behind both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
     let (local, here, there) = pair().await;
@@ -618,8 +621,8 @@ async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
 
 type Asks<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), EnterError>> + 'a>>;
 
-/// Curator `InterProcessSemaphoreMutex`, its test in the listing: the same thread that asks again
-/// within the limit fails until it has released.
+/// Curator `InterProcessSemaphoreMutex`, as in its test: a second `acquire` of the same thread
+/// times out until the first is released.
 #[tokio::test]
 async fn asking_again_for_a_plain_mutex_times_out_until_it_is_released() {
     let (_local, _here, there) = pair().await;
@@ -642,8 +645,8 @@ async fn asking_again_for_a_plain_mutex_times_out_until_it_is_released() {
     }
 }
 
-/// Curator `InterProcessSemaphoreMutex`: only one between processes, between threads, and in the
-/// same thread.
+/// Curator `InterProcessSemaphoreMutex`: one holder at a time, between processes, between threads,
+/// and within one thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_mutex_is_held_once_between_members_and_tasks() {
     let local = Local::start(3).await;
@@ -667,7 +670,7 @@ async fn a_plain_mutex_is_held_once_between_members_and_tasks() {
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
-/// Curator `InterProcessSemaphoreMutex.isAcquiredInThisProcess` says yes as long as there is a
+/// Curator `InterProcessSemaphoreMutex.isAcquiredInThisProcess` answers yes as long as there is a
 /// lease object.
 #[tokio::test]
 async fn a_plain_mutex_that_is_lost_is_not_acquired() {
@@ -685,8 +688,8 @@ async fn a_plain_mutex_that_is_lost_is_not_acquired() {
     assert!(!mutex.is_acquired());
 }
 
-/// The holder of a plain mutex is alone, so it may write the value of its lock, as a guard of the
-/// lock itself may.
+/// The holder of a plain mutex has the lock exclusively. So it may write the value of its lock, as
+/// a guard of the lock itself may.
 #[tokio::test]
 async fn the_holder_of_a_plain_mutex_changes_the_value_of_its_lock() {
     let (_member, stock) = alone().await;
@@ -731,11 +734,11 @@ async fn a_plain_mutex_dropped_at_any_poll_leaves_nothing() {
     .await;
 }
 
-/// Curator issue CURATOR-678: a release while the connection is lost is local only. Here it is
-/// repeated until it is known.
+/// Curator issue CURATOR-678: a release while the connection is lost has only a local effect. Here
+/// the release is repeated until the grantor knows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_while_the_grantor_dies_is_not_lost() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("inventory").await;
     soon(services[0].lock("warm-up")).await.expect("granted").release().await.expect("held");
     let mutex = ReentrantMutex::new(&services[1], "a");
@@ -746,12 +749,13 @@ async fn a_release_while_the_grantor_dies_is_not_lost() {
     soon(services[2].lock("a")).await.expect("free").release().await.expect("held");
 }
 
-/// Two hundred waiters of different kinds for one name, when the grantor dies, get it in the order
-/// in which they asked.
+/// Two hundred waiters of different kinds for one name are granted in the order of their requests
+/// after the grantor dies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
     const WAITERS: usize = 200;
-    let mut local = Local::start(3).await;
+    // The waiters must not lose their leases while all of them ask.
+    let mut local = Local::start_with(3, Leases::Long).await;
     let services = local.services("inventory").await;
     let orders = local.services("orders").await;
     let held = soon(services[0].lock("a")).await.expect("granted");
@@ -759,8 +763,8 @@ async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
     let order = Arc::new(StdMutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
     for number in 0..WAITERS {
-        // Blocks of the two members in turn. Links keep order, so the position of a block's last is
-        // known after the others'.
+        // The requests come in blocks from the two members by turns. Links keep the order, so the
+        // position of a block's last request is known after the others'.
         let member = 1 + number / 25 % 2;
         let (service, other, order) =
             (services[member].clone(), orders[member].clone(), order.clone());

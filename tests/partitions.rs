@@ -13,7 +13,7 @@ use elderlock::{
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use support::local::{Local, MS, left_over, poll_a_wait_then_drop, poll_once, soon, until};
+use support::local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_once, soon, until};
 
 /// The tokens of the partitions that a worker serves.
 type Served = Arc<Mutex<BTreeMap<String, Token>>>;
@@ -31,8 +31,9 @@ impl Drop for Worker {
     }
 }
 
+/// A claimant whose owners are not hurried, unless the test gives another grace period.
 fn claim(service: &LockService, count: u32, id: &str) -> Partitions {
-    Partitions::numbered(service, count, id).expect("a good id").every(10 * MS)
+    Partitions::numbered(service, count, id).expect("a good id").every(10 * MS).grace(HANG)
 }
 
 fn text(name: &[u8]) -> String {
@@ -67,12 +68,12 @@ impl Worker {
     }
 }
 
-/// Waits until the workers serve so many each.
+/// Waits until each worker serves its count of partitions.
 async fn shared(workers: &[&Worker], counts: &[usize]) {
     until(|| workers.iter().map(|worker| worker.count()).eq(counts.iter().copied())).await;
 }
 
-/// Waits until the owners are so.
+/// Waits until the owners meet the condition.
 async fn owners(partitions: &Partitions, so: impl Fn(&PartitionOwners) -> bool) {
     let wait = async {
         while !partitions.owners().await.is_ok_and(|seen| so(&seen)) {
@@ -82,8 +83,8 @@ async fn owners(partitions: &Partitions, so: impl Fn(&PartitionOwners) -> bool) 
     soon(wait).await;
 }
 
-/// SetPartitioner `test_party_expansion`. There all of them release all; here only the surplus
-/// moves, and the ones that stay keep their tokens.
+/// SetPartitioner `test_party_expansion`. There each claimant releases all its partitions. Here
+/// only the surplus moves, and the remaining partitions keep their tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claimants_that_come_get_an_even_share_and_only_that_moves() {
     let local = Local::start(3).await;
@@ -109,8 +110,8 @@ async fn claimants_that_come_get_an_even_share_and_only_that_moves() {
     .await;
 }
 
-/// SetPartitioner `test_party_shrink`, by a close. The closing one hands its partitions over, and
-/// the others keep theirs.
+/// SetPartitioner `test_party_shrink`, by a close. The closing claimant hands its partitions over,
+/// and the others keep theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claimant_that_closes_hands_its_partitions_over() {
     let local = Local::start(2).await;
@@ -128,10 +129,10 @@ async fn a_claimant_that_closes_hands_its_partitions_over() {
     owners(&one.partitions, |seen| seen.claimants.keys().eq(["one"])).await;
 }
 
-/// A process that dies leaves its partitions to the others.
+/// The partitions of a dead process go to the other claimants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_partitions_of_a_member_that_dies_go_to_the_others() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let workers: Vec<Worker> = (services.iter().zip(["one", "two", "three"]))
         .map(|(service, id)| Worker::start(claim(service, 9, id)))
@@ -139,7 +140,7 @@ async fn the_partitions_of_a_member_that_dies_go_to_the_others() {
     let [one, two, three] = &workers[..] else { panic!() };
     shared(&[one, two, three], &[3, 3, 3]).await;
     let kept = (two.served(), three.served());
-    // The grantor is one of them, first or last: whichever dies.
+    // Any of the three members may be the grantor, also the one that dies.
     local.kill(0);
     until(|| two.count() + three.count() == 9 && two.count().abs_diff(three.count()) == 1).await;
     assert!(kept.0.iter().all(|(name, token)| two.served()[name] == *token));
@@ -147,7 +148,7 @@ async fn the_partitions_of_a_member_that_dies_go_to_the_others() {
     assert_eq!(one.partitions.owned(), 0, "its guards fail by its own clock");
 }
 
-/// The owner decides when it is done, and no other claimant has the partition before.
+/// An owner releases a partition when it is done, and no other claimant has the partition before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_has_time_to_finish() {
     let local = Local::start(2).await;
@@ -156,13 +157,13 @@ async fn an_owner_has_time_to_finish() {
     one.start().expect("a runtime is here");
     let partition = soon(one.next()).await.expect("it is free");
     assert!(!partition.is_release_requested());
-    // One partition is for the claimant with the larger weight.
+    // The single partition is due to the claimant with the larger weight.
     let two = claim(&services[1], 1, "two").weight(u32::MAX);
     two.start().expect("a runtime is here");
-    // An owner of one more keeps it, as long as that is a fraction of its share.
+    // A share that is a fraction rounds in favour of the present owner, so it keeps the partition.
     owners(&one, |seen| seen.claimants.len() == 2).await;
     assert!(!partition.is_release_requested());
-    // Closing asks for it in any case.
+    // A close requests the partition back in any case.
     let closing = {
         let one = Arc::new(one);
         let closed = one.clone();
@@ -182,7 +183,8 @@ async fn an_owner_has_time_to_finish() {
     soon(closing.0).await.expect("no panic").expect("it was started");
 }
 
-/// An owner that does not finish in time ends, first here and then at the grantor.
+/// The guard of an owner that does not finish in time ends, first at its member and then at the
+/// grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_ends_with_the_grace_period_before_another_has_the_partition() {
     let local = Local::start(2).await;
@@ -208,7 +210,7 @@ async fn a_guard_ends_with_the_grace_period_before_another_has_the_partition() {
     assert_eq!(one.owned(), 1);
 }
 
-/// Shares follow the weights; a claimant of weight 0 owns nothing.
+/// Shares follow the weights. A claimant of weight 0 owns nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shares_follow_the_weights() {
     let local = Local::start(3).await;
@@ -222,7 +224,7 @@ async fn shares_follow_the_weights() {
         .await;
 }
 
-/// A partition whose guard is dropped, as by a task that panics, is handed out again.
+/// A partition whose guard is dropped, as when a task panics, is handed out again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_partition_is_handed_out_again() {
     let local = Local::start(1).await;
@@ -239,7 +241,7 @@ async fn a_dropped_partition_is_handed_out_again() {
     }
 }
 
-/// Two with one id: the second waits until the first is gone.
+/// Of two claimants with one id, the second waits until the first is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claimant_whose_id_is_taken_waits() {
     let local = Local::start(2).await;
@@ -259,7 +261,7 @@ async fn a_claimant_whose_id_is_taken_waits() {
     assert!(next.iter().all(|partition| partition.fence().is_ok()));
 }
 
-/// The ends that no claimant chooses: the service is destroyed here, the member leaves.
+/// A claim also ends when its service is destroyed here, or when its member leaves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_ends_with_its_service_and_with_its_member() {
     let local = Local::start(2).await;
@@ -283,8 +285,7 @@ async fn a_claim_ends_with_its_service_and_with_its_member() {
     assert!(matches!(kept[1].fence(), Err(TermEnd::Lost(_) | TermEnd::GivenUp)));
 }
 
-/// No partition is lost with a future that is dropped, and after the claim nothing is held or
-/// queued.
+/// A dropped future loses no partition. After the claim nothing is held or queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_await_of_a_claim_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;
@@ -297,7 +298,7 @@ async fn every_await_of_a_claim_can_be_dropped_at_any_poll() {
         })
         .await
     };
-    // The partition that is ready is dropped, and is handed out again.
+    // The partition that is ready is dropped and handed out again.
     poll_a_wait_then_drop(
         async || {
             let partitions = partitions.clone();
@@ -318,7 +319,7 @@ async fn every_await_of_a_claim_can_be_dropped_at_any_poll() {
     let mut waits = Box::pin(partition.release_requested());
     assert!((0..3).all(|_| poll_once(waits.as_mut()).is_pending()));
     drop(waits);
-    // A close that is dropped goes on.
+    // A close continues when its future is dropped.
     {
         let mut closing = Box::pin(partitions.close());
         assert!(poll_once(closing.as_mut()).is_pending());
@@ -329,7 +330,8 @@ async fn every_await_of_a_claim_can_be_dropped_at_any_poll() {
     until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
 }
 
-/// No two claimants own one partition at one time, while they come and go, and owners finish late.
+/// No two claimants own one partition at one time, while claimants come and go and owners finish
+/// late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_claimants_ever_own_one_partition() {
     type Known = Mutex<BTreeMap<Token, Arc<PartitionGuard>>>;
@@ -337,7 +339,7 @@ async fn no_two_claimants_ever_own_one_partition() {
     let services = local.services("s").await;
     let known: Arc<BTreeMap<String, Known>> =
         Arc::new((0..6).map(|number| (number.to_string(), Known::default())).collect());
-    // The later owner is asked first: if it owns the partition, the earlier one does not any more.
+    // The later owner is checked first: if it owns the partition, the earlier owner must not.
     let check = |known: &Known| {
         let known = known.lock().unwrap();
         let owners: Vec<_> =
@@ -361,7 +363,7 @@ async fn no_two_claimants_ever_own_one_partition() {
                     known[&text(partition.name())].lock().unwrap().insert(token, partition.clone());
                     tokio::spawn(async move {
                         partition.release_requested().await;
-                        // Every other one does not finish in time.
+                        // Every second owner does not finish in time.
                         if count % 2 == 0 {
                             partition.ended().await;
                         }

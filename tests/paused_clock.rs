@@ -1,4 +1,4 @@
-//! A local member under tokio's paused clock: its leases and waits go by that clock, and no real
+//! A local member under tokio's paused clock. Its leases and waits follow that clock, and no real
 //! time passes.
 #![cfg(feature = "tokio")]
 
@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::time::Duration;
 use tokio::time::{Instant, advance, pause, sleep};
 
-const SECOND: Duration = Duration::from_secs(1);
+/// The unit of all times here. Even on a busy machine the work of a test takes less.
+const UNIT: Duration = Duration::from_secs(10);
 
-/// Fails if much real time has passed since it was made.
+/// Fails if much real time has passed since its start.
 struct RealTime(std::time::Instant);
 
 impl RealTime {
@@ -21,9 +22,10 @@ impl RealTime {
 
 impl Drop for RealTime {
     fn drop(&mut self) {
-        // Far above what the work takes on a busy machine, far below the least of the leases.
+        // The limit is far above the time of the work on a busy machine, and far below the shortest
+        // lease.
         let passed = self.0.elapsed();
-        assert!(std::thread::panicking() || passed < 8 * SECOND, "{passed:?} have passed");
+        assert!(std::thread::panicking() || passed < 8 * UNIT, "{passed:?} have passed");
     }
 }
 
@@ -41,14 +43,14 @@ fn lost(guard: &Guard) -> Option<LostReason> {
 async fn a_lease_ends_when_the_clock_is_advanced() {
     let _real = RealTime::begin();
     let (_member, stock) = local().await;
-    let guard = stock.lock("sku-42").lease(10 * SECOND).await.expect("it is free");
+    let guard = stock.lock("sku-42").lease(10 * UNIT).await.expect("it is free");
     let plain = stock.lock("sku-43").await.expect("it is free");
-    advance(9 * SECOND).await;
+    advance(9 * UNIT).await;
     assert_eq!(lost(&guard), None);
-    guard.extend(10 * SECOND).expect("it is held");
-    advance(9 * SECOND).await;
+    guard.extend(10 * UNIT).expect("it is held");
+    advance(9 * UNIT).await;
     assert_eq!(lost(&guard), None);
-    advance(2 * SECOND).await;
+    advance(2 * UNIT).await;
     assert_eq!(lost(&guard), Some(LostReason::LeaseEnded));
     assert_eq!(guard.lost().await, LostReason::LeaseEnded);
     assert_eq!(lost(&plain), None, "without a lease it is held for ever");
@@ -56,18 +58,18 @@ async fn a_lease_ends_when_the_clock_is_advanced() {
     assert!(next.token() > guard.token());
 }
 
-/// The lease counts from the grant, also of a lock that was awaited.
+/// A lease counts from the grant, also for a lock that had to be awaited.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_has_the_lock_when_the_lease_is_over() {
     let _real = RealTime::begin();
     let (_member, stock) = local().await;
     let began = Instant::now();
-    let first = stock.lock("sku-42").lease(10 * SECOND).await.expect("it is free");
-    let second = stock.lock("sku-42").lease(20 * SECOND).await.expect("its turn comes");
-    assert!((10 * SECOND..11 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    let first = stock.lock("sku-42").lease(10 * UNIT).await.expect("it is free");
+    let second = stock.lock("sku-42").lease(20 * UNIT).await.expect("its turn comes");
+    assert!((10 * UNIT..11 * UNIT).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert_eq!((lost(&first), lost(&second)), (Some(LostReason::LeaseEnded), None));
     assert_eq!(second.lost().await, LostReason::LeaseEnded);
-    assert!((30 * SECOND..31 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((30 * UNIT..31 * UNIT).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,15 +78,15 @@ async fn a_wait_ends_at_its_limit() {
     let (_member, stock) = local().await;
     let _held = stock.lock("sku-42").await.expect("it is free");
     let began = Instant::now();
-    let refused = stock.lock("sku-42").wait(3600 * SECOND).await;
+    let refused = stock.lock("sku-42").wait(360 * UNIT).await;
     assert!(matches!(refused, Err(LockError::TimedOut)), "{refused:?}");
-    assert!((3600 * SECOND..3601 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((360 * UNIT..361 * UNIT).contains(&began.elapsed()), "{:?}", began.elapsed());
     let both = MultiLock::new().with(&stock, ["sku-41", "sku-42"]);
-    assert!(both.acquire().wait(60 * SECOND).await.expect_err("one is held").is_timeout());
-    assert!((3660 * SECOND..3661 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!(both.acquire().wait(60 * UNIT).await.expect_err("one is held").is_timeout());
+    assert!((420 * UNIT..421 * UNIT).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
-/// The clock stands while no test advances it, however long the test takes.
+/// The clock stands still while no test advances it, however long the test takes.
 #[tokio::test(start_paused = true)]
 async fn no_lease_ends_while_the_clock_stands() {
     let (_member, stock) = local().await;
@@ -99,15 +101,15 @@ async fn no_lease_ends_while_the_clock_stands() {
 async fn a_clock_that_is_paused_later_is_followed() {
     let _real = RealTime::begin();
     let (_member, stock) = local().await;
-    let guard = stock.lock("sku-42").lease(60 * SECOND).await.expect("it is free");
+    let guard = stock.lock("sku-42").lease(60 * UNIT).await.expect("it is free");
     pause();
-    advance(59 * SECOND).await;
+    advance(59 * UNIT).await;
     assert_eq!(lost(&guard), None);
-    advance(2 * SECOND).await;
+    advance(2 * UNIT).await;
     assert_eq!(lost(&guard), Some(LostReason::LeaseEnded));
 }
 
-/// A thread outside the runtime sees the same clock, and so does a destructor at a thread's end.
+/// A thread outside the runtime sees the same clock. So does a destructor at the end of a thread.
 #[tokio::test(start_paused = true)]
 async fn other_threads_see_the_same_clock() {
     thread_local! {
@@ -115,46 +117,46 @@ async fn other_threads_see_the_same_clock() {
     }
     let _real = RealTime::begin();
     let (_member, stock) = local().await;
-    let guard = stock.lock("sku-42").lease(60 * SECOND).await.expect("it is free");
-    let kept = stock.lock("sku-43").lease(60 * SECOND).await.expect("it is free");
-    advance(59 * SECOND).await;
+    let guard = stock.lock("sku-42").lease(60 * UNIT).await.expect("it is free");
+    let kept = stock.lock("sku-43").lease(60 * UNIT).await.expect("it is free");
+    advance(59 * UNIT).await;
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(lost(&guard), None));
         let keeps = scope.spawn(|| {
             KEPT.set(Some(kept));
-            // tokio's own value of the thread is made after that one, and so is destroyed before.
+            // tokio's thread-local value is created after `KEPT`, and so is destroyed before it.
             KEPT.with_borrow(|kept| assert_eq!(kept.as_ref().and_then(lost), None));
         });
-        // Joined, as the scope alone does not wait for the destructors.
+        // The scope alone does not wait for destructors, so the thread is joined.
         keeps.join().expect("no panic");
     });
     drop(stock.try_lock("sku-43").await.expect("the thread's end has released it"));
-    advance(2 * SECOND).await;
+    advance(2 * UNIT).await;
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(lost(&guard), Some(LostReason::LeaseEnded)));
     });
 }
 
-/// Recipes are made of locks, so they follow.
+/// Recipes are built on locks, so they follow the clock too.
 #[tokio::test(start_paused = true)]
 async fn recipes_follow_the_clock() {
     let _real = RealTime::begin();
     let ((_member, stock), owner) = (local().await, Owner::new());
     let mutex = ReentrantMutex::new(&stock, "mutex");
-    let _outer = mutex.acquire(owner).lease(60 * SECOND).await.expect("it is free");
+    let _outer = mutex.acquire(owner).lease(60 * UNIT).await.expect("it is free");
     let prices = ReadWriteLock::new(&stock, "prices");
-    let reader = prices.read_for(owner).lease(60 * SECOND).await.expect("it is free");
+    let reader = prices.read_for(owner).lease(60 * UNIT).await.expect("it is free");
     let tills = Semaphore::open(&stock, "tills", 1).await.expect("it is new");
-    let till = tills.acquire(1).lease(60 * SECOND).await.expect("it is free");
+    let till = tills.acquire(1).lease(60 * UNIT).await.expect("it is free");
     let latch = LeaderLatch::new(&stock, "cron", "node-1").expect("a good name");
     latch.start().expect("it is new");
     let term = latch.await_leadership().await.expect("it is alone");
     let several = MultiLock::new().with(&stock, ["a", "b"]);
-    let several = several.acquire().lease(60 * SECOND).await.expect("they are free");
-    advance(59 * SECOND).await;
+    let several = several.acquire().lease(60 * UNIT).await.expect("they are free");
+    advance(59 * UNIT).await;
     assert!(mutex.is_held() && reader.fence().is_ok() && till.fence().is_ok());
     assert!(several.fence("inventory", "a").is_ok());
-    advance(2 * SECOND).await;
+    advance(2 * UNIT).await;
     assert!(!mutex.is_held() && reader.fence().is_err() && till.fence().is_err());
     assert!(several.fence("inventory", "a").is_err());
     term.fence().expect("it has no lease");

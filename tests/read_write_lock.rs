@@ -1,4 +1,4 @@
-//! `ReadWriteLock` over real members, three or so in one process with sockets on the loopback
+//! `ReadWriteLock` over real members, mostly three in one process with sockets on the loopback
 //! interface. The cases of Curator's own tests of `InterProcessReadWriteLock` are here, each test
 //! with their name.
 #![cfg(all(unix, feature = "tokio"))]
@@ -32,12 +32,9 @@ fn locks(services: &[LockService], name: &str) -> Vec<ReadWriteLock> {
     services.iter().map(|service| ReadWriteLock::new(service, name)).collect()
 }
 
-/// How many read, write and wait.
+/// The numbers of readers, writers, waiting readers and waiting writers.
 async fn in_line(service: &LockService, name: &str) -> (usize, usize, usize, usize) {
-    let seen = soon(service.inspect(name)).await.expect("the grantor answers");
-    let holders = |mode| seen.holders.iter().filter(|holder| holder.mode == mode).count();
-    let waiters = |mode| seen.waiters.iter().filter(|waiter| waiter.mode == mode).count();
-    (holders(Mode::Share), holders(Mode::Lock), waiters(Mode::Share), waiters(Mode::Lock))
+    in_line_or_none(service, name).await.expect("the grantor answers")
 }
 
 /// TestInterProcessReadWriteLock.testGetParticipantNodes.
@@ -65,7 +62,7 @@ async fn readers_and_writers_in_the_queue_are_seen_from_every_member() {
     }
 }
 
-/// TestInterProcessReadWriteLock.testBasic: many read at once, and one writes alone.
+/// TestInterProcessReadWriteLock.testBasic: many owners read at once, and one writes alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_read_at_once_and_one_writes_alone() {
     let local = Local::start(3).await;
@@ -108,7 +105,8 @@ async fn many_read_at_once_and_one_writes_alone() {
 }
 
 /// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed: there a reader that asks to write
-/// waits for ever. Here it is refused at once beside other readers, and otherwise writes.
+/// waits for ever. Here its upgrade is refused at once beside other readers, and otherwise
+/// succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_succeeds_or_fails_at_once() {
     let local = Local::start(2).await;
@@ -123,7 +121,7 @@ async fn an_upgrade_succeeds_or_fails_at_once() {
         two.release().await.expect("it was held");
         soon(async { while in_line(&services[0], "x").await.0 > 1 {} }).await;
 
-        // A writer that waits already goes on waiting.
+        // A writer that already waits keeps waiting.
         let waiting = locks[0].write().start();
         soon(waiting.position()).await.expect("the grantor answers");
         let before = one.token();
@@ -137,7 +135,7 @@ async fn an_upgrade_succeeds_or_fails_at_once() {
     nothing_is_left(&local).await;
 }
 
-/// As above, two readers that both want to write: neither waits for the other.
+/// Two readers both want to upgrade, and neither waits for the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_readers_that_upgrade_do_not_wait_for_each_other() {
     let local = Local::start(3).await;
@@ -185,7 +183,7 @@ async fn a_writer_becomes_a_reader_and_keeps_its_token() {
     }
 }
 
-/// TestInterProcessReadWriteLock.testContendingDowngrading: a writer that waits does not get in
+/// TestInterProcessReadWriteLock.testContendingDowngrading: a waiting writer is not granted in
 /// between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_writer_comes_between_a_writer_and_the_reader_that_it_becomes() {
@@ -216,10 +214,11 @@ async fn the_data_of_a_writer_is_seen() {
     assert_eq!(seen.holders[0].metadata.as_bytes(), [1, 2, 3, 4]);
 }
 
-/// TestInterProcessReadWriteLock.testLockPath: a writer makes way when its session is killed.
+/// TestInterProcessReadWriteLock.testLockPath: the lock of a writer is free when its session is
+/// killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_dies_makes_way_for_readers() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let locks = locks(&local.services("s").await, "x");
     read(&locks[0]).await.release().await.expect("it was held");
     let writer = write(&locks[2]).await;
@@ -229,7 +228,7 @@ async fn a_writer_that_dies_makes_way_for_readers() {
     assert!(readers.iter().all(|reader| reader.token() > writer.token()));
 }
 
-/// Fair, unlike readers that overtake: a reader that asks after a writer waits behind it.
+/// The lock is fair: a reader that asks after a writer waits behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_does_not_overtake_a_writer_that_waits() {
     let local = Local::start(2).await;
@@ -252,7 +251,7 @@ async fn a_reader_does_not_overtake_a_writer_that_waits() {
     }
 }
 
-/// A writer that gives up wakes the readers behind it.
+/// When a writer gives up, the readers behind it read beside the present reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_behind_a_writer_that_gives_up_read_beside_the_first() {
     let local = Local::start(2).await;
@@ -274,7 +273,7 @@ async fn readers_behind_a_writer_that_gives_up_read_beside_the_first() {
 /// Readers, writers and their order survive the death of the grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_survive_a_killed_grantor() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let locks = locks(&services, "x");
     read(&locks[0]).await.release().await.expect("it was held");
@@ -287,7 +286,12 @@ async fn readers_and_writers_survive_a_killed_grantor() {
     soon(late.position()).await.expect("the grantor answers");
     local.kill(0);
     local.agree(2).await;
-    soon(async { while in_line_or_none(&services[1], "x").await != Some((2, 0, 1, 1)) {} }).await;
+    soon(async {
+        while in_line_or_none(&services[1], "x").await != Some((2, 0, 1, 1)) {
+            tokio::time::sleep(MS).await;
+        }
+    })
+    .await;
     assert!(of_dead.fence().is_err());
     for reader in readers {
         reader.release().await.expect("it was held all the time");
@@ -303,9 +307,10 @@ async fn in_line_or_none(
     service: &LockService,
     name: &str,
 ) -> Option<(usize, usize, usize, usize)> {
-    tokio::time::sleep(MS).await;
-    soon(service.inspect(name)).await.ok()?;
-    Some(in_line(service, name).await)
+    let seen = soon(service.inspect(name)).await.ok()?;
+    let holders = |mode| seen.holders.iter().filter(|holder| holder.mode == mode).count();
+    let waiters = |mode| seen.waiters.iter().filter(|waiter| waiter.mode == mode).count();
+    Some((holders(Mode::Share), holders(Mode::Lock), waiters(Mode::Share), waiters(Mode::Lock)))
 }
 
 /// No reader, writer or waiter notices a transfer.
@@ -329,7 +334,7 @@ async fn readers_and_writers_survive_a_transfer() {
     drop(soon(writer).await.expect("its turn comes"));
 }
 
-/// Interrupted anywhere, nothing stays held or queued.
+/// A call that is dropped at any poll leaves nothing held or queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing() {
     let local = Local::start(2).await;
@@ -368,7 +373,7 @@ async fn reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing() {
     }
 }
 
-/// The guard that the owner enters or is granted.
+/// The guard of an owner that enters its hold or is granted the lock.
 async fn read_for(lock: &ReadWriteLock, owner: Owner) -> ReadGuard {
     soon(lock.read_for(owner)).await.expect("it is granted")
 }
@@ -379,8 +384,8 @@ async fn write_for(lock: &ReadWriteLock, owner: Owner) -> WriteGuard {
 
 const REFUSED: EnterError = EnterError::Lock(LockError::Deadlock);
 
-/// TestInterProcessReadWriteLock.testDowngrading, by the calls of Curator's: the writer takes the
-/// read lock, releases the write lock, and reads on.
+/// TestInterProcessReadWriteLock.testDowngrading, with Curator's calls: the writer takes the read
+/// lock, releases the write lock, and keeps reading.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_writes_enters_as_reader_and_reads_on() {
     let local = Local::start(2).await;
@@ -406,7 +411,7 @@ async fn an_owner_that_writes_enters_as_reader_and_reads_on() {
     nothing_is_left(&local).await;
 }
 
-/// The write lock is a reentrant mutex, as Curator's: it is free when the last guard is gone, in
+/// The write lock is a reentrant mutex, like Curator's. It is free when the last guard is gone, in
 /// any order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_writes_enters_as_writer() {
@@ -429,9 +434,9 @@ async fn an_owner_that_writes_enters_as_writer() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed, by the calls of Curator's: there
-/// the write lock is not given within the limit. Here it is refused at once, as the wait could not
-/// end.
+/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed, with Curator's calls: there the
+/// write lock is not granted within the limit. Here it is refused at once, because the wait could
+/// not end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_only_reads_is_refused_to_write() {
     let local = Local::start(2).await;
@@ -453,7 +458,7 @@ async fn an_owner_that_only_reads_is_refused_to_write() {
         let waited = soon(lock.write_for(Owner::new()).wait(20 * MS)).await;
         assert!(waited.unwrap_err().is_timeout(), "another owner waits");
 
-        // The ways out: the reader upgrades, or is released first.
+        // Two calls succeed instead: an upgrade of the reader, or a write after its release.
         let writer = soon(reader.upgrade()).await.expect("it is the only reader");
         drop(write_for(&lock, owner).await);
         drop(writer);
@@ -462,7 +467,8 @@ async fn an_owner_that_only_reads_is_refused_to_write() {
     nothing_is_left(&local).await;
 }
 
-/// A reader of an owner upgrades when its owner has no other reader, and at once beside its writer.
+/// A reader upgrades if its owner has no other reader. Beside a writer of its owner it upgrades at
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_an_owner_upgrades_if_it_is_alone_or_its_owner_writes() {
     let local = Local::start(2).await;
@@ -488,8 +494,8 @@ async fn a_reader_of_an_owner_upgrades_if_it_is_alone_or_its_owner_writes() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: beside a writer only its owner
-/// reads.
+/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: only the owner of a writer
+/// reads beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_owner_of_a_writer_reads_beside_it() {
     let local = Local::start(2).await;
@@ -509,7 +515,7 @@ async fn only_the_owner_of_a_writer_reads_beside_it() {
     assert!(readers.iter().all(|reader| reader.fence().is_ok()));
 }
 
-/// TestInterProcessReadWriteLock.testContendingDowngrading, by the calls of Curator's.
+/// TestInterProcessReadWriteLock.testContendingDowngrading, with Curator's calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_writer_comes_between_a_writer_and_the_reader_of_its_owner() {
     let local = Local::start(2).await;
@@ -521,7 +527,7 @@ async fn no_writer_comes_between_a_writer_and_the_reader_of_its_owner() {
     let reader = read_for(&locks[1], owner).await;
     drop(writer);
     soon(async { while in_line(&services[0], "x").await != (1, 0, 0, 1) {} }).await;
-    // It enters ahead of the writer that waits.
+    // The owner enters ahead of the waiting writer.
     let again = soon(locks[1].read_for(owner).wait(Duration::ZERO)).await.expect("its owner reads");
     drop(reader);
     assert!(poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
@@ -530,8 +536,8 @@ async fn no_writer_comes_between_a_writer_and_the_reader_of_its_owner() {
     nothing_is_left(&local).await;
 }
 
-/// An owner enters across kinds: a mutex, a multi lock and a writer of one name are one hold. The
-/// hold is a share when only readers are left.
+/// An owner enters across kinds: a mutex, a multi lock and a writer of one name share one hold.
+/// When only readers are left, the hold becomes a share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
     let local = Local::start(2).await;
@@ -564,7 +570,7 @@ async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
     nothing_is_left(&local).await;
 }
 
-/// Tasks of one owner that ask at the same time have one hold.
+/// Tasks of one owner that ask at the same time share one hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_owner_that_ask_at_once_enter_one_hold() {
     let local = Local::start(2).await;
@@ -585,7 +591,8 @@ async fn tasks_of_one_owner_that_ask_at_once_enter_one_hold() {
         soon(async { while in_line(&services[0], "x").await != (1, 0, 0, 0) {} }).await;
         drop(guards);
 
-        // A reader and a writer behind a holder: the writer comes first, and the reader enters.
+        // The writer and then the reader of one owner wait behind a holder. The writer is granted
+        // first, and the reader enters.
         let held = soon(services[0].lock("x")).await.expect("it is free");
         let writer = tokio::spawn(lock.write_for(owner).into_future());
         soon(async { while in_line(&services[0], "x").await.3 < 1 {} }).await;
@@ -622,7 +629,7 @@ async fn a_waiting_writer_enters_the_hold_that_its_sibling_upgrades() {
     nothing_is_left(&local).await;
 }
 
-/// All guards of an owner's hold fail together, and it enters when they are gone.
+/// All guards of an owner's hold fail together. The owner can enter again when they are gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_guards_of_an_owner_fail_together() {
     let local = Local::start(2).await;
@@ -633,7 +640,7 @@ async fn the_guards_of_an_owner_fail_together() {
         let (writer, reader) = loop {
             tries.next().expect("it is entered");
             let writer = soon(of.write_for(owner).lease(30 * MS)).await.expect("it is free");
-            // On a busy machine the lease may be over by now.
+            // On a busy machine the lease may have ended by now.
             match soon(of.read_for(owner)).await {
                 Ok(reader) => break (writer, reader),
                 Err(error) => assert!(matches!(error, EnterError::Lost(_)), "{error:?}"),
@@ -648,7 +655,7 @@ async fn the_guards_of_an_owner_fail_together() {
         let (error, guard) = soon(reader.upgrade()).await.expect_err("it is lost");
         assert!(matches!(error, UpgradeError::Lost(_)) && guard.is_none(), "{error:?}");
         write_for(of, owner).await.release().await.expect("it was held");
-        // With readers only it is the same.
+        // A lost hold with readers only behaves alike.
         let reader = soon(of.read_for(owner).lease(30 * MS)).await.expect("it is free");
         soon(reader.lost()).await;
         assert!(matches!(soon(of.write_for(owner)).await, Err(EnterError::Lost(_))));
@@ -656,10 +663,11 @@ async fn the_guards_of_an_owner_fail_together() {
     nothing_is_left(&local).await;
 }
 
-/// Depth and share survive the grantor, and so does the change from one to the other.
+/// The number of guards and the share survive the grantor. So does the change from the lock to a
+/// share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_reads_on_survives_a_killed_grantor() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let (locks, owner) = (locks(&services, "x"), Owner::new());
     read(&locks[0]).await.release().await.expect("it was held");
@@ -674,7 +682,7 @@ async fn an_owner_that_reads_on_survives_a_killed_grantor() {
     write(&locks[2]).await.release().await.expect("it was held");
 }
 
-/// As `reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing`, of an owner.
+/// As `reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing`, but with an owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entering_dropped_at_any_poll_leaves_the_owner_what_it_had() {
     let local = Local::start(2).await;

@@ -1,19 +1,20 @@
-//! Recorded traffic of a member that is sent again to real processes.
+//! Recorded traffic of members, sent again to real processes.
 #![cfg(feature = "secure")]
 
 mod support;
 
 use elderlock::wire::secure::DATAGRAM_NUMBER;
-use elderlock::{ClusterKey, Counters, Keyring, Member, Timing};
+use elderlock::{ClusterKey, Counters, Keyring, Member};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::cluster::Cluster;
+use support::leases::Leases;
 use support::rng::Rng;
 use support::{child, ports, wait};
 
-/// Not a test, see `tests/README.md`.
+/// Not a test: the program of a child process, see `tests/README.md`.
 #[test]
 fn child_member() {
     child::serve();
@@ -26,7 +27,7 @@ struct Recording {
     answered: Vec<Vec<u8>>,
 }
 
-/// An address at which connections and datagrams are recorded and passed on.
+/// A proxy that passes connections and datagrams on and records them.
 struct Tap {
     addr: SocketAddr,
     connections: Arc<Mutex<Vec<Recording>>>,
@@ -34,7 +35,7 @@ struct Tap {
 }
 
 impl Tap {
-    /// A tap before this address.
+    /// A proxy in front of this address.
     fn before(to: SocketAddr) -> Tap {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let addr = listener.local_addr().expect("bound");
@@ -93,20 +94,20 @@ fn pass_on(
 fn replays(pieces: &[Vec<u8>], rng: &mut Rng) -> Vec<Vec<u8>> {
     let whole = pieces.concat();
     let mut all = vec![whole.clone()];
-    // Cut: the end is missing, or the beginning.
+    // Cut pieces: the end is missing, or the beginning.
     all.extend((1..pieces.len().min(8)).map(|at| pieces[..at].concat()));
     all.extend((1..pieces.len().min(8)).map(|at| pieces[at..].concat()));
     all.extend((0..8).map(|_| whole[..rng.below(whole.len() as u64) as usize].to_vec()));
-    // Flipped.
+    // One bit is flipped.
     all.extend((0..24).map(|_| {
         let mut flipped = whole.clone();
         flipped[rng.below(whole.len() as u64) as usize] ^= 1 << rng.below(8);
         flipped
     }));
-    // Doubled: the whole, and each piece.
+    // Doubled pieces: the whole, and each piece.
     all.push(whole.repeat(2));
     all.push(pieces.iter().flat_map(|piece| piece.repeat(2)).collect());
-    // Shuffled.
+    // The pieces are shuffled.
     all.extend((0..8).map(|_| {
         let mut shuffled = pieces.to_vec();
         rng.shuffle(&mut shuffled);
@@ -115,11 +116,11 @@ fn replays(pieces: &[Vec<u8>], rng: &mut Rng) -> Vec<Vec<u8>> {
     all
 }
 
-/// How long an attacker waits for more than the answer to its first packet. A member that takes a
-/// connection for one of another member uses it sooner: to renew a lease, for one.
+/// How long an attacker waits for more than the answer to its first packet. A member that believed
+/// a replayed connection would use it sooner, for one to renew a lease.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
-/// Sends each of these to a member, some at a time. None may be answered by more than `most` bytes.
+/// Sends each replay to a member, 16 at a time. No answer may have more than `most` bytes.
 fn are_refused(addr: &str, replays: &[Vec<u8>], most: usize) {
     for some in replays.chunks(16) {
         std::thread::scope(|scope| {
@@ -133,10 +134,11 @@ fn are_refused(addr: &str, replays: &[Vec<u8>], most: usize) {
     }
 }
 
-/// Writes this to a member. Returns how many bytes come back until it ends the connection.
+/// Writes these bytes to a member. Returns the number of bytes that come back until it ends the
+/// connection.
 fn answered(addr: &str, bytes: &[u8]) -> usize {
     let mut stream = TcpStream::connect(addr).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    stream.set_read_timeout(Some(wait::HANG)).expect("a limit");
     let mut back = Vec::new();
     // A member that has refused the first packet may close before the last one is written.
     if stream.write_all(bytes).is_ok() {
@@ -151,9 +153,9 @@ fn answered(addr: &str, bytes: &[u8]) -> usize {
 fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     let mut rng = Rng::new("replays", 1);
     let key = ClusterKey::generate().expect("random bytes").to_base64().to_string();
-    let cluster = Cluster::start_with(3, &key, &mut rng);
+    let cluster = Cluster::start_with(3, &key, Leases::Long, &mut rng);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    // A fourth member. Its connection to the first one, and all that reaches it, is recorded.
+    // A fourth member. The taps record its connection to the first member, and all that reaches it.
     let bind = ports::free(1)[0];
     let (out, back) = (Tap::before(cluster.seeds[0].parse().unwrap()), Tap::before(bind));
     let joined = runtime.block_on(async {
@@ -162,7 +164,8 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
             .bind(bind.to_string())
             .advertise(back.addr.to_string())
             .keyring(Keyring::parse(&key).expect("a key"))
-            .timing(Timing::fast());
+            .timing(Leases::Long.timing())
+            .join_limit(wait::HANG);
         let member = member.join().await.expect("it joins through the tap");
         let stock = member.lock_service("stock").await.expect("a good name");
         for number in 0..20 {
@@ -182,12 +185,12 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     let sessions = out.connections.lock().unwrap().clone();
     let session = sessions.iter().max_by_key(|of| of.written.concat().len()).expect("it dialled");
     assert!(session.written.len() > 2, "a handshake and records");
-    // Of the listener's bytes only the answer to the first packet is open to a replay.
+    // A replay may be answered with at most the listener's first packet.
     let most = session.answered[0].len();
     for peer in &cluster.peers {
         are_refused(&peer.addr, &replays(&session.written, &mut rng), most);
     }
-    // The same with the connections of the others to the fourth member.
+    // The connections of the other members to the fourth member, in the same way.
     let sessions = back.connections.lock().unwrap().clone();
     for session in sessions.iter().filter(|of| of.written.len() > 1 && !of.answered.is_empty()) {
         let replays = replays(&session.written, &mut rng);
@@ -195,7 +198,7 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     }
     assert!(guard.fence().is_ok(), "the hold goes on");
 
-    // Datagrams: each of them again, then changed ones with high numbers.
+    // Each datagram is sent again. Then changed datagrams with high numbers are sent.
     let counts = |of: fn(Counters) -> u64| of(member.counters());
     let (repeated, forged) = (counts(|of| of.repeated), counts(|of| of.forged));
     let attacker = UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -218,7 +221,7 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
         let refused = counts(|of| of.forged) - forged;
         if refused >= sealed.len() as u64 { Ok(()) } else { Err(format!("{refused}")) }
     });
-    // The window has not moved: further datagrams of members are taken.
+    // The window has not moved: further datagrams of members are accepted.
     let (repeated, taken) = (counts(|of| of.repeated), counts(|of| of.datagrams_in));
     wait::until("datagrams are taken", || {
         let more = counts(|of| of.datagrams_in) - taken;

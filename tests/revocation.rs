@@ -1,4 +1,4 @@
-//! Revocation, over real members: several in one process, with sockets on the loopback interface.
+//! Revocation over real members: several in one process, with sockets on the loopback interface.
 
 #[path = "support/local.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
@@ -8,7 +8,7 @@ use elderlock::{
     EnterError, Guard, HolderInfo, LockService, LostReason, Member, Mutex, Owner, ReadWriteLock,
     ReentrantMutex, ReleaseError, RevokeError, Semaphore,
 };
-use local::{HANG, Local, MS, soon, until};
+use local::{HANG, Leases, Local, MS, soon, until};
 
 /// Members in one view that can be killed one by one, and their handles of one service.
 struct RevocationCluster {
@@ -17,21 +17,31 @@ struct RevocationCluster {
 }
 
 impl RevocationCluster {
+    /// Members of which a test kills none.
     async fn of(count: usize) -> RevocationCluster {
-        let local = Local::start(count).await;
+        RevocationCluster::with(count, Leases::Long).await
+    }
+
+    /// Members of which a test kills some.
+    async fn mortal(count: usize) -> RevocationCluster {
+        RevocationCluster::with(count, Leases::Short).await
+    }
+
+    async fn with(count: usize, leases: Leases) -> RevocationCluster {
+        let local = Local::start_with(count, leases).await;
         let services = local.services("s").await;
-        // The first one grants, unless a test says otherwise.
+        // The first member grants, unless a test says otherwise.
         lock(&services[0], "first").await.release().await.expect("it was held");
         RevocationCluster { local, services }
     }
 
-    /// The last member dies.
+    /// Ends the last member without a goodbye.
     fn kill_last(&mut self) {
         self.services.pop();
         self.local.kill(self.services.len());
     }
 
-    /// Nothing is held, waited for or granted.
+    /// Waits until nothing is held, waited for or granted.
     async fn nothing(&self) {
         let left = |member: &Member| {
             let services = member.status().services;
@@ -49,12 +59,12 @@ async fn revocable(service: &LockService, name: &str) -> Guard {
     soon(service.lock(name).revocable()).await.expect("it is granted")
 }
 
-/// The holders that were told that the lock is requested back.
+/// Requests the lock back. Returns the holders that were told.
 async fn revoke(service: &LockService, name: &str) -> Result<Vec<HolderInfo>, RevokeError> {
     soon(service.revoke(name).metadata("for the test").wait(HANG)).await.map(|asked| asked.told)
 }
 
-/// Takes a hold away, again and again while no grantor can decide.
+/// Forces a revocation. Repeats the call while no grantor can decide.
 async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeError> {
     loop {
         match soon(service.force_revoke(holder)).await {
@@ -69,7 +79,7 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_and_gives_the_lock_back_to_the_waiter() {
     let cluster = RevocationCluster::of(3).await;
-    // The grantor is the holder, the requester, and neither.
+    // By turns the grantor's member is the holder, the requester, or neither.
     for (holds, waits) in [(0, 1), (1, 0), (1, 2)] {
         let guard = revocable(&cluster.services[holds], "x").await;
         let token = guard.token();
@@ -90,7 +100,7 @@ async fn a_holder_is_told_and_gives_the_lock_back_to_the_waiter() {
     cluster.nothing().await;
 }
 
-/// Curator: `RevocationListener`, which need not do anything.
+/// Curator: `RevocationListener`, which may ignore the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_told_may_keep_the_lock() {
     let cluster = RevocationCluster::of(2).await;
@@ -116,7 +126,8 @@ async fn a_revocation_before_the_first_listener_is_not_lost() {
     let inner = guard.reenter().expect("it is held");
     let early = guard.revocation();
     revoke(&cluster.services[0], "x").await.expect("it is revocable");
-    // Each of them hears it once: one from before, its clone, and one of another guard.
+    // Each of the three is told once: one made before the request, its clone, and one of another
+    // guard.
     for mut revocation in [early.clone(), early, inner.revocation()] {
         assert!(soon(revocation.requested()).await.is_some());
         let second = tokio::time::timeout(20 * MS, revocation.requested()).await;
@@ -142,8 +153,8 @@ async fn a_free_lock_and_one_that_is_not_revocable_are_not_revoked() {
     cluster.nothing().await;
 }
 
-/// Curator has nothing like it: a holder that does not listen keeps the lock for ever. (JGroups'
-/// author abandoned its lock service for want of it.)
+/// Curator has no counterpart: a holder that does not listen keeps the lock for ever. JGroups'
+/// author abandoned its lock service for lack of one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
     let cluster = RevocationCluster::of(3).await;
@@ -161,7 +172,7 @@ async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     assert_eq!((told.len(), told[0].token), (1, holder.token));
     guard.fence().expect("nothing was taken away");
-    // Any process may take a hold that another has asked for.
+    // Any member may force a hold that another member has requested back.
     force(&cluster.services[2], &holder).await.expect("it was told");
     for guard in [&guard, &inner] {
         assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
@@ -197,15 +208,15 @@ async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
     lock(&cluster.services[0], "x").await.release().await.expect("the service goes on");
 }
 
-/// The record that the holder was told is kept with the hold, whichever member grants.
+/// The grantors pass on, with the hold, that its holder was told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_was_told_counts_as_told_at_the_next_grantor() {
-    let mut cluster = RevocationCluster::of(4).await;
+    let mut cluster = RevocationCluster::mortal(4).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert!(soon(guard.revocation().requested()).await.is_some());
-    // The hold stays revocable after a transfer, and after a crash.
+    // The hold stays revocable after a transfer, and after the grantor's crash.
     assert_eq!(
         revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token,
         guard.token()
@@ -228,7 +239,7 @@ async fn a_holder_that_was_told_counts_as_told_at_the_next_grantor() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grantor_that_dies_before_it_has_named_the_holders_is_replaced_by_its_successor() {
-    let mut cluster = RevocationCluster::of(3).await;
+    let mut cluster = RevocationCluster::mortal(3).await;
     let guard = revocable(&cluster.services[1], "x").await;
     soon(cluster.services[2].become_grantor()).await.expect("no other member asks");
     cluster.kill_last();
@@ -239,11 +250,11 @@ async fn a_grantor_that_dies_before_it_has_named_the_holders_is_replaced_by_its_
     assert!(soon(guard.revocation().requested()).await.is_some());
 }
 
-/// A dead holder's lease ends its holds, and nothing earlier does: no process tells a dead holder
-/// from a slow one.
+/// Only the lease of a dead holder ends its holds, because no process can tell a dead holder from a
+/// slow one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
-    let mut cluster = RevocationCluster::of(3).await;
+    let mut cluster = RevocationCluster::mortal(3).await;
     let guard = revocable(&cluster.services[2], "x").await;
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     cluster.kill_last();
@@ -296,7 +307,7 @@ async fn a_share_that_was_told_counts_as_told_after_its_upgrade() {
     let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
     let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     let guard = soon(share.upgrade()).await.expect("no other share is held");
-    // The lock is asked for again to take a share away.
+    // A share is taken away only after the lock was requested back again.
     assert_eq!(force(&cluster.services[0], &as_share[0]).await, Err(RevokeError::NotHeld));
     guard.fence().expect("nothing was taken away");
     let as_lock = revoke(&cluster.services[0], "x").await.expect("it is revocable");
@@ -332,8 +343,8 @@ async fn permits_are_revoked_as_they_were_taken() {
         .expect("they are held");
 }
 
-/// Curator: `InterProcessMutex.makeRevocable`. The told holder decides: it releases the lock, or
-/// may lose it.
+/// Curator: `InterProcessMutex.makeRevocable`. The holder that was told decides: it releases the
+/// lock, or may lose it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutexes_are_revoked_as_they_were_acquired() {
     let cluster = RevocationCluster::of(2).await;
@@ -395,11 +406,12 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     }
 }
 
-/// Each grantor reports it, of the holder and of a former waiter.
+/// Each grantor reports whether a hold is revocable, for a first holder and for one that had
+/// waited.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inspection_says_whether_a_hold_is_revocable() {
-    let mut cluster = RevocationCluster::of(4).await;
-    // No member can answer while there is no grantor.
+    let mut cluster = RevocationCluster::mortal(4).await;
+    // No member answers while there is no grantor.
     let seen = async |service: &LockService, name: &str| loop {
         if let Ok(seen) = soon(service.inspect(name)).await {
             return seen
@@ -416,7 +428,7 @@ async fn an_inspection_says_whether_a_hold_is_revocable() {
     let there = [(guard.token(), true)];
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
-    // The same holds after a transfer, and after a crash.
+    // A hold stays revocable after a transfer, and after the grantor's crash.
     soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     cluster.kill_last();

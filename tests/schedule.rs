@@ -1,5 +1,5 @@
-//! `Schedule`: under tokio's paused clock, where no real time passes, and over real members of
-//! which the leader dies.
+//! `Schedule`: under tokio's paused clock, where no real time passes, and over real members whose
+//! leader dies.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
     clippy::async_yields_async,
@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-use support::local::{Local, MS, left_open, poll_k_then_drop, soon, until};
+use support::local::{Local, MS, left_open, left_over, poll_k_then_drop, soon, until};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The member ends with its last handle.
+/// A member and its service. The member ends with its last handle.
 async fn service() -> (Member, LockService) {
     let member = Member::local().await.expect("a local member");
     let service = member.lock_service("jobs").await.expect("a good name");
@@ -32,7 +32,7 @@ fn schedule(service: &LockService, missed: MissedTicks) -> Schedule {
     Schedule::new(service, "cron", PERIOD, "node").expect("good parameters").missed(missed)
 }
 
-/// Runs the schedule in a task, whose jobs take so long each.
+/// Runs the schedule in a task. The job of a tick takes as long as `takes` returns for it.
 fn run(
     schedule: Schedule,
     takes: impl Fn(&Tick) -> Duration + Send + Sync + 'static,
@@ -104,7 +104,8 @@ async fn missed_ticks_are_skipped_run_once_or_all_run() {
     }
 }
 
-/// While no member runs it, the last finished tick is known as long as one has the value open.
+/// While no member runs the schedule, the last finished tick is known as long as a member has the
+/// value open.
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_goes_on_after_the_last_finished_tick() {
     for (missed, expected, left_out) in [
@@ -128,7 +129,8 @@ async fn the_next_leader_goes_on_after_the_last_finished_tick() {
     }
 }
 
-/// Once no member has the value, the ticks between are lost, unless the program knows better.
+/// Once no member has the value open, the ticks in between are lost, unless the program gives the
+/// last one.
 #[tokio::test(start_paused = true)]
 async fn without_a_known_tick_it_begins_with_the_next() {
     let (_member, service) = service().await;
@@ -147,14 +149,14 @@ async fn without_a_known_tick_it_begins_with_the_next() {
     assert_eq!(numbers(&mut ticks, 3).await, [first + 1, first + 2, first + 3]);
 }
 
-/// A leader that is dropped in the middle of a job leaves the tick to the next waiter.
+/// When a leader is dropped in the middle of a job, the next waiter runs that tick.
 #[tokio::test(start_paused = true)]
 async fn a_tick_whose_job_was_dropped_runs_again() {
     let (_member, service) = service().await;
     let (task, mut ticks) = run(schedule(&service, MissedTicks::RunAll), |_| 10 * PERIOD);
     let tick = next(&mut ticks).await;
     let (_next, mut others) = run(schedule(&service, MissedTicks::RunAll), |_| Duration::ZERO);
-    // The follower is in line, with the value open.
+    // The follower is in line and has the value open.
     while service.inspect("cron").await.expect("it answers").waiters.is_empty() {
         tokio::time::sleep(MS).await;
     }
@@ -162,11 +164,11 @@ async fn a_tick_whose_job_was_dropped_runs_again() {
     assert!(task.await.expect_err("it was aborted").is_cancelled());
     assert_eq!(tick.fence(), Err(TermEnd::GivenUp));
     let again = next(&mut others).await;
-    // It knows of no finished tick: the first one was not.
+    // The follower knows of no finished tick, because the first was not finished.
     assert!(again.number() > tick.number() && again.token() > tick.token());
 }
 
-/// The same after a finished one: that tick runs again, with a higher token.
+/// An unfinished tick after a finished one runs again, with a higher token.
 #[tokio::test(start_paused = true)]
 async fn an_unfinished_tick_runs_again_after_a_finished_one() {
     let (_member, service) = service().await;
@@ -242,7 +244,7 @@ async fn parameters_that_cannot_be_are_refused() {
     assert_eq!(over, ScheduleError::OtherRecipe);
 }
 
-/// Interrupted anywhere, nothing stays held, queued or open.
+/// A schedule that is dropped at any poll leaves nothing held, queued or open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;
@@ -263,8 +265,8 @@ async fn a_schedule_dropped_at_any_poll_leaves_nothing() {
                     let done = done.take();
                     async move { drop(done) }
                 };
-                // The run goes on until the first tick has begun; it is dropped before, or right
-                // after.
+                // The run lasts until the first tick begins. It is dropped just before or just
+                // after that.
                 tokio::select! {
                     _ = schedule.run(job) => unreachable!("it runs on"),
                     _ = over => {}
@@ -277,7 +279,7 @@ async fn a_schedule_dropped_at_any_poll_leaves_nothing() {
     assert!(count.get() > 0);
 }
 
-/// The resource that the job writes: it refuses lower tokens, and ticks that it has.
+/// The resource that the job writes. It refuses lower tokens, and ticks that it already has.
 #[derive(Default)]
 struct Books {
     gate: TokenGate,
@@ -299,7 +301,7 @@ impl Books {
 /// The leader's process dies, and with it the grantor. Every tick takes effect once, in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ticks_go_on_when_the_leader_dies() {
-    let mut local = Local::start(4).await;
+    let mut local = Local::start_mortal(4).await;
     let services = local.services("s").await;
     let books = Arc::new(Mutex::new(Books::default()));
     let (led, tasks): (Vec<_>, Vec<_>) = services
@@ -331,6 +333,8 @@ async fn ticks_go_on_when_the_leader_dies() {
     let mut dead = Vec::new();
     until(|| leader(&dead).is_some()).await;
     let first = leader(&dead).expect("one leads");
+    // The others know the ticks by then, also on a busy machine.
+    until(|| local.members.iter().filter(|member| left_over(member).1 > 0).count() == 3).await;
     local.kill(first);
     dead.push(first);
     until(|| leader(&dead).is_some()).await;

@@ -1,4 +1,4 @@
-//! `with`: a lock for as long as some work takes.
+//! `with`: a lock for the duration of some work.
 
 use elderlock::{LockError, LostReason, Member, WithError};
 use std::future::poll_fn;
@@ -68,7 +68,7 @@ async fn a_dropped_scope_holds_nothing() {
     assert!(stock.lock("a").wait(Duration::from_secs(10)).await.is_ok());
 }
 
-/// A panic of the work is the caller's, and the lock is free.
+/// A panic of the work reaches the caller, and the lock is free.
 #[tokio::test]
 async fn work_that_panics_releases_the_lock() {
     let member = Member::local().await.unwrap();

@@ -1,6 +1,6 @@
 //! Leader selectors over real members, with sockets on the loopback interface: the behaviour of
-//! `LeaderSelector` that Curator's users know. The cases in which a member dies stand in
-//! `latches.rs`: a leadership is the same in both.
+//! `LeaderSelector` that Curator's users know. The cases in which a member dies are in
+//! `latches.rs`, because a leadership is the same in both.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(
@@ -25,8 +25,8 @@ async fn selector(member: &Member, id: &str) -> LeaderSelector {
     LeaderSelector::new(&service, "leader", id).expect("good names")
 }
 
-/// Curator: `LeaderSelector`, `takeLeadership`: a leader leads until its work is done, and then
-/// another one.
+/// Curator: `LeaderSelector`, `takeLeadership`: a leader leads until its work is done. Then another
+/// selector leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_selector_leads_while_its_work_runs() {
     let local = Local::start(3).await;
@@ -69,8 +69,8 @@ async fn a_selector_leads_while_its_work_runs() {
     no_latch_stands(&local.members).await;
 }
 
-/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one
-/// leads, and a selector that asks again waits behind it.
+/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another selector
+/// leads, and a selector that runs again waits behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_selector_gives_the_lead_to_the_next() {
     let local = Local::start(2).await;
@@ -114,13 +114,13 @@ impl Drop for Counts {
     }
 }
 
-/// Curator: `LeaderSelector.autoRequeue`: two that requeue take turns, also when their terms end by
-/// lease.
+/// Curator: `LeaderSelector.autoRequeue`: two selectors that requeue take turns, also when their
+/// terms end by lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn selectors_that_run_again_and_again_take_turns() {
     let local = Local::start(2).await;
     let turns: Arc<Mutex<Vec<usize>>> = Arc::default();
-    // Both are in the queue before either leads.
+    // Both selectors are in the queue before either leads.
     let gate = latch(&local.members[0], "gate").await;
     gate.start().expect("it is new");
     term(&gate).await;
@@ -134,7 +134,7 @@ async fn selectors_that_run_again_and_again_take_turns() {
                 turns.push(at);
                 let (selector, hangs) = (selector.clone(), turns.len().is_multiple_of(5));
                 async move {
-                    // The term ends when the other one is in the queue again.
+                    // The work ends when the other selector is in the queue again.
                     while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
                         tokio::time::sleep(MS).await;
                     }
@@ -159,8 +159,8 @@ async fn selectors_that_run_again_and_again_take_turns() {
     assert!(turns[..20].windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
 }
 
-/// Two runs of one selector: one that is polled only when its term is over is not taken for the one
-/// that leads by then.
+/// Two runs of one selector. The first is polled only after its term is over. Its end does not
+/// count for the run that leads by then.
 #[tokio::test]
 async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     let member = Member::local().await.expect("a runtime is there");
@@ -174,7 +174,7 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
         let std::task::Poll::Ready(result) = poll_once(late) else { panic!("its term is over") };
         assert!(matches!(result, Err(SelectorError::Ended(TermEnd::Lost(_)))), "{result:?}");
         let (leads, seen) = (selector.has_leadership(), selector.term());
-        // On a busy machine this one may be over as well.
+        // On a busy machine this term may have ended as well.
         was_over.set(term.fence().is_err());
         assert!(was_over.get() || leads && seen == Some(term));
         selector.interrupt()
@@ -189,8 +189,8 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     );
 }
 
-/// Curator `Revocable`, which its leaders are not. The work is told that the lead is requested
-/// back, and ends; or it is dropped where it stands, when the lead is taken away.
+/// Curator has `Revocable`, but not for its leaders. Here the work is told that the lead is
+/// requested back, and ends. If the lead is taken away, the work is dropped at its present await.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_requested_back() {
     let local = Local::start(2).await;
@@ -246,7 +246,7 @@ async fn work_without_an_await_leaves_the_thread_to_others() {
     runs.abort();
 }
 
-/// Curator: an exception in `takeLeadership` releases the lead. Here the panic is the caller's,
+/// Curator: an exception in `takeLeadership` releases the lead. Here the panic reaches the caller,
 /// and the lead is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_panics_gives_the_lead_back() {
@@ -261,7 +261,7 @@ async fn work_that_panics_gives_the_lead_back() {
 }
 
 /// Curator: `LeaderSelector.close`, and the interrupts that leave a node behind (CURATOR-79,
-/// CURATOR-62, CURATOR-205): running is dropped after k polls, for every k, and leaves nothing.
+/// CURATOR-62, CURATOR-205). A run that is dropped after k polls, for every k, leaves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_selector_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;
@@ -292,7 +292,7 @@ async fn a_selector_can_be_dropped_at_any_poll() {
     .await;
     assert!(begun.load(Ordering::SeqCst) > 0);
 
-    // The candidate behind a dropped one leads.
+    // The candidate behind a dropped run leads.
     let next = Mutex::new(None);
     poll_a_wait_then_drop(
         async || {

@@ -1,4 +1,4 @@
-//! `Semaphore` over real members, three or so in one process with sockets on the loopback
+//! `Semaphore` over real members, mostly three in one process with sockets on the loopback
 //! interface. The cases of Curator's own tests of `InterProcessSemaphoreV2` are here, each test
 //! with their name.
 #![cfg(all(unix, feature = "tokio"))]
@@ -24,7 +24,7 @@ use support::local::{
 };
 use support::rng::Rng;
 
-/// The semaphore at each of the members, with this limit if it is new.
+/// Opens the semaphore at each of the members, with this limit if it is new.
 async fn semaphores(services: &[LockService], name: &str, limit: u32) -> Vec<Semaphore> {
     let mut semaphores = Vec::new();
     for service in services {
@@ -37,20 +37,21 @@ async fn acquire(semaphore: &Semaphore, permits: u32) -> PermitGuard {
     soon(semaphore.acquire(permits)).await.expect("it is granted")
 }
 
-/// Waits until so many wait for the semaphore.
+/// Waits until `waiters` requests wait for the semaphore.
 async fn until_waiting(semaphore: &Semaphore, waiters: u64) {
     soon(async {
-        while soon(semaphore.usage()).await.expect("the grantor answers").waiting != waiters {
+        // There may be no grantor for a while.
+        while !soon(semaphore.usage()).await.is_ok_and(|usage| usage.waiting == waiters) {
             tokio::time::sleep(MS).await;
         }
     })
     .await;
 }
 
-/// Waits until this many permits are in use. Their return may still be under way.
+/// Waits until `used` permits are in use. A release may still be under way.
 async fn until_used(semaphore: &Semaphore, used: u64) {
     soon(async {
-        while soon(semaphore.usage()).await.expect("the grantor answers").used != used {
+        while !soon(semaphore.usage()).await.is_ok_and(|usage| usage.used == used) {
             tokio::time::sleep(MS).await;
         }
     })
@@ -96,8 +97,8 @@ async fn of_three_permits_a_fourth_is_there_when_one_is_closed() {
     drop(acquire(&semaphores[0], 1).await);
 }
 
-/// InterProcessSemaphoreV2.acquire(qty), returnLease, returnAll: several at once, each with a token
-/// of its own, closed one by one or all together.
+/// InterProcessSemaphoreV2.acquire(qty), returnLease, returnAll: several permits at once, each with
+/// a token of its own, released one by one or all together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together() {
     let local = Local::start(2).await;
@@ -111,7 +112,7 @@ async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together()
     assert_eq!(tokens.len(), 4);
     assert!(soon(semaphores[0].acquire(2).wait(20 * MS)).await.is_err());
 
-    // One of them, and no matter which.
+    // Any one of them may be released, here the second.
     leases.remove(1).release().await.expect("it was held");
     let two = acquire(&semaphores[0], 2).await;
     assert!(leases.iter().all(|lease| lease.fence().is_ok()));
@@ -127,8 +128,8 @@ async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together()
 }
 
 /// InterProcessSemaphoreV2.acquire(qty, time, unit): "if time expires before all leases are
-/// acquired, the subset of acquired leases are automatically closed". Here there is no subset at
-/// any time.
+/// acquired, the subset of acquired leases are automatically closed". Here a request never has a
+/// subset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_given_all_or_none() {
     let local = Local::start(2).await;
@@ -192,8 +193,8 @@ async fn participants_and_their_data_are_seen_from_every_member() {
     drop(waiting);
 }
 
-/// TestInterProcessSemaphore.testGetParticipantNodes: a holder of the lock of that name, or a
-/// waiter for it or for a suspension, has no lease and wants none.
+/// TestInterProcessSemaphore.testGetParticipantNodes: a holder of the lock of that name is no
+/// participant. Neither is a waiter for it or for a suspension.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_and_suspensions_are_no_leases() {
     let local = Local::start(2).await;
@@ -220,7 +221,7 @@ async fn locks_and_suspensions_are_no_leases() {
     drop(two);
 }
 
-/// The leases with their metadata, as this member is told: one row for each.
+/// The leases with their metadata, as this member receives them: one row for each permit.
 async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
     let seen = soon(semaphore.permits_in_use()).await.expect("the grantor answers");
     assert_eq!(seen.more, 0);
@@ -228,7 +229,7 @@ async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
 }
 
 /// InterProcessSemaphoreV2.acquire(qty), `Lease.getData`, `Lease.getNodeName`: each permit is a
-/// lease with a token of its own, and the data of its request.
+/// lease with a token of its own, and with the metadata of its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_lease_has_a_token_of_its_own_and_its_data() {
     let local = Local::start(2).await;
@@ -248,8 +249,8 @@ async fn each_lease_has_a_token_of_its_own_and_its_data() {
     }
 }
 
-/// TestInterProcessSemaphore.testGetParticipantNodes: a node for each lease, with its data, which
-/// goes when it is closed.
+/// TestInterProcessSemaphore.testGetParticipantNodes: a node for each lease, with its data. The
+/// node goes when the lease is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     let local = Local::start(3).await;
@@ -279,7 +280,7 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
         3
     );
 
-    // Whichever of them it is, and one after the other.
+    // Any one of the three may be released first, and then the others.
     three.remove(0).release().await.expect("it is held");
     until_used(&semaphores[0], 4).await;
     assert_eq!(data(&semaphores[2]).await, ["three", "three", "two", "two"]);
@@ -288,8 +289,8 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     assert_eq!(data(&semaphores[1]).await, ["two", "two"]);
 }
 
-/// InterProcessSemaphoreV2.setNodeData: it counts for leases acquired from then on, and does not
-/// change the existing ones.
+/// InterProcessSemaphoreV2.setNodeData: the data is for leases acquired from then on, and does not
+/// change existing leases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_is_said_later_is_that_of_later_leases() {
     let local = Local::start(2).await;
@@ -344,8 +345,8 @@ async fn ten_tasks_have_the_one_permit_in_turn() {
     assert_eq!(gauge.most(), 1);
 }
 
-/// TestInterProcessSemaphore.testRelease1AtATime: ten clients, five permits, all five in use at
-/// once.
+/// TestInterProcessSemaphore.testRelease1AtATime: ten clients share five permits, and all five are
+/// in use at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_as_there_are_permits_have_one_at_once() {
     let local = Local::start(3).await;
@@ -360,7 +361,7 @@ async fn as_many_as_there_are_permits_have_one_at_once() {
                 let lease = acquire(&semaphore, 1).await;
                 uses.fetch_add(1, Ordering::SeqCst);
                 gauge.enter(1);
-                // The first five stay until all five are there.
+                // The first five holders stay until all five are there.
                 until(|| gauge.most() == 5).await;
                 gauge.leave(1);
                 lease.release().await.expect("it was held");
@@ -454,8 +455,8 @@ async fn permits_of_many_sizes_never_exceed_the_limit() {
 /// TestInterProcessSemaphore.testClientClose: a leaving member releases its permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_leaves_or_dies_gives_its_permits_back() {
-    // A quorum remains if any one of them dies beside the one that leaves.
-    let mut local = Local::start(4).await;
+    // A quorum remains when one member leaves and another one dies.
+    let mut local = Local::start_mortal(4).await;
     let semaphores = semaphores(&local.services("s").await, "x", 2).await;
     let of_leaver = acquire(&semaphores[1], 1).await;
     let of_dead = acquire(&semaphores[2], 1).await;
@@ -470,13 +471,13 @@ async fn a_member_that_leaves_or_dies_gives_its_permits_back() {
 }
 
 /// TestInterProcessSemaphore.testThreadedLeaseIncrease: the limit is a SharedCount (seed:
-/// `SharedCountReader`, `countHasChanged`), and growing it lets a waiter in.
+/// `SharedCountReader`, `countHasChanged`). When it grows, a waiter is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_grows_lets_waiters_in() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     let count = soon(SharedCount::open(&services[2], "x", 1)).await.expect("it opens");
-    // The limit that is given here is of no account: there is one.
+    // The count exists, so the limit that is given here is ignored.
     let semaphores = semaphores(&services, "x", 7).await;
     let _one = acquire(&semaphores[0], 1).await;
     let second = semaphores[0].acquire(1).start();
@@ -498,8 +499,8 @@ async fn a_limit_that_grows_lets_waiters_in() {
     .await;
 }
 
-/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, for a change
-/// by any member and of any size.
+/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit. A change by
+/// any member and of any size takes effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_semaphore_of_a_count_has_its_limit() {
     let local = Local::start(2).await;
@@ -541,8 +542,8 @@ async fn a_request_above_the_limit_waits_until_the_limit_allows_it() {
     assert_eq!(soon(six).await.expect("no other permits are held").permits(), 6);
 }
 
-/// InterProcessSemaphoreV2.internalAcquire1Lease: however it ends, `lock.release()` in the end lets
-/// the next one look.
+/// InterProcessSemaphoreV2.internalAcquire1Lease: however an attempt ends, its final
+/// `lock.release()` lets the next waiter look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_behind_one_that_gives_up_get_the_remaining_permits() {
     let local = Local::start(2).await;
@@ -573,8 +574,8 @@ async fn requests_behind_one_that_gives_up_get_the_remaining_permits() {
     }
 }
 
-/// `Lease.close` of a lease whose node is gone: "Lease already released" is logged. Here it returns
-/// an error, and takes nothing from the present holder.
+/// `Lease.close` of a lease whose node is gone logs "Lease already released". Here the release
+/// returns an error, and takes nothing from the present holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_over_is_closed_without_harm() {
     let local = Local::start(2).await;
@@ -589,8 +590,8 @@ async fn a_lease_that_is_over_is_closed_without_harm() {
     both.release().await.expect("it was held all the time");
 }
 
-/// The behaviour of the limit "while in use", shrunk by its count to below the held permits.
-/// Nothing is taken away, and nothing is granted until so many are returned.
+/// The count lowers the limit below the held permits, "while in use". No permit is taken away. None
+/// is granted until enough permits are released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_shrinks_takes_nothing_away() {
     let local = Local::start(2).await;
@@ -610,7 +611,7 @@ async fn a_limit_that_shrinks_takes_nothing_away() {
     drop(acquire(&semaphores[0], 1).await);
 }
 
-/// A limit of nothing, or below nothing, stops all grants until it is raised.
+/// A limit of zero or below stops all grants until it is raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_of_nothing_stops_all_grants() {
     let local = Local::start(1).await;
@@ -624,8 +625,8 @@ async fn a_limit_of_nothing_stops_all_grants() {
     drop(acquire(&semaphores[0], 1).await);
 }
 
-/// Fair with mixed sizes, the stated rule: strictly in order, the head waits until it fits, and
-/// no request overtakes it.
+/// The stated rule for mixed sizes: requests are granted strictly in order. The first one waits
+/// until it fits, and no request overtakes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
     let local = Local::start(2).await;
@@ -643,7 +644,7 @@ async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
             permits.release().await.expect("it was held");
         }));
     }
-    // One is free all the time, and would do for the second.
+    // One permit stays free; it would suffice for the second request.
     assert!(soon(semaphores[1].try_acquire(1)).await.is_err());
     held.return_permits(2).expect("it has three");
     until_used(&semaphores[0], 1).await;
@@ -658,11 +659,11 @@ async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
 }
 
 /// TestInterProcessSemaphore.testAcquireAfterLostServer,
-/// TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider: the grantor is killed;
-/// permits, limit and queue are kept, and acquires go on.
+/// TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider: the grantor is killed.
+/// Permits, limit and queue are kept, and acquires continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_limit_and_queue_survive_a_killed_grantor() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let semaphores = semaphores(&services, "x", 1).await;
     soon(semaphores[1].limit().set(4)).await.expect("it is open");
@@ -676,7 +677,7 @@ async fn permits_limit_and_queue_survive_a_killed_grantor() {
     local.kill(0);
     local.agree(2).await;
 
-    // Two of four are held: the small one would fit, and waits behind the big one.
+    // Two of four permits are held. The small request would fit, but waits behind the big one.
     until_waiting(&semaphores[1], 2).await;
     let usage = soon(semaphores[2].usage()).await.expect("the grantor answers");
     assert_eq!((usage.limit, usage.used), (4, 2));
@@ -715,8 +716,9 @@ async fn permits_limit_and_queue_survive_a_transfer() {
     assert_eq!((held.tokens().count(), waiting.tokens().count()), (2, 3));
 }
 
-/// TestInterProcessSemaphore.testInterruptAcquire, testNoOrphanedNodes; curator PR#155, #982:
-/// interrupted anywhere, nothing stays held or queued, and the next one has the permits.
+/// TestInterProcessSemaphore.testInterruptAcquire, testNoOrphanedNodes; curator PR#155, #982: a
+/// request that is dropped at any poll leaves nothing held or queued. The next request gets the
+/// permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;
@@ -769,7 +771,8 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     .await;
 }
 
-/// Curator: a `Lease` has no end of its own. Here one of a grant extends all of it.
+/// Curator: a `Lease` has no end of its own. Here extending one permit extends all permits of its
+/// grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_extended_keeps_all_of_its_grant() {
     let local = Local::start(1).await;
@@ -778,19 +781,20 @@ async fn a_lease_that_is_extended_keeps_all_of_its_grant() {
     let leases = loop {
         let leases =
             soon(semaphore.acquire(2).lease(50 * MS)).await.expect("both are free").into_permits();
-        // On a busy machine it may be over by now.
+        // On a busy machine the lease may have ended by now.
         if leases[1].extend(Duration::from_secs(3600)).is_ok() {
             break leases;
         }
     };
-    // Begun later, with the same lease, and over.
+    // A hold that begins later with the same lease has already ended.
     let other = soon(services[0].lock("y").lease(50 * MS)).await.expect("it is free");
     soon(other.lost()).await;
     assert!(leases.iter().all(|lease| lease.fence().is_ok()));
     assert!(leases[0].extend(Duration::ZERO).is_err_and(|error| !error.is_lost()));
 }
 
-/// Curator: none, there leases end with the session. Here each may have a time of its own.
+/// Curator has no counterpart: its leases end with the session. Here permits may have a lock lease
+/// of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_whose_lease_ended_go_to_the_next_waiter() {
     let local = Local::start(2).await;
@@ -803,7 +807,7 @@ async fn permits_whose_lease_ended_go_to_the_next_waiter() {
     assert!(held.into_permits().iter().all(|lease| lease.fence().is_err()));
 }
 
-/// A semaphore that no member has open does not exist: its limit went with the last one.
+/// A semaphore that no member has open does not exist: its limit went with the last opening.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_semaphore_lives_while_a_member_has_it_open() {
     let local = Local::start(2).await;

@@ -1,21 +1,25 @@
-//! A program that is not a member holds a lock through one. It has the key of the cluster, one that
-//! does not allow it, another one, or none.
+//! A program that is not a member holds a lock through one. It has the key of the cluster, a key
+//! whose role does not allow sessions, another key, or none.
 #![cfg(feature = "secure")]
+
+#[path = "support/leases.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod leases;
 
 use elderlock::wire::{Frame, OrderRequest, SessionMessage, VERSIONS, encode};
 use elderlock::{
     ClusterKey, Keyring, LockName, LockService, Member, Order, Role, ServiceName, SessionEnd,
-    SessionError, SessionGuard, SessionRequest, Timing, TryLockError, hold_through,
-    hold_through_with,
+    SessionError, SessionGuard, SessionRequest, TryLockError, hold_through, hold_through_with,
 };
+use leases::Leases;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Far above what anything takes here.
-const HANG: Duration = Duration::from_secs(30);
+/// A guard against hangs, far above the time of any step here.
+const HANG: Duration = Duration::from_secs(120);
 
 struct Served {
     member: Member,
@@ -26,8 +30,9 @@ struct Served {
 impl Served {
     /// A member with this key that serves sessions.
     async fn with(key: Option<&ClusterKey>) -> Served {
-        let mut builder = Member::builder("shop").bind("127.0.0.1:0").timing(Timing::fast());
-        builder = builder.found().serve_sessions(true);
+        // A member keeps the lock of a session that broke off for up to a lease.
+        let mut builder = Member::builder("shop").bind("127.0.0.1:0");
+        builder = builder.timing(Leases::Short.timing()).found().serve_sessions(true);
         if let Some(key) = key {
             builder = builder.keyring(Keyring::new(key.clone()));
         }
@@ -43,7 +48,7 @@ impl Served {
         tokio::time::timeout(HANG, held).await.expect("an answer")
     }
 
-    /// Returns whether the lock is free, or becomes so.
+    /// Waits until the lock is free. Returns whether it became free.
     async fn is_free(&self) -> bool {
         self.service.lock("sku-42").wait(HANG).await.is_ok()
     }
@@ -111,7 +116,7 @@ async fn a_key_that_does_not_allow_it_another_key_and_no_key_change_nothing() {
     assert!(keyless.is_free().await);
 }
 
-/// A program that floods the member with messages of its session, reads nothing, and ends.
+/// A program floods the member with messages of its session, reads nothing, and ends.
 #[tokio::test]
 async fn a_session_that_is_flooded_ends_with_its_connection() {
     let served = Served::with(None).await;
@@ -143,7 +148,8 @@ async fn a_session_that_is_flooded_ends_with_its_connection() {
     served.member.leave().await.expect("no session is left");
 }
 
-/// Two programs hold a lock each and want that of the other. Each has one owner for its sessions.
+/// Each of two programs holds a lock and wants the lock of the other. Each has one owner for its
+/// sessions.
 #[tokio::test]
 async fn a_circle_of_programs_with_owners_is_a_deadlock() {
     let served = Served::with(None).await;
@@ -173,8 +179,8 @@ async fn a_circle_of_programs_with_owners_is_a_deadlock() {
     drop(firsts);
 }
 
-/// A member of an older release says nothing while a request waits, and answers questions for its
-/// status. Here something between the two swallows what the program says meanwhile.
+/// A member of an older release sends nothing while a request waits, but answers questions for its
+/// status. A proxy swallows the program's messages meanwhile.
 #[tokio::test]
 async fn a_program_waits_through_a_member_that_answers_no_question_of_its_session() {
     let served = Served::with(None).await;
@@ -205,7 +211,7 @@ async fn a_program_waits_through_a_member_that_answers_no_question_of_its_sessio
     });
     let waits = hold_through(&between, "shop", request());
     let release = async {
-        // The order, and questions for the status in two spans of silence.
+        // The order, and questions for the status in two intervals of silence.
         while connections.load(Ordering::SeqCst) < 3 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

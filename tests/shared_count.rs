@@ -55,7 +55,7 @@ async fn listeners_at_every_member_see_each_change_in_order() {
     let mut rng = Rng::new("listeners_at_every_member_see_each_change_in_order", 1);
     let mut list = Vec::new();
     for round in 0..100 {
-        // The same number again is a change too.
+        // Setting the same number again is a change too.
         let next = rng.below(50) as i32;
         list.push(next);
         soon(counts[round % 3].set(next)).await.expect("it is open");
@@ -67,7 +67,7 @@ async fn listeners_at_every_member_see_each_change_in_order() {
     }
 }
 
-/// A listener that is slower than the changes gets the latest, and none twice or late.
+/// A listener that is slower than the changes gets the latest, and no change twice or late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_listener_sees_the_latest() {
     let local = Local::start(2).await;
@@ -96,7 +96,7 @@ async fn a_count_is_set_if_it_is_at_the_version_that_was_seen() {
         let version =
             soon(count.try_set(seen.version, next)).await.expect("no other member changes it");
         assert!(version > seen.version);
-        // A task that was told that it is written sees it.
+        // After a confirmed write, this member has the new count.
         seen = get(count);
         assert_eq!((seen.count, seen.version), (next, version));
     }
@@ -123,7 +123,7 @@ async fn of_two_writers_of_one_version_one_succeeds() {
     soon(counts[1].try_set(seen[1].version, 30)).await.expect("no other member changes it");
     let error = soon(counts[0].try_set(seen[0].version, 40)).await.expect_err("it is 30");
     assert!(matches!(error, CountError::Changed(VersionedCount { count: 30, .. })), "{error:?}");
-    // A task that was told so knows it.
+    // The failed call told this member the present count and version.
     soon(counts[0].try_set(get(&counts[0]).version, 40)).await.expect("no other member changes it");
     assert_eq!(soon(counts[1].read()).await.expect("it is open").count, 40);
 }
@@ -139,7 +139,7 @@ async fn the_first_opening_sets_the_initial_value() {
     assert_eq!(get(&first).version, get(&second).version);
 }
 
-/// Curator has no `add`. Many add at several members, and none is lost.
+/// Curator has no `add`. Many tasks add at several members, and no addition is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn additions_at_several_members_are_all_made() {
     let local = Local::start(3).await;
@@ -163,12 +163,12 @@ async fn additions_at_several_members_are_all_made() {
     assert_eq!(get(&counts[0]).count, i32::MAX);
 }
 
-/// TestSharedCount.testDisconnectReconnectWithMultipleClients: there each restart of the server is
-/// followed by a reading. Here the grantor dies, and the highest version that any member knows is
-/// the count, marked as maybe stale until it is written.
+/// TestSharedCount.testDisconnectReconnectWithMultipleClients: there a reading follows each restart
+/// of the server. Here the grantor dies. The count with the highest version that any member knows
+/// stays, marked as maybe stale until the next write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_survives_its_grantor_and_says_that_it_may_be_stale() {
-    let mut local = Local::start(3).await;
+    let mut local = Local::start_mortal(3).await;
     let services = local.services("s").await;
     let counts = counts(&services, "x", 0).await;
     until(|| services[0].is_grantor()).await;
@@ -208,8 +208,8 @@ async fn a_count_survives_a_transfer_and_a_leave() {
     assert!(matches!(soon(counts[0].set(1)).await, Err(CountError::Lost(_))));
 }
 
-/// TestSharedCount.testDisconnectEventOnWatcherDoesNotRetry: a client that is cut off for good
-/// hears of it, and opens it again.
+/// TestSharedCount.testDisconnectEventOnWatcherDoesNotRetry: a client that is cut off for good is
+/// told so, and opens the count again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_hears_that_the_service_was_destroyed_here() {
     let local = Local::start(2).await;
@@ -224,7 +224,7 @@ async fn a_listener_hears_that_the_service_was_destroyed_here() {
     assert_eq!(get(&again).count, 4, "the other member had it open");
 }
 
-/// A value without four bytes is not a count.
+/// A value that has not four bytes is not a count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_value_is_no_count() {
     let local = Local::start(1).await;
@@ -245,7 +245,7 @@ async fn another_value_is_no_count() {
     assert_eq!(value.get().expect("it is open").value[..], 3i32.to_le_bytes());
 }
 
-/// Interrupted anywhere, nothing stays open or under way.
+/// A call that is dropped at any poll leaves nothing open or under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;
@@ -284,12 +284,12 @@ async fn a_count_dropped_at_any_poll_leaves_nothing() {
         )
         .await;
     }
-    // The loss is told to a later question after a watching was dropped.
+    // A later wait reports the loss, although an earlier one was dropped.
     soon(services[1].destroy()).await.expect("once");
     assert_eq!(soon(counts[1].lost()).await, LostReason::Destroyed);
 }
 
-/// A reader of changes that is dropped, at any poll, loses none: the next reading tells the latest.
+/// A wait for changes that is dropped, at any poll, loses none: the next wait returns the latest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
     let local = Local::start(2).await;
@@ -307,7 +307,7 @@ async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
             },
             async |k| {
                 assert!(k < 1_000, "it was lost");
-                // The last one comes after some that were dropped.
+                // The change comes after some dropped waits.
                 if k == 3 {
                     soon(counts[0].set(round)).await.expect("it is open");
                     until(|| get(&counts[1]).count == round).await;
@@ -324,9 +324,8 @@ async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
     );
 }
 
-/// An addition at the grantor's own member is answered at once. A task that makes one after the
-/// other lets the member's other tasks have their turns all the same, the readers of packets among
-/// them.
+/// An addition at the grantor's own member is answered at once. A task that adds without a pause
+/// still lets the member's other tasks run, the packet readers among them.
 #[tokio::test]
 async fn a_task_that_adds_without_end_lets_others_have_their_turns() {
     let local = Local::start(1).await;

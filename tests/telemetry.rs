@@ -1,4 +1,4 @@
-//! The metrics and logs of members. Each member is in a thread of its own, with a recorder and a
+//! The metrics and logs of members. Each member runs in a thread of its own, with a recorder and a
 //! subscriber of its own, and sockets on the loopback interface.
 
 // Requests are started in one task and awaited in another.
@@ -7,6 +7,9 @@
 #[cfg(feature = "secure")]
 #[path = "telemetry/keyed.rs"]
 mod keyed;
+#[path = "support/leases.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod leases;
 #[path = "telemetry/log.rs"]
 mod log;
 #[cfg(feature = "metrics")]
@@ -15,7 +18,8 @@ mod measured;
 #[path = "support/ports.rs"]
 mod ports;
 
-use elderlock::{Guard, JoinError, LockError, LockService, Member, Timing, TryLockError};
+use elderlock::{Guard, JoinError, LockError, LockService, Member, Timing, TryLockError, View};
+use leases::Leases;
 use log::{Log, LogLine};
 use std::future::Future;
 use std::sync::mpsc;
@@ -25,12 +29,12 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A guard against hanging, far above the time of any step here.
-const HANG: Duration = Duration::from_secs(60);
+/// A guard against hangs, far above the time of any step here.
+const HANG: Duration = Duration::from_secs(120);
 const MS: Duration = Duration::from_millis(1);
 
-/// A thread with a runtime, a recorder and a subscriber of its own: as near to a process as a
-/// thread comes.
+/// A thread with a runtime, a recorder and a subscriber of its own: as similar to a process as a
+/// thread can be.
 struct MeteredProcess {
     handle: Handle,
     log: Log,
@@ -55,7 +59,7 @@ impl MeteredProcess {
                     Builder::new_current_thread().enable_all().build().expect("a runtime");
                 ready.send(runtime.handle().clone()).expect("the test waits for it");
                 let _ = runtime.block_on(stopped);
-                // All tasks end with it at once: no member says goodbye.
+                // All tasks end with the runtime at once: no member says goodbye.
             };
             #[cfg(feature = "metrics")]
             metrics::with_local_recorder(&recorder, live);
@@ -73,12 +77,12 @@ impl MeteredProcess {
         }
     }
 
-    /// Runs it there.
+    /// Runs a task in the thread of this process.
     async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
         soon(self.handle.spawn(task)).await.expect("no panic")
     }
 
-    /// Stops it where it stands, until the returned sender is dropped.
+    /// Stops the thread at its present point, until the returned sender is dropped.
     async fn freeze(&self) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel();
         let (stops, stopped) = oneshot::channel();
@@ -90,7 +94,7 @@ impl MeteredProcess {
         hold
     }
 
-    /// Ends it as a crash does.
+    /// Ends the process as a crash does.
     fn crash(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -109,7 +113,7 @@ async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(HANG, what).await.expect("it never came")
 }
 
-/// Waits for a condition; `seen` gives the text of the failure, should it never come.
+/// Waits for a condition. `seen` gives the text of the failure if the condition never holds.
 async fn until(what: &str, mut so: impl FnMut() -> bool, seen: impl Fn() -> String) {
     let start = std::time::Instant::now();
     while !so() {
@@ -118,24 +122,24 @@ async fn until(what: &str, mut so: impl FnMut() -> bool, seen: impl Fn() -> Stri
     }
 }
 
-/// A member of the cluster, on its way.
+/// Starts to join a member to the cluster.
 fn join(
     process: &MeteredProcess,
     addr: &str,
     seeds: &[String],
+    leases: Leases,
 ) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
-    process
-        .handle
-        .spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
+    let builder = Member::builder("telemetry").bind(addr).seeds(seeds);
+    process.handle.spawn(builder.timing(leases.timing()).join_limit(HANG).join())
 }
 
 /// `count` members in one view, the elder first.
-async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
+async fn cluster(count: usize, leases: Leases) -> Vec<(MeteredProcess, Member)> {
     let addrs: Vec<String> = ports::free(count).iter().map(ToString::to_string).collect();
     let processes: Vec<MeteredProcess> = addrs.iter().map(|_| MeteredProcess::start()).collect();
     let mut joins = Vec::new();
     for (process, addr) in processes.iter().zip(&addrs) {
-        joins.push(join(process, addr, &addrs));
+        joins.push(join(process, addr, &addrs, leases));
     }
     let mut members = Vec::new();
     for (process, join) in processes.into_iter().zip(joins) {
@@ -143,7 +147,8 @@ async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
     }
     let sees_all = |(_, member): &(MeteredProcess, Member)| {
         let status = member.status();
-        status.leased && status.view.is_some_and(|view| view.members.len() == count)
+        let is_whole = |view: &View| view.members.len() == count && view.has_promoted_all();
+        status.leased && status.view.is_some_and(|view| is_whole(&view))
     };
     until("one view", || members.iter().all(sees_all), || format!("{:?}", members[0].1.status()))
         .await;
@@ -151,7 +156,7 @@ async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
     members
 }
 
-/// Returns which of them grants it.
+/// Returns the index of the member that grants the service.
 async fn grantor_is(members: &[(MeteredProcess, Member)], service: &str) -> usize {
     for (index, (_, member)) in members.iter().enumerate() {
         if member.lock_service(service).await.expect("a good name").is_grantor() {
@@ -165,7 +170,7 @@ async fn one(service: &LockService, name: &str) -> Guard {
     soon(service.lock(name).into_future()).await.expect("it is free")
 }
 
-/// The lines that an operator reads begin so.
+/// The log lines that begin with this text, as an operator reads them.
 fn begin_with(log: &Log, text: &str) -> Vec<LogLine> {
     let lines = log.lines.lock().expect("no panic");
     lines.iter().filter(|line| line.name.starts_with(text)).cloned().collect()
@@ -181,7 +186,7 @@ async fn says(log: &Log, level: &str, text: &str) -> LogLine {
 
 #[tokio::test]
 async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
-    let mut members = cluster(3).await;
+    let mut members = cluster(3, Leases::Short).await;
     let addrs: Vec<String> = members.iter().map(|(_, member)| member.addr().to_string()).collect();
     let log = members[0].0.log.clone();
     let elder = says(&log, "INFO", "elder").await;
@@ -191,7 +196,7 @@ async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
     let last = members.pop().expect("there are three");
     last.0.run(async move { last.1.leave().await }).await.expect("it is heard");
     assert_eq!(says(&log, "INFO", "member left").await.get("addr"), addrs[2]);
-    // Its thread ends without a goodbye, and no process died that a host could report.
+    // The member's thread ends without a goodbye. No process died, so no host can report a death.
     members[1].0.crash();
     assert_eq!(says(&log, "INFO", "member died").await.get("addr"), addrs[1]);
     assert_eq!(log.named("member died")[0].get("cause"), "lease over");
@@ -199,7 +204,7 @@ async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
 
 #[tokio::test]
 async fn a_member_without_a_quorum_logs_its_suspension_and_some_of_its_lost_locks() {
-    let mut members = cluster(2).await;
+    let mut members = cluster(2, Leases::Short).await;
     let last = members.pop().expect("there are two");
     let (member, log) = (last.1.clone(), last.0.log.clone());
     let guards = last
@@ -231,10 +236,11 @@ async fn a_member_without_a_quorum_logs_its_suspension_and_some_of_its_lost_lock
     assert_ne!(line.get("before"), line.get("lineage"));
 }
 
-/// The others go on without waiting for its lease, and keep its locks until that is over.
+/// The others continue without waiting for the elder's lease, and keep its locks until that lease
+/// is over.
 #[tokio::test]
 async fn an_elder_that_stands_still_is_logged_as_unreachable_and_logs_that_it_is_expelled() {
-    let members = cluster(3).await;
+    let members = cluster(3, Leases::Short).await;
     let addr = members[0].1.addr().to_string();
     let stands = members[0].0.freeze().await;
     for (other, _) in &members[1..] {
@@ -249,7 +255,7 @@ async fn an_elder_that_stands_still_is_logged_as_unreachable_and_logs_that_it_is
 
 #[tokio::test]
 async fn a_member_that_has_its_quorum_again_logs_that_it_resumes() {
-    let members = cluster(2).await;
+    let members = cluster(2, Leases::Short).await;
     let stands = members[0].0.freeze().await;
     let log = &members[1].0.log;
     says(log, "WARN", "suspended: no elder").await;
@@ -262,7 +268,7 @@ async fn a_member_that_has_its_quorum_again_logs_that_it_resumes() {
 async fn a_process_that_joins_logs_the_seeds_that_it_waits_for() {
     let process = MeteredProcess::start();
     let addrs: Vec<String> = ports::free(3).iter().map(ToString::to_string).collect();
-    let joins = join(&process, &addrs[0], &addrs);
+    let joins = join(&process, &addrs[0], &addrs, Leases::Short);
     let line = says(&process.log, "INFO", "joining: waiting for 2 of 3 seeds: ").await;
     assert!(line.name.contains(&addrs[1]) && line.name.contains(&addrs[2]), "{line:?}");
     assert!(!line.name.contains(&addrs[0]), "{line:?}");
@@ -292,7 +298,7 @@ async fn a_join_that_expects_at_most_half_of_its_seeds_says_so_once() {
         (process, join, expect)
     });
     for (process, join, expect) in joins {
-        // It has looked at its seeds a second time by then.
+        // The process has asked its seeds a second time by then.
         says(&process.log, "INFO", "joining: waiting for ").await;
         let warnings = begin_with(&process.log, "expects at most half of its seeds");
         join.abort();
@@ -308,13 +314,13 @@ async fn a_join_that_expects_at_most_half_of_its_seeds_says_so_once() {
 
 #[tokio::test]
 async fn a_member_that_joins_with_other_times_logs_those_that_it_keeps() {
-    let members = cluster(1).await;
+    let members = cluster(1, Leases::Short).await;
     let seeds = vec![members[0].1.addr().to_string()];
     let process = MeteredProcess::start();
     let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Timing::lan());
     let joined = process.handle.spawn(builder.seeds(seeds).join()).await.expect("no panic");
     let line = says(&process.log, "WARN", "the cluster was founded with other times").await;
-    assert_eq!(line.get("cluster"), format!("{:?}", Timing::fast()));
+    assert_eq!(line.get("cluster"), format!("{:?}", Leases::Short.timing()));
     assert_eq!(line.get("own"), format!("{:?}", Timing::lan()));
     assert!(begin_with(&members[0].0.log, "the cluster was founded").is_empty());
     drop(joined.expect("it joins"));
@@ -433,7 +439,7 @@ async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
         ]
     );
     assert_eq!(spans[0].parent.as_deref(), Some("order"));
-    // Its very turn made the grantor, which is none of that caller's business.
+    // The step of a call made this member grantor. The event stands outside of that call's span.
     let grantors = log.named("grantor");
     assert_eq!(grantors.iter().map(|event| event.parent.clone()).collect::<Vec<_>>(), [None]);
     for span in &spans {
@@ -451,8 +457,8 @@ async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
 
 #[tokio::test]
 async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerned() {
-    let mut members = cluster(3).await;
-    // The events are told after the views can be seen.
+    let mut members = cluster(3, Leases::Short).await;
+    // The events are logged after the views can be seen.
     for (process, member) in &members {
         let views = || process.log.named("view change");
         let is_told = || views().last().is_some_and(|view| view.get("members") == "3");
@@ -474,7 +480,7 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
         );
     }
 
-    // The youngest two use it, so that the elder's death has nothing to do with it.
+    // The youngest two members use the service, so that the elder's death does not affect it.
     let (first, second) = (members[1].1.clone(), members[2].1.clone());
     let (held, waits) = members[1]
         .0
@@ -514,7 +520,7 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     assert_eq!(ended.get("epoch"), began.get("epoch"));
     assert_ne!(began.get("epoch"), transfer.get("epoch"));
 
-    // It dies with the table, and the named member finds the holders and waiters.
+    // The grantor dies with its table, and the named member recovers the holders and waiters.
     members[2].0.crash();
     log.is_closed().await;
     let recoveries = || -> Vec<LogLine> {
@@ -553,7 +559,7 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     }
 }
 
-/// Makes it hold a lock: it is the first grantor of the service, or asks that one.
+/// Makes the member hold a lock. It becomes the first grantor of the service, or asks the grantor.
 async fn hold(process: &MeteredProcess, member: &Member) -> Guard {
     let member = member.clone();
     let lock = async move {
@@ -563,7 +569,7 @@ async fn hold(process: &MeteredProcess, member: &Member) -> Guard {
     process.run(lock).await
 }
 
-/// Asks for it to become the grantor, without waiting for that.
+/// Starts a bid of this member, without waiting for its outcome.
 async fn insist(process: &MeteredProcess, member: &Member) -> tokio::task::JoinHandle<bool> {
     let stock = member.lock_service("stock").await.expect("a good name");
     process.handle.spawn(async move { stock.become_grantor().await.is_ok() })
@@ -571,14 +577,14 @@ async fn insist(process: &MeteredProcess, member: &Member) -> tokio::task::JoinH
 
 #[tokio::test]
 async fn a_transfer_is_open_until_the_predecessor_is_lost_and_then_a_recovery_is() {
-    let members = cluster(3).await;
+    let members = cluster(3, Leases::Short).await;
     let [(_, elder), (old, first), (young, second)] = &members[..] else {
         panic!("there are three")
     };
     let guard = hold(old, first).await;
 
-    // The member that is asked for the table is silent. When the elder takes it to be lost, it
-    // names the other once more, which then asks all members.
+    // The grantor with the table is silent. When the elder takes it to be lost, it names the next
+    // grantor again, which then asks all members.
     let frozen = old.freeze().await;
     let won = insist(young, second).await;
     let begun = young.log.opens(&["transfer"]).await;
@@ -612,7 +618,8 @@ async fn a_transfer_is_open_until_the_predecessor_is_lost_and_then_a_recovery_is
 
 #[tokio::test]
 async fn a_forwarded_table_ends_the_transfer_span_as_lost() {
-    let members = cluster(4).await;
+    // The grantor stands still, and is not to be taken for lost.
+    let members = cluster(4, Leases::Long).await;
     let [_, (old, first), (between, second), (young, third)] = &members[..] else {
         panic!("there are four")
     };
@@ -640,7 +647,8 @@ async fn a_forwarded_table_ends_the_transfer_span_as_lost() {
 
 #[tokio::test]
 async fn open_spans_end_as_lost_when_their_member_goes() {
-    let mut members = cluster(4).await;
+    // The grantor stands still, and is not to be taken for lost.
+    let mut members = cluster(4, Leases::Long).await;
     let member = members[1].1.clone();
     let guard = members[1]
         .0
@@ -650,7 +658,7 @@ async fn open_spans_end_as_lost_when_their_member_goes() {
         })
         .await;
 
-    // One leaves.
+    // One member leaves.
     let frozen = members[1].0.freeze().await;
     let (young, member) = &members[2];
     let won = insist(young, member).await;
@@ -673,7 +681,7 @@ async fn open_spans_end_as_lost_when_their_member_goes() {
     soon(gone).await.expect("no panic").expect("it is heard");
     young.log.is_closed().await;
 
-    // One is dropped with its runtime, and so has no time for anything.
+    // One member is dropped with its runtime, and so can do nothing more.
     let settled = |member: &Member| {
         let status = member.status();
         status.leased && status.view.is_some_and(|view| view.members.len() == 3)
@@ -695,17 +703,18 @@ async fn open_spans_end_as_lost_when_their_member_goes() {
 
 #[tokio::test]
 async fn a_view_change_is_open_from_the_vote_to_the_view() {
-    let members = cluster(3).await;
+    // The voters stand still, and the elder's lease is not to end.
+    let members = cluster(3, Leases::Long).await;
     let [(elder, seen), voters @ ..] = &members[..] else { panic!("there are three") };
     let before = seen.status().view.expect("it is in one");
     elder.log.is_closed().await;
     let seeds: Vec<String> =
         before.members.iter().map(|member| member.info.addr.to_string()).collect();
 
-    // No member answers the elder, which tries to take a fourth one in.
+    // No member answers the elder, which tries to admit a fourth member.
     let frozen = [voters[0].0.freeze().await, voters[1].0.freeze().await];
     let newcomer = MeteredProcess::start();
-    let joins = join(&newcomer, &ports::free(1)[0].to_string(), &seeds);
+    let joins = join(&newcomer, &ports::free(1)[0].to_string(), &seeds, Leases::Long);
     let begun = elder.log.opens(&["view change"]).await;
     assert_eq!(begun.get("view"), before.number.next().0.to_string());
     assert_eq!((begun.level.as_str(), begun.parent.clone()), ("INFO", None));

@@ -1,5 +1,5 @@
 //! Reads the sources: imports between directories, words that do not belong, and tests that tables
-//! name. Each rule is shown a breach here.
+//! name. For each rule a test shows a breach.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ mod ratchets;
 #[path = "tidy/sentences.rs"]
 mod sentences;
 
-/// The layers, and the layers that each may not name: all that are not below it.
+/// The layers, each with the layers that it may not name: all except itself and those below it.
 const LAYERS: [(&str, &[&str]); 6] = [
     ("protocol", &["gossip", "wire", "runtime", "service", "recipes"]),
     ("gossip", &["wire", "runtime", "service", "recipes"]),
@@ -39,8 +39,8 @@ const IMPURE: [&str; 8] = [
 /// The names of calls that panic on a thread without a tokio runtime.
 const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn", "tokio::net"];
 
-/// Joining and serving want a runtime, and say so; the member's own runtime carries out orders;
-/// tests have one.
+/// The files that may need a runtime. Joining and serving need one, and say so. The member's own
+/// runtime carries out orders, and tests have one.
 const WITH_RUNTIME: [&str; 6] = [
     "service/member_builder/join.rs",
     "service/http.rs",
@@ -50,12 +50,11 @@ const WITH_RUNTIME: [&str; 6] = [
     "service/simulated.rs",
 ];
 
-/// The words with which the reason of a row begins, beside tests or in their place.
+/// The words with which a reason begins, in a cell beside tests or in place of them.
 const VERDICTS: [&str; 4] =
     ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];
 
-/// Geode's test classes that the table of `tests/README.md` goes through, and how many tests each
-/// has.
+/// Geode's test classes in the table of `tests/README.md`, and the number of tests of each.
 const GEODE: [(&str, usize); 27] = [
     ("DistributedLockServiceDUnitTest", 42),
     ("GrantorFailoverDUnitTest", 2),
@@ -86,7 +85,7 @@ const GEODE: [(&str, usize); 27] = [
     ("DlockAndTxlockRegressionTest", 1),
 ];
 
-/// The number of sentences of Geode's package documentation that say what happens.
+/// The number of sentences of Geode's package documentation that describe behaviour.
 const SENTENCES: usize = 91;
 
 /// The heading of the table of complaints in `tests/README.md`.
@@ -95,7 +94,7 @@ const COMPLAINTS: &str = "\n## Complaints of the users of other lock services";
 /// The number of complaints that were collected.
 const COMPLAINTS_COLLECTED: usize = 67;
 
-/// A reason of fewer words says nothing.
+/// The least number of words of a reason.
 const FEWEST_WORDS: usize = 5;
 
 /// The only file that names the codec's crate.
@@ -138,7 +137,7 @@ fn pure_layers_name_no_socket_clock_or_thread() {
     }
 }
 
-/// A planted break is a word or a statement of `planted!`, in one line. Longer code stands in
+/// A planted break is a word or a statement of `planted!` in one line. Longer code stands in
 /// `planted.rs`, beside the code that it breaks.
 #[test]
 fn shipped_files_have_no_function_of_a_planted_break() {
@@ -177,7 +176,7 @@ fn a_function_of_a_planted_break_is_found() {
     }
 }
 
-/// The lines of code that only builds with breaks have, beside fields, modules and the macro.
+/// The lines of code that only builds with breaks have, except fields, modules and the macro.
 fn sabotage(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = shipped(text).lines().map(str::trim).collect();
     let is_cfg = |line: &str| {
@@ -195,15 +194,15 @@ fn sabotage(text: &str) -> Vec<&str> {
     let is_plumbing =
         |line: &str| line.contains('$') || PLUMBING.iter().any(|plain| line.starts_with(plain));
     let below = pairs.map(|pair| pair[1]).filter(|line| !is_plumbing(line));
-    // Within the code only the macros ask for the configuration.
+    // Within functions only the macros may ask for the configuration.
     let inside = lines.iter().copied().filter(|line| {
         line.contains("cfg!(elderlock_mutants") || line.contains("cfg!(all(elderlock_mutants")
     });
     below.chain(inside).collect()
 }
 
-/// The planted breaks of more than one line: those whose macro does not end on its line, and blocks
-/// that only a planted break runs.
+/// The planted breaks of more than one line. These are macros that do not end on their line, and
+/// blocks that only a planted break runs.
 fn long_breaks(text: &str) -> Vec<&str> {
     let is_open = |line: &str| {
         let rest = line.split_once("planted!(").map_or("", |(_, rest)| rest);
@@ -351,8 +350,7 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
 }
 
 /// The tables of `tests/README.md` have rows for each article, and for each sentence of Geode's
-/// package documentation (001). Each of them says where the test is, or why there is none, and
-/// there it is.
+/// package documentation (001). Each row names an existing test, or the reason why there is none.
 #[test]
 fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
@@ -383,8 +381,7 @@ fn a_row_without_a_test_or_a_reason_is_found() {
     assert_eq!(article_rows(table), [("004".to_owned(), "that".to_owned(), "here".to_owned())]);
 }
 
-/// Each test of Geode's lock service stands in a row, which names a test that is there, or a
-/// reason.
+/// Each test of Geode's lock service stands in a row. The row names an existing test, or a reason.
 #[test]
 fn every_test_of_geode_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
@@ -466,8 +463,8 @@ fn article_rows(text: &str) -> Vec<(String, String, String)> {
     rows_of_three(text, |article| article.len() == 3 && article.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// The rows of tables that begin with one of Geode's test classes: that, its tests, and where they
-/// are here.
+/// The rows of tables that begin with one of Geode's test classes: the class, its tests, and their
+/// counterparts here.
 fn geode_rows(text: &str) -> Vec<(String, String, String)> {
     let is_name = |class: &str| class.chars().all(|c| c.is_ascii_alphanumeric());
     rows_of_three(text, |class| {
@@ -475,7 +472,7 @@ fn geode_rows(text: &str) -> Vec<(String, String, String)> {
     })
 }
 
-/// The rows of three cells whose first one is such a word.
+/// The rows of three cells whose first cell fits `is_first`.
 fn rows_of_three(text: &str, is_first: impl Fn(&str) -> bool) -> Vec<(String, String, String)> {
     let rows = text.lines().filter_map(|line| {
         let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
@@ -485,7 +482,7 @@ fn rows_of_three(text: &str, is_first: impl Fn(&str) -> bool) -> Vec<(String, St
     rows.collect()
 }
 
-/// How many tests of each class the rows name.
+/// The number of tests of each class that the rows name.
 fn tests_in(rows: &[(String, String, String)]) -> BTreeMap<String, usize> {
     let is_name = |test: &&str| test.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let mut tests: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
@@ -549,8 +546,8 @@ fn complaint_lacks(
     row_lacks(here, files)
 }
 
-/// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are
-/// their names.
+/// Words with an underscore in backticks, outside of code blocks: in the tables they are names of
+/// tests.
 fn tests_named(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
         word.contains('_')
@@ -564,13 +561,13 @@ fn tests_named(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every test of the tree, and every script and rule of the simulator.
+/// The names of all tests of the tree, and of all scripts and rules of the simulator.
 fn told() -> BTreeSet<String> {
     files_and_rules().into_iter().flat_map(|(_, names)| names).collect()
 }
 
-/// Every file with its tests, and the simulator's folders of scripts and of invariants: each file
-/// of theirs is one.
+/// Every file with its tests. In the simulator's folders of scripts and of invariants, each file
+/// counts as one test.
 fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
     let folders =
         ["sim/scripts", "sim/regressions", "sim/src/invariants"].into_iter().map(|folder| {
@@ -581,7 +578,7 @@ fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
     test_files().into_iter().chain(folders).collect()
 }
 
-/// Every file, seen from the root, with its tests.
+/// Every file with its tests. Paths start at the root.
 fn test_files() -> Vec<(PathBuf, Vec<String>)> {
     let files = ["src", "bench", "cli", "fence", "sim", "testing", "tests"]
         .into_iter()
@@ -593,7 +590,7 @@ fn test_files() -> Vec<(PathBuf, Vec<String>)> {
     tests.collect()
 }
 
-/// The functions below an attribute that makes them tests.
+/// The names of functions below an attribute that makes them tests.
 fn tests_of(text: &str) -> Vec<&str> {
     let (mut names, mut is_test) = (Vec::new(), false);
     for line in text.lines().map(str::trim_start) {
@@ -607,7 +604,7 @@ fn tests_of(text: &str) -> Vec<&str> {
     names
 }
 
-/// Layers above that a file names.
+/// The layers above `layer` that a file names.
 fn upward(layer: &str, text: &str) -> Vec<String> {
     let above =
         LAYERS.iter().find(|(name, _)| *name == layer).expect("every layer is in the table").1;
@@ -626,7 +623,7 @@ fn upward(layer: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The paths that follow `crate::`: one, or those of a list in braces.
+/// The paths that follow `crate::`: a single path, or the paths of a list in braces.
 fn paths(rest: &str) -> Vec<&str> {
     let Some(list) = rest.strip_prefix('{') else { return vec![rest] };
     let (mut depth, mut begin, mut paths) = (0, 0, Vec::new());
@@ -669,14 +666,15 @@ fn undone(text: &str) -> Vec<String> {
     undone_words().into_iter().filter(|word| text.contains(word.as_str())).collect()
 }
 
-/// Put together here, so that this file does not name them.
+/// The words of unfinished work, put together here so that this file does not contain them.
 fn undone_words() -> Vec<String> {
     [("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("unimplemented", "!"), ("todo", "!"), ("dbg", "!(")]
         .map(|(front, back)| format!("{front}{back}"))
         .to_vec()
 }
 
-/// Every file of every layer: the layer, the path, the text. Files of tests only are left out.
+/// Every file of every layer: the layer, the path, the text. Files that hold only tests are left
+/// out.
 fn layer_files() -> Vec<(String, PathBuf, String)> {
     let mut files = Vec::new();
     for (layer, _) in LAYERS {

@@ -6,7 +6,7 @@ use elderlock::{
 };
 use std::time::Duration;
 
-/// Above 2^53, where a JavaScript reader would round.
+/// A number above 2^53, where a JavaScript reader would round.
 const LARGE: i64 = (1 << 60) + 1;
 
 fn token(number: i64) -> Token {
@@ -79,7 +79,7 @@ async fn every_guard_of_one_name_shows_its_token() {
     );
 }
 
-/// Loses the guard by the end of its lease, and releases it.
+/// Lets the guard's lease end, and then releases the guard.
 async fn lose_and_release(guard: impl AnyGuard) {
     assert_eq!(guard.lost().await, LostReason::LeaseEnded);
     assert!(guard.release().await.unwrap_err().is_lost());

@@ -1,5 +1,5 @@
-//! Every await of the public API on a thread that is in no tokio runtime. The members have one;
-//! their callers need not.
+//! Every await of the public API on a thread without a tokio runtime. The members have a runtime;
+//! their callers need none.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;
@@ -8,7 +8,7 @@ use elderlock::{
     AwaitLeadershipError, Barrier, BarrierError, CloseMode, ConnectionEvent, CountDownLatch,
     DoubleBarrier, JoinError, LatchEvent, LeaderLatch, LeaderSelector, LockService, LockValue,
     LostReason, Member, MultiLock, Mutex, Owner, QueryError, ReadWriteLock, ReentrantMutex,
-    SelectorError, Semaphore, SharedCount, Timing, query_status,
+    SelectorError, Semaphore, SharedCount, query_status,
 };
 use std::future::IntoFuture;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use std::time::Instant;
 use support::local::{HANG, Local, MS};
 use tokio::runtime::Handle;
 
-/// Wakes the thread that waits.
+/// Wakes the waiting thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -28,7 +28,7 @@ impl Wake for Unpark {
     }
 }
 
-/// An executor that knows nothing of tokio.
+/// An executor without any part of tokio.
 fn run<F: IntoFuture>(future: F) -> F::Output {
     assert!(Handle::try_current().is_err(), "this thread is in a runtime");
     let began = Instant::now();
@@ -43,13 +43,14 @@ fn run<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
-/// Two members, and their handles of one service: that of the grantor, and that of the other one.
+/// Two members, and their handles of one service: first the grantor's handle, then the other
+/// member's.
 fn pair(name: &str) -> (Local, LockService, LockService) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime can be built");
-    let local = runtime.block_on(Local::start_with(2, Timing::lan()));
+    let local = runtime.block_on(Local::start(2));
     let (here, there) =
         (run(local.members[0].lock_service(name)), run(local.members[1].lock_service(name)));
     let (here, there) = (here.expect("a good name"), there.expect("a good name"));
@@ -65,7 +66,7 @@ fn a_barrier_is_waited_for_with_a_limit() {
     run(barrier.set()).expect("it is set");
     for waiting in [&barrier, &elsewhere] {
         assert_eq!(run(waiting.wait().wait(5 * MS)), Err(BarrierError::TimedOut));
-        // The shorter of two limits counts.
+        // Of two limits the shorter one counts.
         let limited = waiting.wait().wait(5 * MS).wait(HANG);
         assert_eq!(run(limited), Err(BarrierError::TimedOut));
     }
@@ -136,7 +137,8 @@ fn a_multi_lock_with_a_lease_waits() {
     let kept = run(next.lock("2")).expect("it is free");
     for service in [&here, &there] {
         let both = MultiLock::new().with(service, ["1"]).with(&next, ["2"]);
-        // Some thirds of the lease long: the locks that it has already are extended meanwhile.
+        // The wait lasts several thirds of the lease: the locks that are already granted are
+        // extended meanwhile.
         assert!(
             run(both.acquire().lease(30 * MS).wait(100 * MS))
                 .expect_err("the other one is held")
@@ -185,7 +187,7 @@ fn locks_are_asked_for_and_released() {
         run(too.release()).expect("it is held");
         let mut share = Some(share.expect("it is held"));
         while let Some(mine) = share.take() {
-            // The release of the other one may be under way.
+            // The release of the other share may be under way.
             share = run(mine.upgrade()).map_or_else(|(_, mine)| mine, |_| None);
         }
 

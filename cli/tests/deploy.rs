@@ -1,5 +1,5 @@
-//! Checks the files of `deploy` and the command lines of the guide, beside the real program. Checks
-//! types of Kubernetes, flags, probes, and three members that run as the pods do.
+//! Checks the files of `deploy` and the command lines of the guide with the real program. The tests
+//! check Kubernetes types, flags and probes, and run three members as the pods do.
 #![cfg(unix)]
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
 fn root() -> &'static Path {
@@ -30,7 +30,7 @@ fn elderlock() -> Command {
     command
 }
 
-/// The documents of a file of YAML.
+/// The documents of a YAML file.
 fn documents(text: &str) -> Vec<Value> {
     use serde::Deserialize as _;
     serde_norway::Deserializer::from_str(text)
@@ -38,7 +38,7 @@ fn documents(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The document as Kubernetes reads it. A field that its type does not have is an error.
+/// The document as Kubernetes reads it. A field that its type lacks is an error.
 fn typed<T: serde::de::DeserializeOwned + serde::Serialize>(document: &Value) -> Result<T, String> {
     let value: T = serde_json::from_value(document.clone()).map_err(|error| error.to_string())?;
     let again = serde_json::to_value(&value).map_err(|error| error.to_string())?;
@@ -48,7 +48,7 @@ fn typed<T: serde::de::DeserializeOwned + serde::Serialize>(document: &Value) ->
     }
 }
 
-/// The first place of `given` that has not come through.
+/// The path of the first field of `given` that `kept` lacks.
 fn unknown(place: &str, given: &Value, kept: &Value) -> Option<String> {
     match (given, kept) {
         (Value::Object(given), Value::Object(kept)) => given.iter().find_map(|(name, value)| {
@@ -79,7 +79,7 @@ fn check(document: &Value) -> Result<(), String> {
     check_values("", document, &names)
 }
 
-/// Words that Kubernetes knows in these fields. Its types take any text.
+/// The words that Kubernetes accepts in these fields, whose types take any text.
 const WORDS: [(&str, &[&str]); 8] = [
     ("accessModes", &["ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany", "ReadWriteMany"]),
     ("drop", &["ALL"]),
@@ -91,7 +91,7 @@ const WORDS: [(&str, &[&str]); 8] = [
     ("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
 ];
 
-/// Names to which other places of the document may refer.
+/// The names to which other parts of the document may refer.
 #[derive(Default)]
 struct Names {
     ports: Vec<String>,
@@ -131,7 +131,7 @@ impl Names {
 fn check_values(place: &str, value: &Value, names: &Names) -> Result<(), String> {
     let fields: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(name, part)| (name.clone(), part)).collect(),
-        // A list is checked by the name of its field.
+        // The name of a list's field decides how the list is checked.
         Value::Array(parts) => {
             let field = place.rsplit('/').next().unwrap_or_default();
             parts.iter().map(|part| (field.to_owned(), part)).collect()
@@ -180,13 +180,13 @@ fn check_values(place: &str, value: &Value, names: &Names) -> Result<(), String>
     Ok(())
 }
 
-/// As Kubernetes writes an amount: `100m`, `64Mi`, `2`.
+/// Returns whether the text is an amount as Kubernetes writes it: `100m`, `64Mi`, `2`.
 fn is_quantity(text: &str) -> bool {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     unit.len() < text.len() && ["", "m", "k", "M", "G", "Ki", "Mi", "Gi"].contains(&unit)
 }
 
-/// A label of RFC 1123.
+/// Returns whether the text is a label of RFC 1123.
 fn is_dns_name(name: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..64).contains(&name.len())
@@ -199,7 +199,8 @@ fn kubernetes() -> Vec<Value> {
     documents(&read("deploy/kubernetes.yaml"))
 }
 
-/// The value of a variable of the container; `None`: it is not there, or comes from elsewhere.
+/// The value of a variable of the container. `None` if there is no such variable, or its value is a
+/// reference.
 fn variable(container: &Container, name: &str) -> Option<String> {
     let mut variables = container.env.iter().flatten();
     variables.find(|variable| variable.name == name).and_then(|found| found.value.clone())
@@ -280,23 +281,23 @@ fn one_member_at_a_time_is_disrupted_and_all_are_found_before_they_are_ready() {
     assert_eq!(budget.selector, Some(spec.selector.clone()));
     assert_eq!(service.selector, spec.selector.match_labels);
 
-    // A seed for each pod, by its own name.
+    // The seeds are all pods, each by its own name.
     let service = spec.service_name.expect("a name");
     let replicas = spec.replicas.expect("a number");
     let seeds: Vec<String> =
         (0..replicas).map(|pod| format!("{name}-{pod}.{service}:7400")).collect();
     assert_eq!(variable(&container, "ELDERLOCK_SEEDS"), Some(seeds.join(",")));
-    // No pod founds without the others.
+    // All pods found the cluster together.
     assert_eq!(variable(&container, "ELDERLOCK_EXPECT"), Some(replicas.to_string()));
 
-    // The mode that the key file may have, for the group of the process.
+    // The key file is readable for the group of the process.
     let pod = spec.template.spec.expect("a pod");
     let security = pod.security_context.expect("one");
     assert_eq!((security.fs_group, security.run_as_group), (Some(65532), Some(65532)));
     let secret = pod.volumes.iter().flatten().find_map(|volume| volume.secret.clone());
     assert_eq!(secret.expect("the key").default_mode, Some(0o440));
 
-    // No probe restarts a member that waits for the others: it is live before it has joined.
+    // No probe restarts a member that waits for the others: it counts as live before it has joined.
     let path = |probe: &Option<Probe>| {
         let get = probe.clone().and_then(|probe| probe.http_get).expect("it asks over HTTP");
         assert_eq!(get.port, IntOrString::String("http".to_owned()));
@@ -307,7 +308,7 @@ fn one_member_at_a_time_is_disrupted_and_all_are_found_before_they_are_ready() {
     assert_eq!(container.startup_probe, None);
 }
 
-/// A process that ends with this.
+/// A process that ends with this value.
 struct Node {
     child: Child,
     http: String,
@@ -321,8 +322,8 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Performs the probe as it is written: `Some(true)` if the kubelet counts it as a success.
-    /// `None`: nothing answers. A command of a probe would run in the pod, by `in_pod`.
+    /// Performs the probe as it is written. `Some(true)` if the kubelet counts it as a success,
+    /// `None` if nothing answers. A probe's command would run in the pod, by `in_pod`.
     fn probe(
         &self,
         probe: &Probe,
@@ -347,7 +348,7 @@ impl Node {
         Some((200..400).contains(&status))
     }
 
-    /// The status of the answer; `None` if it does not answer.
+    /// The status code of the answer. `None` if the member does not answer.
     fn get(&self, path: &str) -> Option<u16> {
         let mut stream = TcpStream::connect(&self.http).ok()?;
         stream.set_read_timeout(Some(HANG)).ok()?;
@@ -359,7 +360,7 @@ impl Node {
         text.get(9..12)?.parse().ok()
     }
 
-    /// Waits until the question, such as a probe, is answered so.
+    /// Waits until `is_so` returns true for the node.
     fn until(&mut self, what: &str, is_so: impl Fn(&Node) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
@@ -370,7 +371,7 @@ impl Node {
     }
 }
 
-/// A directory that ends with this.
+/// A directory that is removed with this value.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -380,7 +381,7 @@ impl Drop for Scratch {
 }
 
 /// The members run with the arguments and the variables of the StatefulSet. Only addresses and
-/// paths are those of this machine: each pod has an address of the loopback network.
+/// paths are changed to those of this machine: each pod has an address of the loopback network.
 #[cfg(target_os = "linux")]
 #[test]
 fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
@@ -391,7 +392,7 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
     let key = dir.join("cluster.key");
     let made = elderlock().args(["keygen", "--out"]).arg(&key).output().expect("it starts");
     assert!(made.status.success(), "{made:?}");
-    // The command of the guide's job.
+    // A replacement for the command of the guide's job.
     let report = dir.join("report.sh");
     std::fs::write(&report, "#!/bin/sh\necho \"token $ELDERLOCK_TOKEN\"\n").expect("text");
     let mode = std::fs::Permissions::from_mode(0o755);
@@ -400,7 +401,7 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
     let name = set.metadata.name.clone().expect("a name");
     let service = set.spec.as_ref().and_then(|spec| spec.service_name.clone()).expect("a name");
 
-    // Other runs of this test have another network.
+    // Each run of this test has a network of its own.
     let id = std::process::id();
     let net = format!("127.{}.{}", 1 + (id >> 8) % 250, id % 256);
     let here = |text: &str, pod: usize| {
@@ -413,7 +414,7 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
             .replace("/key/cluster.key", key.to_str().expect("text"))
             .replace("/data/", &format!("{}/{pod}-", dir.display()))
     };
-    // A command in the container of a pod.
+    // Builds a command with the environment of a pod's container.
     let in_pod = |pod: usize| {
         let mut command = elderlock();
         for variable in container.env.iter().flatten() {
@@ -454,7 +455,7 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
     nodes.iter_mut().enumerate().for_each(|(pod, node)| until_ready(node, pod));
     assert_eq!(nodes[0].get("/metrics"), Some(401), "the token is asked for");
 
-    // The command lines of the guide.
+    // Runs a command line of the guide in a pod.
     let of_pod = |line: &[String], pod: usize| {
         let line = line.iter().map(|word| here(&word.replace("127.0.0.1", "$(POD_IP)"), pod));
         let output = in_pod(pod).args(line).output().expect("it starts");
@@ -470,7 +471,7 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
         let is_listed = |pod| text.contains(&format!("{name}-{pod} "));
         assert!(code == Some(0) && (0..3).all(is_listed), "{line:?}: {text}");
     }
-    // A job runs in a pod of its own, which has none of the variables of the members.
+    // A job runs in a pod of its own, without the variables of the members.
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     for line in jobs {
         let words = line.iter().map(|word| here(word, 0));
@@ -485,7 +486,7 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
         of_pod(&line, 1)
     };
     assert_eq!(order("status --ready"), (Some(0), "healthy\n".to_owned()));
-    // As a preStop hook would.
+    // The order that a preStop hook would give.
     let (code, text) = order("leave");
     assert!(code == Some(0) && text.contains("has left"), "{text}");
     assert!(nodes[1].child.wait().expect("it ends").success());
@@ -496,8 +497,8 @@ fn three_members_that_run_as_the_pods_do_are_ready_and_leave_at_a_sigterm() {
         assert!(is_live(node, pod), "pod {pod}");
     }
 
-    // The end of a pod: its hooks, SIGTERM, and SIGKILL after the grace period. One after the
-    // other, as a rolling update does it.
+    // The end of a pod: its hooks, SIGTERM, and SIGKILL after the grace period. The pods end one
+    // after the other, as in a rolling update.
     assert_eq!(container.lifecycle, None, "a hook is to be carried out here");
     let spec = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).expect("a pod");
     let grace = spec.termination_grace_period_seconds.expect("a number");
@@ -526,7 +527,7 @@ fn is_lock(line: &[String]) -> bool {
     line.first().is_some_and(|word| word == "lock")
 }
 
-/// Flags of a job's command, each with the variable of the members that has the same value.
+/// The flags of a job's command, each with the variable of the members that has the same value.
 const FLAGS_OF_JOBS: [(&str, &str); 3] = [
     ("--cluster", "ELDERLOCK_CLUSTER"),
     ("--at", "ELDERLOCK_SEEDS"),
@@ -556,7 +557,7 @@ fn the_lock_of_a_job_names_the_cluster_the_members_and_the_key_of_the_manifest()
     for line in jobs {
         assert_eq!(wrong_flags(line, &container), Vec::<&str>::new(), "{line:?}");
     }
-    // Commands in the text, too.
+    // The commands in the text are checked, too.
     let cluster = variable(&container, "ELDERLOCK_CLUSTER");
     let named = text.split("--cluster ").skip(1).map(|rest| rest.split_whitespace().next());
     let named: Vec<Option<&str>> = named.collect();
@@ -585,7 +586,7 @@ fn a_job_of_another_cluster_or_without_some_members_is_found() {
     );
 }
 
-/// The command lines of the guide: of this machine, or in a pod. Continued lines are one.
+/// The command lines of the guide, for this machine or a pod. A continued line is one line.
 fn command_lines(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut is_code = false;
@@ -615,7 +616,8 @@ fn every_command_line_of_the_guide_has_flags_that_exist() {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("text");
         for line in command_lines(&text) {
-            // It is read up to here, and not carried out. Behind two dashes is another command.
+            // With `--help` the line is parsed and not carried out. The command after two dashes is
+            // left out.
             let own: Vec<&String> = line.iter().take_while(|word| *word != "--").collect();
             let output = elderlock().args(&own).arg("--help").output().expect("it starts");
             let said = String::from_utf8_lossy(&output.stderr);

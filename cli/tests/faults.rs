@@ -1,4 +1,4 @@
-//! `elderlock node` when something breaks: real processes, their output and their exit codes.
+//! `elderlock node` during faults: real processes, their output and their exit codes.
 #![cfg(target_os = "linux")]
 
 #[path = "../../tests/support/ports.rs"]
@@ -12,10 +12,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// A guard against hanging, far above the time of any step here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
-/// A directory that is gone when the test is over.
+/// A directory that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -34,7 +34,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A small file system of its own.
+/// A small file system for one test.
 struct Tmpfs(Scratch);
 
 impl Tmpfs {
@@ -50,14 +50,14 @@ impl Tmpfs {
         }
     }
 
-    /// A directory on it.
+    /// A directory on the file system.
     fn dir(&self, name: &str) -> PathBuf {
         let path = self.0.0.join(name);
         std::fs::create_dir(&path).expect("there is room");
         path
     }
 
-    /// Fills it up.
+    /// Fills the file system up.
     fn fill(&self) -> PathBuf {
         let path = self.0.0.join("filler");
         std::fs::write(&path, vec![1; 2 << 20]).expect_err("it has room for one megabyte");
@@ -75,11 +75,11 @@ fn free(count: usize) -> Vec<String> {
     ports::free(count).iter().map(ToString::to_string).collect()
 }
 
-/// `elderlock node` at that address.
+/// `elderlock node` at this address.
 fn node(bind: &str, seeds: &[String], data_dir: Option<&Path>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().args(["node", "--timing", "fast", "--join-seconds", "100", "--bind", bind]);
-    // Standard error has the reason of an end alone. The names of members are their addresses.
+    // Standard error has only the reason of an end. The name of each member is its address.
     command.args(["--log", "off", "--name", bind]);
     command.args(["--seed", &seeds.join(",")]);
     if let Some(path) = data_dir {
@@ -88,7 +88,7 @@ fn node(bind: &str, seeds: &[String], data_dir: Option<&Path>) -> Command {
     command
 }
 
-/// A node that runs until this is dropped.
+/// A node that ends with this value.
 struct Node {
     child: Child,
     lines: Receiver<String>,
@@ -105,12 +105,12 @@ impl Node {
         Node { child, lines }
     }
 
-    /// The next line that is so.
+    /// The next line that `is_it` accepts.
     fn until(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
         loop {
             let line = self.lines.recv_timeout(HANG);
             let line = line.unwrap_or_else(|_| panic!("it never says {what}"));
-            // Behind the time.
+            // The text follows the time.
             let text = line.split_once(' ').map_or("", |(_, text)| text);
             if is_it(text) {
                 return text.to_owned();
@@ -122,7 +122,7 @@ impl Node {
         self.until("joined", |line| line.starts_with("joined as"));
     }
 
-    /// Waits for a view of exactly these members, all of them reachable.
+    /// Waits for a view of exactly these members, all reachable.
     fn until_view(&self, addrs: &[&String]) {
         self.until(&format!("a view of {addrs:?}"), |line| {
             let members = line.strip_prefix("view ").and_then(|line| line.split_once("; members "));
@@ -143,7 +143,7 @@ impl Node {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end. The exit code, and what it wrote to standard error.
+    /// Waits for the end of the node. Returns the exit code and the text of standard error.
     fn end(mut self) -> (Option<i32>, String) {
         let began = Instant::now();
         let status: ExitStatus = loop {
@@ -158,7 +158,7 @@ impl Node {
         (status.code(), text)
     }
 
-    /// Tells it to leave, and checks that it does.
+    /// Makes the node leave, and checks that it does.
     fn leave(self) {
         self.signal(Signal::TERM);
         assert_eq!(self.end(), (Some(0), String::new()));
@@ -172,8 +172,8 @@ impl Drop for Node {
     }
 }
 
-/// Three nodes share a disk that is full. A join cannot be stored, and ends none of them; a start
-/// on that disk fails and names it.
+/// Three nodes share a full disk. A join cannot be stored, and ends none of them. A start on that
+/// disk fails and names it.
 #[test]
 fn nodes_on_a_full_disk_go_on_and_a_start_there_names_the_disk() {
     let Some(tmpfs) = Tmpfs::mount("full") else { return };
@@ -204,8 +204,9 @@ fn nodes_on_a_full_disk_go_on_and_a_start_there_names_the_disk() {
     nodes.into_iter().chain([joiner]).for_each(Node::leave);
 }
 
-/// A node whose process was stopped is expelled, and cannot begin anew: the system has no
-/// randomness for another process id. Its end says so, and the others go on.
+/// A node whose process was stopped is expelled and cannot begin a new incarnation: the system
+/// gives no randomness for another process id. The node ends with that reason, and the others
+/// continue.
 #[test]
 fn a_node_that_a_fault_ends_says_why_and_the_others_go_on() {
     let scratch = Scratch::new("fault");

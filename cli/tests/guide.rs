@@ -1,9 +1,8 @@
 //! The command lines of the guide, carried out as they stand: in the order of the text, in an empty
-//! directory, with members that run.
-//!
-//! Each block begins with no member. Members of lines that follow each other start together. Only
-//! addresses are those of this machine. Lines that need something that a test does not have are
-//! listed in [`NOT_RUN`] with the reason, and `deploy.rs` checks their flags.
+//! directory, with running members.
+//! Each block begins without members. Members of consecutive lines start together. Only addresses
+//! are changed to those of this machine. Lines that need something that a test lacks are listed in
+//! [`NOT_RUN`] with the reason, and `deploy.rs` checks their flags.
 #![cfg(target_os = "linux")]
 
 #[path = "support/running.rs"]
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Lines that begin so are not carried out, for this reason.
+/// Lines with this beginning are not carried out, for this reason.
 const NOT_RUN: [(&str, &str); 5] = [
     ("kubectl ", "there is no Kubernetes; deploy.rs runs those that ask a member"),
     ("docker ", "there is no Docker; `.ci/run full` runs the file of the image"),
@@ -24,7 +23,7 @@ const NOT_RUN: [(&str, &str); 5] = [
     ("elderlock demo", "it takes both processors for long; `.ci/run demo` runs it"),
 ];
 
-/// A block of shell commands, without comments. Continued lines are one.
+/// The blocks of shell commands, without comments. A continued line is one line.
 fn blocks(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut lines = text.lines();
@@ -52,9 +51,9 @@ fn blocks(text: &str) -> Vec<Vec<String>> {
 /// The directory in which the lines are carried out, and the addresses of this run.
 struct Place {
     dir: PathBuf,
-    /// The first three parts of all addresses. Other runs of this test have others.
+    /// The first three parts of all addresses. Each run of this test has others.
     net: String,
-    /// What is added to the last part, so that no two places have an address in common.
+    /// An offset of the last part, so that no two places share an address.
     first: u32,
 }
 
@@ -72,7 +71,7 @@ impl Place {
         let program = dir.join("bin");
         std::fs::create_dir_all(&program).expect("it can be made");
         symlink(env!("CARGO_BIN_EXE_elderlock"), program.join("elderlock")).expect("it is new");
-        // The command of the example.
+        // A replacement for the command of the example.
         let report = dir.join("report.sh");
         std::fs::write(&report, "#!/bin/sh\necho \"token $ELDERLOCK_TOKEN\"\n").expect("text");
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -82,7 +81,8 @@ impl Place {
         Place { dir, net: format!("127.{}.{}", 1 + (id >> 8) % 250, id % 256), first }
     }
 
-    /// The line in a shell, whose process becomes the last command of the line.
+    /// A command that runs the line in a shell. The shell's process becomes the last command of the
+    /// line.
     fn shell(&self, line: &str) -> Command {
         let line = line
             .replace("127.0.0.1", &self.addr(1))
@@ -107,7 +107,7 @@ impl Place {
         node
     }
 
-    /// The same for members that may wait for each other, after these exports. Each comes with its
+    /// Starts members that may wait for each other, after these exports. Returns each with its
     /// line.
     fn nodes(&self, exports: &str, lines: &[&String]) -> Vec<(String, Running)> {
         let start = |line: &&String| {
@@ -120,7 +120,7 @@ impl Place {
         nodes
     }
 
-    /// Carries the lines out. Returns how many there were.
+    /// Carries the lines out. Returns the number of lines.
     fn carry_out(&self, block: &[String]) -> usize {
         let is_run = |line: &&String| !NOT_RUN.iter().any(|(begin, _)| line.starts_with(begin));
         let lines: Vec<&String> =
@@ -131,7 +131,7 @@ impl Place {
         let is_node = |line: &str| line.starts_with("elderlock node ");
         let starts_members = lines.iter().any(|line| is_node(line));
         if lines.iter().any(|line| line.contains(" --at ")) && !starts_members {
-            // The text speaks of a member that runs.
+            // The text assumes a running member.
             let line = "elderlock node --serve-sessions --bind 127.0.0.1:7400 --found";
             others.push(self.node(line));
         }
@@ -151,18 +151,18 @@ impl Place {
                     others.extend(self.others());
                 }
             } else if line.ends_with(" --watch") {
-                // It goes on for ever: twice is enough to see that it asks again.
+                // The command runs for ever. Two outputs show that it asks again.
                 let watch = format!("{exports}exec {line}");
                 let mut watch = Running::start(&mut self.shell(&watch));
                 watch.line_with("member   ");
                 watch.line_with("member   ");
             } else {
-                // A guard against hanging, far above what anything takes here.
+                // A guard against hangs, far above the time of any step here.
                 let limited = format!("{exports}exec timeout -k 1 120 {line}");
                 let output = self.shell(&limited).output().expect("it starts");
                 assert!(output.status.success(), "{line}: {output:?}");
                 if let Some((_, at)) = line.split_once(" leave --at ") {
-                    // The text says to wait for the end of its process.
+                    // The text says to wait for the end of the member's process.
                     let bind = format!("--bind {at} ");
                     let at = members.iter().position(|(line, _)| line.contains(&bind));
                     if let Some((_, mut left)) = at.map(|at| members.remove(at)) {
@@ -174,7 +174,8 @@ impl Place {
         lines.len()
     }
 
-    /// The second member of the text, and a program that holds the lock of the text through it.
+    /// The second member of the text, and a program that holds the lock of the text through that
+    /// member.
     fn others(&self) -> [Running; 2] {
         let member = "elderlock node --name pod-2 --bind 127.0.0.2:7400 --seed 127.0.0.1:7400 \
                       --serve-sessions --allow-forced-revokes";

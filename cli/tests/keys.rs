@@ -13,10 +13,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
-/// A directory that is gone when the test is over.
+/// A directory that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -65,7 +65,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).expect("it is there").trim().to_owned()
 }
 
-/// A node that runs until this is dropped.
+/// A node that ends with this value.
 struct Node {
     child: Child,
     lines: Receiver<String>,
@@ -93,12 +93,12 @@ impl Node {
         Node { child, lines }
     }
 
-    /// The next line that begins so.
+    /// The next line that begins with `start`.
     fn until(&self, start: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(HANG);
             let line = line.unwrap_or_else(|_| panic!("it never says {start:?}"));
-            // Behind the time.
+            // The text follows the time.
             let text = line.split_once(' ').map_or("", |(_, text)| text);
             if text.starts_with(start) {
                 return text.to_owned();
@@ -200,7 +200,7 @@ fn the_command_under_a_lock_does_not_get_the_key() {
     let path = scratch.file("key");
     keygen(&path);
     let (key, addr) = (read(&path), free_addr());
-    let args = ["node", "--found", "--timing", "fast", "--serve-sessions", "--bind", &addr];
+    let args = ["node", "--found", "--timing", "wan", "--serve-sessions", "--bind", &addr];
     let mut node = elderlock(&args);
     node.env("ELDERLOCK_KEY", &key);
     let node = Node::spawn(node);
@@ -238,7 +238,8 @@ fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
     assert!(!status(&addr, &[("ELDERLOCK_KEY", &first)]).1);
     drop(node);
 
-    // A flag wins over the file's setting, and an exposed file is refused as with the flag.
+    // A flag wins over the file's setting. A key file that others can read is refused as with the
+    // flag.
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
     let output = elderlock(&["node", "--config", config]).output().expect("it can be started");
     assert!(!output.status.success() && said(&output).contains("0644"), "{}", said(&output));
@@ -247,14 +248,14 @@ fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
     Node::spawn(command).until("joined as");
 }
 
-/// The key of the flag, those of the variables, and that of the configuration file, all different.
-/// Whether this process ignores SIGHUP, and so do those that it starts.
+/// Returns whether this process ignores SIGHUP. The processes that it starts inherit that.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
     mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
+/// The flag, the variables and the configuration file have different keys.
 #[test]
 fn a_flag_wins_over_variables_with_keys_and_these_over_the_configuration_file() {
     let scratch = Scratch::new("sources");
@@ -276,12 +277,12 @@ fn a_flag_wins_over_variables_with_keys_and_these_over_the_configuration_file() 
     let mut by_variable = Node::spawn(node(&[], &[("ELDERLOCK_KEY", &of_variable)]));
     by_variable.until("joined as");
     assert!(has_key(&of_variable) && !has_key(&of_file));
-    // The flag of another command wins over the variable, too.
+    // The flag of another command also wins over the variable.
     let mut asks = elderlock(&["status", "--cluster", "shop", "--at", &addr, "--key-file"]);
     let asked = asks.arg(&other).env("ELDERLOCK_KEY", &of_file).output().expect("it starts");
     assert!(asked.status.success(), "{}", said(&asked));
-    // It has no file to read again, so that a SIGHUP ends it as any process: unless the tests run
-    // under `nohup`, which processes inherit.
+    // The node has no file to read again, so a SIGHUP ends it. Under `nohup` the tests and their
+    // processes ignore SIGHUP.
     if !ignores_hang_up() {
         by_variable.hang_up();
         assert_eq!(by_variable.child.wait().expect("it ends").code(), None);

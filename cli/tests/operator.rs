@@ -2,12 +2,15 @@
 
 #[path = "support/both_outputs.rs"]
 mod both_outputs;
+#[path = "support/decided.rs"]
+mod decided;
 #[path = "support/running.rs"]
 mod running;
 #[path = "support/schemas.rs"]
 mod schemas;
 
 use both_outputs::both_outputs;
+use decided::decided;
 use running::{Running, free_addr};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -15,7 +18,7 @@ use std::net::TcpStream;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
 fn elderlock(args: &[&str]) -> Command {
@@ -29,16 +32,21 @@ fn output(args: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8([stdout, stderr].concat()).expect("text"))
 }
 
-/// A node of a cluster with these arguments, that has joined.
+/// A node of a cluster with these arguments, after its join.
 fn joined(args: &[&str]) -> Running {
-    let mut node = Running::start(elderlock(&["node", "--timing", "fast"]).args(args));
+    joined_with("lan", args)
+}
+
+/// The same with these times.
+fn joined_with(timing: &str, args: &[&str]) -> Running {
+    let mut node = Running::start(elderlock(&["node", "--timing", timing]).args(args));
     node.line_with("joined as");
     node
 }
 
-/// The JSON that a command prints at its end, which fits the schema, and its exit code.
+/// The JSON that a command prints, checked against the schema, and its exit code.
 fn described(schema: &str, args: &[&str]) -> (Option<i32>, Value) {
-    let (code, text) = output(args);
+    let (code, text) = decided(|| output(args));
     let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     schemas::check(schema, &value);
     (code, value)
@@ -77,7 +85,7 @@ fn a_node_is_probed_listed_watched_and_described_in_json() {
     );
 
     let mut watch = Running::start(&mut elderlock(&["status", "--at", &addr, "--watch"]));
-    // Twice: it asks again.
+    // Two outputs show that the command asks again.
     for _ in 0..2 {
         assert!(watch.line_with("member   ").starts_with("\u{1b}["));
     }
@@ -121,7 +129,7 @@ fn a_transfer_and_a_leave_are_described_in_json() {
     });
     assert_eq!((code, value), (Some(0), expected));
     let unknown = ["transfer", "defalt", "--at", &first, "--json"];
-    let (code, text) = output(&unknown);
+    let (code, text) = decided(|| output(&unknown));
     assert!(code == Some(4) && text.contains("there is no service defalt"), "{text}");
 
     let (code, value) = described("leave.json", &["leave", "--at", &second, "--json"]);
@@ -130,13 +138,14 @@ fn a_transfer_and_a_leave_are_described_in_json() {
     assert_eq!(node.child.wait().expect("it ends").code(), Some(0));
 }
 
-/// Of two halves the one without the elder has no quorum.
+/// Of two halves, the half without the elder has no quorum.
 #[cfg(unix)]
 #[test]
 fn a_forced_lineage_is_described_in_json() {
     let (first, second) = (free_addr(), free_addr());
-    let mut elder = joined(&["--bind", &first, "--found"]);
-    let mut node = joined(&["--bind", &second, "--seed", &first]);
+    // The node is orphaned after three leases, so they are short.
+    let mut elder = joined_with("fast", &["--bind", &first, "--found"]);
+    let mut node = joined_with("fast", &["--bind", &second, "--seed", &first]);
     let lineage = || described("status.json", &["status", "--at", &second, "--json"]).1;
     let before = lineage()["view"]["lineage"].clone();
     let (code, text) = output(&["force", "--at", &second, "--json"]);
@@ -174,12 +183,13 @@ fn an_epoch_has_one_form_in_text_and_in_json() {
     let epoch = status["services"][0]["epoch"].as_str().expect("it has a grantor").to_owned();
     let (_, text) = output(&["status", "--at", &addr]);
     assert!(text.contains(&format!(", epoch {epoch}, ")), "{epoch}: {text}");
-    // The line of the event itself, in which names are escaped.
+    // The line is that of the event itself, in which names are escaped.
     let line = node.line_with("became grantor of sto\\u{1b}ck");
     assert!(line.trim_end().ends_with(&format!(" in epoch {epoch}")), "{epoch}: {line}");
 }
 
-/// Its question gets no answer, and its lease is not over yet when the view is told.
+/// The status question to the hanging member gets no answer. Its lease has not ended when the view
+/// is read.
 #[cfg(unix)]
 #[test]
 fn a_member_that_hangs_is_listed_as_not_reached() {
@@ -191,19 +201,19 @@ fn a_member_that_hangs_is_listed_as_not_reached() {
     let (_, seen) = described("status.json", &["status", "--at", &second, "--json"]);
     signal(&stopped, "-STOP");
     let (code, status) = described("status.json", &["status", "--at", &first, "--json"]);
-    // On a busy machine its lease may be over by now, and the view is without it.
+    // On a busy machine the member's lease may have ended, and the view lacks it.
     let members = status["view"]["members"].as_array().expect("a list");
     let is_there = members.iter().any(|member| member["process"] == seen["process"]);
     let missing = if is_there { json!([seen["process"]]) } else { json!([]) };
     assert_eq!((code, &status["not_reached"]), (Some(0), &missing));
     let (code, text) = output(&["status", "--at", &first]);
     signal(&stopped, "-CONT");
-    // Its lease may be over by now.
+    // The member's lease may have ended by now.
     let is_listed = text.contains("missing  ") && text.contains("no answer from");
     assert!(code == Some(0) && (is_listed || !text.contains(&second)), "{text}");
 }
 
-/// A node whose log comes with its events.
+/// A node whose log and events come in one output.
 fn logged(args: &[&str]) -> Running {
     Running::start(both_outputs(env!("CARGO_BIN_EXE_elderlock")).args(args))
 }
@@ -213,7 +223,8 @@ fn the_log_of_a_node_is_on_standard_error() {
     let addr = free_addr();
     let port = addr.rsplit(':').next().expect("a port");
     let seed = format!("localhost:{port}");
-    let first = ["node", "--timing", "fast", "--name", "pod-0", "--bind", &addr, "--seed", &seed];
+    // The lease of a killed member must not end before its host reports the death.
+    let first = ["node", "--timing", "wan", "--name", "pod-0", "--bind", &addr, "--seed", &seed];
     let mut first = logged(&first);
     first.line_with("WARN founded alone");
     let second = free_addr();
@@ -223,7 +234,7 @@ fn the_log_of_a_node_is_on_standard_error() {
     first.line_with("INFO member joined name=pod-1");
     second.child.kill().expect("it runs");
     let died = first.line_with("INFO member died name=pod-1");
-    // Elsewhere no host tells of the death, and its lease is awaited.
+    // Elsewhere no host reports the death, and the member's lease has to end.
     assert!(!cfg!(target_os = "linux") || died.contains("cause=\"killed\""), "{died}");
     let missing = free_addr();
     let mut waits = logged(&["node", "--bind", &free_addr(), "--seed", &missing]);
@@ -273,12 +284,12 @@ fn errors_name_flags_and_say_each_cause_once() {
     assert!(!text.contains("keyring") && !text.contains("allow insecure"), "{text}");
     let (_, text) = output(&["node", "--found", "--bind", "127.0.0.1:0", "--join-seconds", "0"]);
     assert!(text.contains("--join-seconds") && !text.contains("join_limit"), "{text}");
-    // Its first line has the cause already.
+    // The first line of the error already has the cause.
     let (code, text) = output(&["status", "--at", &free_addr()]);
     assert!(code == Some(2) && text.lines().count() == 1, "{text}");
 }
 
-/// Bash loads the completions, and completes the beginning of a command.
+/// Bash loads the completions and completes the beginning of a command.
 #[cfg(unix)]
 #[test]
 fn completions_are_loaded_by_bash_and_complete_a_command() {
@@ -343,7 +354,7 @@ fn completions_and_man_pages_name_commands_and_variables() {
     assert!(!all.contains("ENVIRONMENT"), "it has no variables of its own: {all}");
 }
 
-/// The answer to a request of this path, with more lines in its head.
+/// The answer to a request for this path, with additional header lines.
 fn get(addr: &str, path: &str, more: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("it listens");
     stream.set_read_timeout(Some(HANG)).expect("more than zero");
@@ -354,7 +365,7 @@ fn get(addr: &str, path: &str, more: &str) -> String {
     text
 }
 
-/// The address of which it says that it serves HTTP there.
+/// The HTTP address that the node prints.
 fn http_addr(node: &mut Running) -> String {
     let line = node.line_with("serves http://");
     let (_, rest) = line.split_once("http://").expect("an address");
@@ -364,7 +375,7 @@ fn http_addr(node: &mut Running) -> String {
 #[test]
 fn a_node_that_joins_is_live_not_ready_and_says_what_it_waits_for() {
     let (addr, missing) = (free_addr(), free_addr());
-    let args = ["--timing", "fast", "--seed", &addr, "--seed", &missing, "--http", "127.0.0.1:0"];
+    let args = ["--timing", "lan", "--seed", &addr, "--seed", &missing, "--http", "127.0.0.1:0"];
     let node = |bind: &str| {
         let mut command = elderlock(&["node", "--bind", bind]);
         Running::start(command.args(args).env("ELDERLOCK_HTTP_TOKEN", "secret"))
@@ -374,7 +385,7 @@ fn a_node_that_joins_is_live_not_ready_and_says_what_it_waits_for() {
     let http = http_addr(&mut first);
     let text = get(&http, "/live", "");
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-    // Its own address and directory come first.
+    // The HTTP server starts before the checks of the member's own address and directory.
     let start = Instant::now();
     let text = loop {
         let text = get(&http, "/ready", token);
@@ -384,7 +395,7 @@ fn a_node_that_joins_is_live_not_ready_and_says_what_it_waits_for() {
         }
     };
     assert!(text.contains(&missing) && !text.contains(&addr), "{text}");
-    // Without the token no address is told.
+    // Without the token no address is shown.
     let text = get(&http, "/ready", "");
     assert!(text.ends_with("\r\n\r\njoining\n"), "{text}");
     let text = get(&http, "/status.json", token);
@@ -407,7 +418,7 @@ fn a_node_that_joins_is_live_not_ready_and_says_what_it_waits_for() {
 fn an_address_of_http_in_use_is_an_error_before_the_member_joins() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let http = taken.local_addr().expect("bound").to_string();
-    // It would wait for its seed for ten minutes.
+    // The node would wait for its seed for ten minutes.
     let waits = ["--seed", &free_addr(), "--join-seconds", "600"];
     let args = [&["node", "--bind", "127.0.0.1:0", "--http", &http], &waits[..]].concat();
     let (code, text) = output(&args);
@@ -428,11 +439,11 @@ fn a_node_serves_http_with_a_token_from_its_environment() {
     assert!(get(addr, "/metrics", "").starts_with("HTTP/1.1 401"));
     let text = get(addr, "/metrics", "Authorization: Bearer secret\r\n");
     assert!(text.contains("\nelderlock_connected 1\n"), "{text}");
-    // Only the exporter has this one.
+    // Only the exporter has this metric.
     assert!(text.contains("\nelderlock_view_changes_total 1\n"), "{text}");
 }
 
-/// A TOML file has the settings of HTTP as the flags have them, and flags win.
+/// A TOML file has the settings of HTTP like the flags, and flags win.
 #[test]
 fn a_node_serves_http_as_its_configuration_file_says() {
     let dir = std::env::temp_dir().join(format!("elderlock-http-{}", std::process::id()));
@@ -478,7 +489,7 @@ fn a_node_serves_http_as_its_configuration_file_says() {
         let mut node = Running::start(&mut elderlock(&by_flag));
         assert!(http_addr(&mut node).starts_with("127.0.0.2:"));
     }
-    // A variable wins as well, and a switch that is off undoes one of the file.
+    // A variable wins as well. A switch that is off undoes a switch of the file.
     let mut node = Running::start(elderlock(&args).env("ELDERLOCK_HTTP_TOKEN", "other"));
     let http = http_addr(&mut node);
     assert!(get(&http, "/metrics", bearer).starts_with("HTTP/1.1 401"));
@@ -489,7 +500,7 @@ fn a_node_serves_http_as_its_configuration_file_says() {
         let text = String::from_utf8(alone.stderr).expect("text");
         assert!(text.contains("--seed host:port"), "{text}");
     }
-    // A flag wins over the variables, of which one is enough.
+    // A flag wins over the variables, of which only one is set.
     let token = token.to_str().expect("text");
     let by_flag = [&args[..], &["--http-token-file", token]].concat();
     let mut node = Running::start(elderlock(&by_flag).env("ELDERLOCK_HTTP_TOKEN", "other"));

@@ -1,20 +1,23 @@
-//! A command on a host that reaches one member alone, as behind a forwarded port. Needs root and
-//! the command `ip`; says `skipped:` where they are missing.
+//! A command on a host that reaches one member only, as behind a forwarded port. Needs root and the
+//! command `ip`; otherwise it prints `skipped:`.
 #![cfg(target_os = "linux")]
 
+#[path = "support/decided.rs"]
+mod decided;
 #[path = "../../tests/support/network.rs"]
 #[allow(dead_code, reason = "other tests split the network")]
 mod network;
 #[path = "support/running.rs"]
 mod running;
 
+use decided::decided;
 use network::Network;
 use running::Running;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory that ends with this.
+/// A directory that is removed with this value.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -31,7 +34,7 @@ fn elderlock(namespace: &str, args: &[&str], key: &Path) -> Command {
     command
 }
 
-/// The address of the member that grants the one service of a status.
+/// The address of the grantor of the only service in a status.
 fn grantor_addr(status: &Value) -> Value {
     let members = status["view"]["members"].as_array().expect("a list");
     let is_it = |member: &&Value| member["process"] == status["services"][0]["grantor"];
@@ -61,7 +64,7 @@ fn one_member_that_is_reached_tells_the_status_of_all_and_passes_orders_on() {
     keygen(&[], &key);
     keygen(&["--derive", "observer", "--key-file", key.to_str().expect("text")], &observer);
 
-    let node = ["node", "--timing", "fast", "--serve-sessions", "--bind"];
+    let node = ["node", "--timing", "lan", "--serve-sessions", "--bind"];
     let founds = [&node[..], &[at_first, "--found"]].concat();
     let joins = [&node[..], &[at_second, "--seed", at_first]].concat();
     let mut members = [(first, founds), (second, joins)].map(|(host, args)| {
@@ -69,7 +72,8 @@ fn one_member_that_is_reached_tells_the_status_of_all_and_passes_orders_on() {
         member.line_with("joined as");
         member
     });
-    // The second member grants it, as it is the first to ask for a lock of that service.
+    // The second member becomes the grantor, because it is the first to ask for a lock of that
+    // service.
     let lock = ["lock", "coin", "--service", "till", "--at", at_second, "--"];
     let lock = [&lock[..], &["sh", "-c", "echo in; exec sleep 600"]].concat();
     let mut holder = Running::start(&mut elderlock(second, &lock, &key));
@@ -90,7 +94,11 @@ fn one_member_that_is_reached_tells_the_status_of_all_and_passes_orders_on() {
     // The order goes to the first member, which passes it on.
     let transfer = |to: &str, key: &Path| {
         let args = ["transfer", "till", "--at", at_first, "--to", to, "--json"];
-        let output = elderlock(here, &args, key).output().expect("it starts");
+        let (output, _) = decided(|| {
+            let output = elderlock(here, &args, key).output().expect("it starts");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output, text)
+        });
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
     };
     for to in [at_first, at_second] {

@@ -1,6 +1,6 @@
-//! Nodes in network namespaces of their own, with one host name as their only seed. The DNS server
-//! of each resolves it to that node alone at first, and learns of the others slowly. Needs root and
-//! the commands `ip`, `unshare` and `dnsmasq`; says `skipped:` where they are missing.
+//! Nodes in network namespaces of their own, with one host name as their only seed. At first the
+//! DNS server of each node resolves the name to that node alone, and learns the others later. The
+//! tests need root and the commands `ip`, `unshare` and `dnsmasq`; otherwise they print `skipped:`.
 #![cfg(target_os = "linux")]
 
 #[path = "../../tests/support/network.rs"]
@@ -14,15 +14,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
-/// A process that founds alone does so after a quarter of a member lease, 0.6 s.
+/// A process that founds alone does so after a quarter of a member lease, which is 0.6 s.
 const ALONE: Duration = Duration::from_secs(3);
 /// A process that joins resolves its seeds again within this time.
 const RESOLVED_AGAIN: Duration = Duration::from_secs(5);
 
-/// Runs a command as the host of that namespace, which asks its own DNS server. The shell has the
-/// resolver's configuration as its first argument, then the command.
+/// Runs a command in this namespace, as a host that asks its own DNS server. The first argument of
+/// the shell is the resolver's configuration, and the command follows.
 fn on_host(namespace: &str, resolver: &Path) -> Command {
     let script = r#"mount --bind "$1" /etc/resolv.conf && shift && exec "$@""#;
     let mut command = Command::new("ip");
@@ -31,7 +31,7 @@ fn on_host(namespace: &str, resolver: &Path) -> Command {
     command
 }
 
-/// A name that each server knows. Once it resolves, the server handles signals.
+/// A name that each server knows. A server that resolves it handles signals.
 const UP: &str = "127.0.0.9 up\n";
 
 /// The DNS server of one host, with the addresses of the name `pods`.
@@ -71,11 +71,11 @@ impl NameServer {
         self.folder.join("resolv.conf")
     }
 
-    /// Gives the name these addresses.
+    /// Gives the name `pods` these addresses.
     fn tell(&self, addrs: &[&str]) {
         let lines: String = addrs.iter().map(|addr| format!("{addr} pods\n")).collect();
         std::fs::write(self.folder.join("hosts"), UP.to_owned() + &lines).expect("it is a file");
-        // It reads the file again, and forgets what it has kept.
+        // On this signal the server reads the file again and clears its cache.
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
     }
@@ -120,7 +120,7 @@ impl Node {
         Node::read(child, events)
     }
 
-    /// The lines of this one are its log, and not its events.
+    /// A node whose lines are its log instead of its events.
     fn logging(namespace: &str, addr: &str, resolver: &Path, expect: &str) -> Node {
         let mut node = Node::command(namespace, addr, resolver, expect);
         let node = node.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -132,7 +132,7 @@ impl Node {
     fn command(namespace: &str, addr: &str, resolver: &Path, expect: &str) -> Command {
         let mut node = on_host(namespace, resolver);
         node.args([env!("CARGO_BIN_EXE_elderlock"), "node", "--timing", "fast", "--insecure"]);
-        // On a busy machine the server may take long.
+        // On a busy machine the server may be slow.
         node.args(["--bind", addr, "--seed", "pods:7400", "--expect", expect]);
         node.args(["--join-seconds", "600"]);
         node
@@ -145,7 +145,7 @@ impl Node {
         Node { child, lines }
     }
 
-    /// The next lines, up to one with this text.
+    /// The next lines, up to the first line with this text.
     fn lines_to(&self, text: &str) -> Vec<String> {
         let (mut lines, began) = (Vec::new(), Instant::now());
         while lines.last().is_none_or(|line: &String| !line.contains(text)) {
@@ -160,7 +160,7 @@ impl Node {
     }
 }
 
-/// Whether the member of that host sees all of these.
+/// Returns whether the member of that host sees all these addresses.
 fn sees_all(namespace: &str, addr: &str, addrs: &[String]) -> bool {
     let output = Command::new("ip")
         .args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_elderlock")])
@@ -171,7 +171,7 @@ fn sees_all(namespace: &str, addr: &str, addrs: &[String]) -> bool {
     addrs.iter().all(|addr| text.contains(addr.as_str()))
 }
 
-/// So many hosts. `None`: this machine has none, which is said.
+/// Makes `size` hosts. `None`, with a message, if this machine cannot.
 fn hosts(size: usize) -> Option<Network> {
     if Command::new("dnsmasq").arg("--version").output().is_err() {
         println!("skipped: DNS server: there is no command `dnsmasq`");
@@ -201,14 +201,14 @@ fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
     let nodes: Vec<Node> = (0..3)
         .map(|host| Node::start(&namespaces[host], &network.addrs[host], &servers[host].resolver()))
         .collect();
-    // None founds in that time.
+    // No node founds in that time.
     let says_nothing = |nodes: &[Node], span| {
         for (node, limit) in nodes.iter().zip([span, Duration::ZERO, Duration::ZERO]) {
             assert_eq!(node.next_line(limit), Err(RecvTimeoutError::Timeout));
         }
     };
     says_nothing(&nodes, ALONE);
-    // Two of three are not enough either.
+    // Two nodes of three are not enough either.
     for host in [0, 1] {
         tell(host, &ips[..2]);
     }
@@ -224,7 +224,7 @@ fn nodes_whose_dns_fills_up_slowly_found_one_cluster() {
     assert!((0..3).all(sees));
 }
 
-/// Its only seed is one address at first, and four of them later.
+/// The node's only seed has one address at first, and four addresses later.
 #[test]
 fn a_node_whose_name_resolves_to_more_seeds_warns_once_that_it_expects_too_few() {
     const WAITS: &str = "INFO joining: waiting for";
@@ -245,7 +245,7 @@ fn a_node_whose_name_resolves_to_more_seeds_warns_once_that_it_expects_too_few()
     tell(&[own, "10.77.0.7", "10.77.0.8", "10.77.0.9"]);
     let lines = node.lines_to(LOW);
     assert!(lines.last().is_some_and(|line| line.contains("expect=2 seeds=4")), "{lines:?}");
-    // It looks at its seeds each time that it says that it waits.
+    // The node resolves its seeds each time that it prints that it waits.
     let more = [node.lines_to(WAITS), node.lines_to(WAITS)].concat();
     assert!(more.iter().all(|line| !line.contains(LOW)), "{more:?}");
 }

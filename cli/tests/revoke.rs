@@ -1,15 +1,15 @@
-//! `elderlock revoke`, `why` and `held` as an operator runs them: processes of their own beside the
-//! members, which are reached through sockets.
+//! `elderlock revoke`, `why` and `held` as an operator runs them: as processes beside the members,
+//! which they reach through sockets.
 
-use elderlock::{Guard, LockService, LostReason, Member, MemberEvent, ReleaseError, Timing};
+use elderlock::{Guard, LockService, LostReason, Member, MemberEvent, ReleaseError, Timing, View};
 use std::process::Command;
 use std::time::Duration;
 
-/// A guard against hanging, far above the time of any step here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
-/// On a busy machine a contacted holder may take long to answer.
-const TIMING: Timing = Timing { answer: Timing::fast().member_lease, ..Timing::fast() };
+/// On a busy machine a contacted holder may take long to answer, and no lease may end.
+const TIMING: Timing = Timing { answer: Timing::wan().member_lease, ..Timing::wan() };
 
 /// The cluster: one member, which is the grantor, the holder and the contacted member.
 async fn founded() -> (Member, LockService) {
@@ -24,7 +24,7 @@ async fn founded() -> (Member, LockService) {
     (member, service)
 }
 
-/// The output of the command, and its exit code.
+/// The output and the exit code of `revoke`.
 async fn revoke(member: &Member, args: &[&str]) -> (String, Option<i32>) {
     revoke_at(&member.addr().to_string(), args).await
 }
@@ -35,7 +35,7 @@ async fn revoke_at(addr: &str, args: &[&str]) -> (String, Option<i32>) {
     run(command).await
 }
 
-/// Another command and its arguments.
+/// The output and the exit code of another command.
 async fn elderlock(member: &Member, args: &[&str]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     let at = member.addr().to_string();
@@ -54,8 +54,8 @@ async fn held(service: &LockService) -> Guard {
     service.lock("sku-42").revocable().metadata("till 3").await.expect("it is free")
 }
 
-/// Curator: `Revoker.attemptRevoke`, which reports no result. Here the operator is told which
-/// holder was contacted, and the result.
+/// Curator: `Revoker.attemptRevoke`, which reports no result. Here the operator is told the
+/// contacted holder and the result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_asked_gives_the_lock_back() {
     let (member, service) = founded().await;
@@ -102,7 +102,7 @@ async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
     held(&service).await.release().await.expect("it was free");
 }
 
-/// The lock that was a share has another token, and is held for all that.
+/// A share that was upgraded has another token, and is still held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_share_that_became_the_lock_was_not_released() {
     let (member, service) = founded().await;
@@ -179,7 +179,8 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     drop((lock, shares, first, second));
 }
 
-/// Two owners of two members in two services, asked of a third member that uses neither.
+/// A circle of two owners, in two members and two services. A third member, which uses neither
+/// service, is asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_circle_of_owners_is_named_a_deadlock() {
     let (member, stock) = founded().await;
@@ -287,13 +288,13 @@ async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     assert!(said.contains("is not revocable; no holder was contacted"), "{said}");
     assert_eq!(code, Some(1));
 
-    // A port at which no member answers.
+    // No member answers at this port.
     let (said, code) = revoke_at("127.0.0.1:1", &["--service", "inventory", "sku-42"]).await;
     assert!(said.starts_with("elderlock: no member answers at 127.0.0.1:1"), "{said}");
     assert_eq!(code, Some(2));
 }
 
-/// Two holders of shares, one of them at a member that allows forced revokes.
+/// Two holders have shares; the member of one of them allows forced revokes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_taken_away_by_force_only_from_a_member_that_allows_it() {
     let (member, service) = founded().await;
@@ -326,13 +327,13 @@ async fn a_lock_is_taken_away_by_force_only_from_a_member_that_allows_it() {
     assert_eq!((token, by), (taken.token(), member.process()));
     assert_eq!(name.expect("a lock").as_bytes(), b"sku-42");
     assert_eq!((operator.as_bytes(), reason.as_bytes()), (&b"ann"[..], &b"hangs"[..]));
-    // Its holder was told nothing before.
+    // The holder of the taken share was not told before.
     let lost = taken.fence().expect_err("it was taken away").to_string();
     assert_eq!(lost, "the lock is lost: it was revoked: a member or an operator took it away");
     other.leave().await.expect("it is heard");
 }
 
-/// The member that carries it out is neither the grantor nor the holder, and no member joins.
+/// The member that carries the order out is neither the grantor nor the holder. No member joins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocation_adds_no_member_to_the_view() {
     let (member, service) = founded().await;
@@ -340,7 +341,16 @@ async fn a_revocation_adds_no_member_to_the_view() {
     let other = Member::builder("shop").bind("127.0.0.1:0").seeds([&seed]).timing(TIMING);
     let other = other.join().await.expect("it joins");
     let guard = held(&service).await;
-    let view = other.status().view.expect("it has joined");
+    // The promotion of the new member to a vote makes another view.
+    let promoted = async {
+        loop {
+            if let Some(view) = other.status().view.filter(View::has_promoted_all) {
+                return view;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let view = tokio::time::timeout(HANG, promoted).await.expect("all members vote");
     let addrs = format!("127.0.0.1:1,{}", other.addr());
     let (said, code) =
         revoke_at(&addrs, &["--service", "inventory", "sku-42", "--wait", "0s", "--force"]).await;
@@ -360,12 +370,13 @@ async fn a_command_that_ends_before_its_wait_takes_nothing_away() {
     let addr = member.addr().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     command.env_clear().args(["revoke", "--cluster", "shop", "--at", &addr]);
-    command.args(["--service", "inventory", "sku-42", "--wait", "1s", "--force"]);
+    // So long that the kill comes first.
+    command.args(["--service", "inventory", "sku-42", "--wait", "10s", "--force"]);
     let mut child = command.spawn().expect("it can be started");
     tokio::time::timeout(HANG, told.requested()).await.expect("it is told").expect("it is held");
     child.kill().expect("it runs");
     child.wait().expect("it has ended");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(guard.fence(), Ok(guard.token()));
 }
 
@@ -395,7 +406,7 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
     assert_eq!(there.grantor(), Some(other.process()));
     assert_eq!((service.is_held("sku-42").await, service.grantor()), (Ok(true), there.grantor()));
-    // By the words of a list of members, through any of them.
+    // Any member accepts each form in which a list of members names this member.
     let (name, process) = (member.name().to_string(), member.process().to_string());
     let back = elderlock(&other, &["transfer", "inventory", "--to", &process]).await;
     assert_eq!(back, (format!("the member at {seed} is the grantor of inventory\n"), Some(0)));
@@ -404,7 +415,7 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     assert_eq!(there_again.1, Some(0), "{}", there_again.0);
     assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
     let (said, code) = elderlock(&member, &["transfer", "inventory", "--to", "pod-7"]).await;
-    assert!(said.contains("no member is called pod-7") && said.contains(&name), "{said}");
+    assert!(said.contains("no member is named pod-7") && said.contains(&name), "{said}");
     assert_eq!(code, Some(2));
     let (said, code) = elderlock(&member, &["transfer", "inventry"]).await;
     assert!(said.contains("there is no service inventry") && code == Some(4), "{said}");

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// A guard against hanging, far above the time of any step here.
+/// A guard against hangs, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
 async fn founded() -> (Member, LockService) {
@@ -121,7 +121,7 @@ async fn the_json_of_each_command_has_the_documented_fields_and_no_others() {
     drop(suspension);
 }
 
-/// The places of all values, each with the kind of a value there.
+/// The paths of all values, each with the kind of its value.
 fn kinds(value: &Value) -> BTreeSet<(String, &'static str)> {
     let below = |key: &str, part: &Value| {
         kinds(part).into_iter().map(|(at, kind)| (format!("/{key}{at}"), kind)).collect::<Vec<_>>()
@@ -131,7 +131,7 @@ fn kinds(value: &Value) -> BTreeSet<(String, &'static str)> {
         Value::Bool(_) => ("bool", Vec::new()),
         Value::Number(_) => ("number", Vec::new()),
         Value::String(_) => ("string", Vec::new()),
-        // Elements of an array are of one form.
+        // All elements of an array have the same form.
         Value::Array(parts) => ("array", parts.iter().flat_map(|part| below("-", part)).collect()),
         Value::Object(fields) => {
             ("object", fields.iter().flat_map(|(key, part)| below(key, part)).collect())
@@ -140,7 +140,7 @@ fn kinds(value: &Value) -> BTreeSet<(String, &'static str)> {
     parts.into_iter().chain([(String::new(), kind)]).collect()
 }
 
-/// The differences in the places that an earlier value has. More places are none.
+/// The differences at the paths of the earlier value. Further paths are no difference.
 fn changes(earlier: &Value, value: &Value) -> Vec<(String, &'static str)> {
     let (earlier, now) = (kinds(earlier), kinds(value));
     let is_known = |(place, _): &&(_, _)| earlier.iter().any(|(known, _)| known == place);
@@ -148,8 +148,8 @@ fn changes(earlier: &Value, value: &Value) -> Vec<(String, &'static str)> {
     earlier.symmetric_difference(&more).cloned().collect()
 }
 
-/// The recorded status is of the same situation. `UPDATE_RECORDED=1` writes it anew; that of a
-/// released version changes only by more fields.
+/// The recorded status was taken in the same situation. `UPDATE_RECORDED=1` records it again. The
+/// record of a released version may only gain fields.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_has_each_field_that_its_version_had_when_it_was_recorded() {
     let (member, service) = founded().await;
@@ -212,7 +212,7 @@ async fn the_json_of_a_revocation_fits_its_schema() {
     assert!(soft.fence().is_err());
 }
 
-/// Its result does not matter: a busy machine may be too slow for it.
+/// The verdict of the demo does not matter: a busy machine may be too slow for it.
 #[cfg(unix)]
 #[test]
 fn the_json_of_the_demo_fits_its_schema() {

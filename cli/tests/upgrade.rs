@@ -1,7 +1,7 @@
 //! A rolling upgrade of real processes under load. Five members of the release before are replaced
-//! one by one, with their data directories, and one of them goes back in between. No lock fails,
-//! and no hold through a member that stays is lost. `.ci/run upgrade` builds the release before and
-//! names its command in `ELDERLOCK_OLDER`.
+//! one by one, with their data directories. One of them is downgraded in between. No lock fails,
+//! and no hold through a remaining member is lost. `.ci/run upgrade` builds the release before and
+//! gives its command in `ELDERLOCK_OLDER`.
 #![cfg(unix)]
 
 #[path = "support/running.rs"]
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The members.
+/// The number of members.
 const MEMBERS: usize = 5;
-/// The locks that the load takes in turn.
+/// The number of locks that the load takes by turns.
 const NAMES: usize = 3;
-/// A guard against hanging, far above what a replacement takes.
+/// A guard against hangs, far above the time of a replacement.
 const HANG: Duration = Duration::from_secs(120);
 
 fn request(name: &str) -> SessionRequest {
@@ -53,12 +53,12 @@ impl Cluster {
         command
     }
 
-    /// The file of the logs of the members at this address.
+    /// The file with the logs of the members at this address.
     fn log(&self, at: usize) -> PathBuf {
         self.directory.join(format!("{at}.log"))
     }
 
-    /// Asks the member until its view is so, and returns the view.
+    /// Asks the member until its view meets the condition, and returns the view.
     async fn until(&self, at: usize, is_so: impl Fn(&View) -> bool) -> View {
         let began = Instant::now();
         loop {
@@ -74,13 +74,13 @@ impl Cluster {
         }
     }
 
-    /// Whether all members are there, with a vote.
+    /// Returns whether all members are in the view, with a vote.
     fn is_whole(view: &View) -> bool {
         let is_voter = |member: &elderlock::ViewMember| !member.ghost && !member.learner;
         view.members.len() == MEMBERS && view.members.iter().all(is_voter)
     }
 
-    /// Ends the member by SIGTERM and starts the other release in its place.
+    /// Ends the member with SIGTERM and starts the other release in its place.
     async fn replace(&mut self, at: usize, is_older: bool) {
         let mut node = self.nodes[at].take().expect("it runs");
         let pid = node.child.id().to_string();
@@ -97,13 +97,13 @@ impl Cluster {
     }
 }
 
-/// The load through one member: locks that the loads of all members share.
+/// The load through one member. The loads of all members share their locks.
 #[derive(Default)]
 struct Load {
     is_paused: [AtomicBool; MEMBERS],
     is_idle: [AtomicBool; MEMBERS],
     is_over: AtomicBool,
-    /// The locks that are believed in.
+    /// Whether each lock is believed to be held.
     held: [AtomicBool; NAMES],
     taken: AtomicU64,
     longest: AtomicU64,
@@ -174,7 +174,7 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
     for at in 0..MEMBERS {
         holds.push(Some(hold(&cluster.addrs[at], at).await));
     }
-    // The second one goes back to the release before, and is replaced again.
+    // The second member goes back to the release before, and is replaced again.
     let order = [(0, false), (1, false), (1, true), (2, false), (1, false), (3, false), (4, false)];
     let began = Instant::now();
     for (step, (at, is_older)) in order.into_iter().enumerate() {
@@ -205,7 +205,7 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
         hold.release().await.expect("it was held");
     }
 
-    // The line is written after others can see the view.
+    // The line is written after other members can see the view.
     let raised = format!(
         "INFO the cluster speaks a later version of the wire before={before} \
          now={PROTOCOL_VERSION}"
@@ -216,7 +216,7 @@ async fn five_members_are_replaced_under_load_and_no_lock_fails() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
-    // There is no way back.
+    // The version of the view is never lowered.
     cluster.addrs.push(free_addr());
     let mut late = cluster.command(MEMBERS, true);
     let late = late.args(["--join-seconds", "5"]).stderr(Stdio::piped()).output();

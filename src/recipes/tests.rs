@@ -1,4 +1,4 @@
-//! Parts of recipes that only the inside shows: the woken tasks, and the messages.
+//! Tests of recipes that need their inside: the woken tasks, and the messages.
 
 use super::*;
 use crate::protocol::{ClientMessage, GrantorMessage, Message, Slot};
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
 
-/// Curator `InterProcessMutex`: each waiter watches the one before it, so a release tells one, not
-/// the herd.
+/// Curator `InterProcessMutex`: each waiter watches the one before it, so a release wakes one
+/// waiter, not all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     const WAITERS: usize = 1000;
@@ -49,7 +49,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64);
 
-    // Two that give up in the middle: a message of each, and no task is woken.
+    // Two requests in the middle end: each sends a message, and no task is woken.
     let polled = polls.load(Ordering::SeqCst);
     lan.said();
     for number in [500, 701] {
@@ -110,8 +110,8 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     }
 }
 
-/// Curator `LockInternals`, `CreateBuilder.withProtection`: a node whose making was not confirmed
-/// is found again by a number of its own, and not made twice. Here a lost message is sent again,
+/// Curator `LockInternals`, `CreateBuilder.withProtection`: a node whose creation was not confirmed
+/// is found again by a number of its own, and not created twice. Here a lost message is sent again,
 /// and carried out once: the request, the grant, and the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_with_a_lost_message_is_queued_once_and_granted_once() {
@@ -121,7 +121,7 @@ async fn a_request_with_a_lost_message_is_queued_once_and_granted_once() {
     let here = grantor.lock_service("inventory").await.unwrap();
     let there = other.lock_service("inventory").await.unwrap();
     let held = ReentrantMutex::new(&here, "a").acquire(Owner::new()).await.unwrap();
-    // A message of this kind is lost, once at the least.
+    // At least one message of this kind is lost.
     let lose = async |what: fn(&Message) -> bool, says: &mut dyn FnMut()| {
         lan.lose(what);
         says();
@@ -167,7 +167,7 @@ async fn a_request_with_a_lost_message_is_queued_once_and_granted_once() {
     here.lock("a").await.unwrap().release().await.unwrap();
 }
 
-/// "10 million distinct idle names": a name without holder or waiter is not remembered.
+/// "10 million distinct idle names": a name without a holder or a waiter is not remembered.
 #[tokio::test]
 async fn a_name_without_holds_and_requests_is_forgotten() {
     let member = crate::Member::local().await.unwrap();
@@ -206,7 +206,7 @@ async fn a_lock_value_refuses_stale_tokens_at_any_reading_of_the_clock() {
         async |by, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(by), new).await;
     write(stale, Some(b"second")).await.unwrap();
 
-    // Reading under the lock is enough.
+    // Reading under the lock is enough to refuse earlier holders.
     let next = stock.lock("a").await.unwrap();
     assert_eq!(*value.read(&next).await.unwrap().value, b"second"[..]);
     for new in [None, Some(&b"stale"[..])] {
@@ -214,9 +214,9 @@ async fn a_lock_value_refuses_stale_tokens_at_any_reading_of_the_clock() {
     }
     assert_eq!(*value.get().unwrap().value, b"second"[..]);
 
-    // The later one comes between the look and the write.
+    // The later holder reads between the check and the write.
     let late = fence(&next);
-    // An equal token of another lineage is not a permit.
+    // An equal token of another lineage is refused.
     let other = lock_value::ValueFence { lineage: !late.lineage, ..late };
     assert_eq!(write(other, Some(b"other")).await, Err(LockValueError::Superseded));
     drop(next);
@@ -238,8 +238,8 @@ async fn a_lock_value_refuses_stale_tokens_at_any_reading_of_the_clock() {
     assert_eq!(*value.get().unwrap().value, b"latest"[..]);
 }
 
-/// A holder that made a share of the hold by another guard writes no more, even if the write was
-/// under way. Others may have shares now.
+/// A holder that turned the hold into a share by another guard writes no more, even if the write
+/// was under way. Other holders may have shares now.
 #[tokio::test]
 async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
     let member = crate::Member::local().await.unwrap();
@@ -276,13 +276,13 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
     let (one, other) = (LineageId(1), LineageId(2));
     let mut gate = TokenGate::new();
     assert_eq!(gate.highest(), None);
-    // A higher token of another lineage comes through: tokens alone order the writes.
+    // A higher token of another lineage is admitted: tokens alone order the writes.
     for (token, lineage) in
         [(token(1, 7), one), (token(1, 7), one), (token(1, 8), other), (token(2, 1), one)]
     {
         assert_eq!((gate.admit(token, lineage), gate.highest()), (Ok(()), Some((token, lineage))));
     }
-    // The last one is equal to the highest, and another holder has it.
+    // The last pair has a token equal to the highest, but another lineage.
     for (stale, lineage) in
         [(token(1, 7), one), (token(1, 9), one), (token(2, 0), other), (token(2, 1), other)]
     {
@@ -291,7 +291,7 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
         assert_eq!(gate.admit(stale, lineage), Err(error));
         assert_eq!(gate.highest(), Some((token(2, 1), one)), "nothing is changed");
     }
-    // Stored with the guarded data, and begun again.
+    // The highest token is stored with the guarded data, and a new gate begins with it.
     let mut again = TokenGate::with_highest(token(2, 1), one);
     assert_eq!(again, gate);
     assert!(again.admit(token(1, 9), one).is_err() && again.admit(token(2, 1), other).is_err());
@@ -314,7 +314,7 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
             .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
             .is_pending()
     );
-    // Granted now, and over when the next one is.
+    // This hold is granted now, and over when the next one is granted.
     drop(first);
     let later = mutex.acquire(owner).lease(lease).await.unwrap();
     later.lost().await;
@@ -326,8 +326,8 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
     mutex.acquire(owner).await.unwrap().release().await.unwrap();
 }
 
-/// `ConnectionEvent`: "a task that waits at them waits on". Shares end with a suspension, so a
-/// gathering task takes another one.
+/// `ConnectionEvent`: a task that waits at an open object continues to wait. Shares end with a
+/// suspension, so a gathering task takes another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn double_barrier_gathers_on_after_a_suspension() {
     let lan = Arc::new(Lan::default());
@@ -338,7 +338,7 @@ async fn double_barrier_gathers_on_after_a_suspension() {
         let stock = member.lock_service("inventory").await.unwrap();
         barriers.push(DoubleBarrier::open(&stock, "a", 3).await.unwrap());
     }
-    // Together: a member that was cut off for long may have lost the grantor.
+    // Both are checked together: a member that was cut off for long may have lost the grantor.
     let sum = |all: [(usize, usize, usize); 3]| {
         all.into_iter().fold((0, 0, 0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2))
     };
@@ -374,11 +374,11 @@ async fn double_barrier_gathers_on_after_a_suspension() {
     all_are(ConnectionEvent::Connected).await;
     let processes = members.each_ref().map(Member::process);
 
-    // Once with the third one coming afterwards, and once with a task that gives up meanwhile.
+    // Once the third task comes afterwards, and once a task ends its wait meanwhile.
     for gives_up in [false, true] {
         let waiting = [entering(1), entering(2)];
         let before = gathered(2, 0).await;
-        // They know of it, too: a grant that is under way would be heard after the suspension, and
+        // The members must know of the shares, too: a grant that arrived after the suspension would
         // be as good as a later one.
         let holds =
             |member: &Member| member.status().services.iter().any(|service| service.held_here == 1);
@@ -421,8 +421,8 @@ async fn double_barrier_gathers_on_after_a_suspension() {
     }
 }
 
-/// Two members of which the first grants, and is busy with changes of its own: `near` again and
-/// again, as long as `far` goes on. How many writes the other one asked for.
+/// Two members, of which the first grants and is busy with changes of its own: `near` again and
+/// again, as long as `far` continues. Returns how many writes the other member asked for.
 async fn writes_beside_a_busy_grantor<N: Future + Send>(
     lan: &Lan,
     near: impl Fn() -> N + Send + 'static,
@@ -514,8 +514,8 @@ async fn is_pending(mut wait: Pin<&mut impl Future>) -> bool {
     poll_fn(|context| Poll::Ready(wait.as_mut().poll(context).is_pending())).await
 }
 
-/// A task that waits for a zero goes on, though it hears of it only when the latch has begun anew.
-/// A task that knows a zero that is gone waits for the next one.
+/// A task that waits for a zero continues, though it learns of the zero only when the latch has
+/// begun anew. A task that knows of a zero in the past waits for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_begins_anew_for_later_waiters() {
     let lan = Arc::new(Lan::default());
@@ -555,8 +555,8 @@ async fn a_latch_begins_anew_for_later_waiters() {
     waiting.await.unwrap();
 }
 
-/// An opening before the grantor has heard of the end of all others finds the old object; after a
-/// close the object is new.
+/// An opening before the grantor knows of the end of all others finds the old object. After a close
+/// the object is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_all_have_closed_begins_anew() {
     let lan = Arc::new(Lan::default());
@@ -590,7 +590,7 @@ async fn an_object_that_all_have_closed_begins_anew() {
         for limit in [2, 3] {
             let tills = Semaphore::open(service, "tills", limit).await.unwrap();
             assert_eq!(tills.limit().get().unwrap().count, limit as i32);
-            // Another one of the same opening: only the last one is waited for.
+            // A further clone of the same opening: only the close of the last clone waits.
             tills.clone().close().await.unwrap();
             tills.close().await.unwrap();
         }
@@ -616,7 +616,7 @@ async fn an_opening_that_was_made_and_not_answered_ends_with_its_limit() {
 
     lan.lose(|said| matches!(said, Message::Client(ClientMessage::Value { .. })));
     let refused = async {
-        // Again, if a limit has ended before the grantor was asked.
+        // The opening is repeated if a limit has ended before the grantor was asked.
         while lan.lost() == 0 {
             assert_eq!(at_limit(SharedCount::open(&there, "count", 1)).await, LockError::TimedOut);
         }

@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A guard against hanging, far above the duration of anything here.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+/// A guard against hanging, far longer than any test here takes.
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -50,7 +50,7 @@ pub(crate) fn left_over(member: &Member) -> (usize, usize, usize) {
 
 pub(crate) const NOTHING: (usize, usize, usize) = (0, 0, 0);
 
-/// Waits for a condition, without taking all of the thread: leases must go on.
+/// Waits for a condition, and leaves the thread to other tasks: leases must advance.
 pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {
@@ -60,9 +60,9 @@ pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(HANG, wait).await.expect("it never came");
 }
 
-/// Returns whether the member is in a view of so many, none of them a ghost, with a running lease.
-/// All of them vote. In the view in which the third has just joined, the first two alone vote, and
-/// none of these may be lost.
+/// Returns whether the member is in a view of so many, none of them a ghost, with a running lease,
+/// and all with a vote. In the view in which the third has just joined, only the first two vote,
+/// and neither may be lost.
 pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
     let is_settled = |view: View| {
@@ -162,7 +162,7 @@ async fn a_grant_that_arrived_before_the_drop_goes_to_the_next() {
     let mut third = Box::pin(stock.lock("a").into_future());
     assert!(poll_once(third.as_mut()).is_pending());
     assert_eq!(left_over(&member), (1, 1, 2));
-    // Answered in the turn of the release, and never polled.
+    // The request is answered in the turn of the release, and never polled.
     drop(guard);
     assert_eq!(left_over(&member), (1, 1, 1));
     drop(second);
@@ -251,8 +251,7 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
     let mut tasks = Vec::new();
     for number in 0..100 {
         let mut waiting = stock.lock("a").into_future();
-        // The position in the queue is taken by the first poll here, and not when the task is first
-        // run.
+        // The first poll here takes the position in the queue, and not the task's first run.
         assert!(poll_once(Pin::new(&mut waiting)).is_pending());
         let order = order.clone();
         tasks.push(tokio::spawn(async move {
@@ -426,8 +425,8 @@ async fn a_grant_that_ended_before_it_was_polled_is_answered_by_its_end() {
     assert!(poll_once(batch.as_mut()).is_pending());
     let started = stock.lock("c").start();
     drop(holds);
-    // The first three wait no more: the lock and the permit are granted, and so is the started
-    // request.
+    // The first three requests wait no more: the lock and the permit are granted, and so is the
+    // started request.
     assert_eq!(left_over(&member), (4, 4, 1));
     stock.destroy().await.unwrap();
     assert_eq!(lock.await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
@@ -468,7 +467,7 @@ fn a_fence_fails_at_the_end_of_its_lease_without_any_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_member, stock) = runtime.block_on(service());
     let guard = runtime.block_on(stock.lock("a").lease(5 * MS).into_future()).unwrap();
-    // No thread runs the runtime from here on: the clock alone must do it.
+    // No thread runs the runtime from here on: the clock alone must end the hold.
     while guard.fence().is_ok() {
         std::hint::spin_loop();
     }
@@ -500,12 +499,12 @@ async fn an_extended_lease_ends_later_and_a_missing_one_stays_missing() {
     let guard = loop {
         tries.next().expect("it is extended");
         let guard = stock.lock("a").lease(Duration::from_millis(50)).await.unwrap();
-        // On a busy machine it may be over by now.
+        // On a busy machine the lease may be over by now.
         if guard.extend(Duration::from_secs(3600)).is_ok() {
             break guard;
         }
     };
-    // Were it not extended, this would be granted after 50 ms.
+    // Without the extension, this would be granted after 50 ms.
     assert!(stock.lock("a").wait(Duration::from_millis(120)).await.unwrap_err().is_timeout());
     guard.fence().unwrap();
     let endless = stock.lock("b").await.unwrap();
@@ -549,7 +548,7 @@ async fn protected_work_stops_when_the_lock_is_lost() {
         .await;
     assert_eq!(result.unwrap_err().reason, LostReason::LeaseEnded);
     assert_eq!(Arc::strong_count(&alive), 1, "it was dropped");
-    // Lost already: it is not even begun.
+    // The lock is lost already: the future is not even polled.
     assert!(guard.protect(async { panic!("ran") }).await.is_err());
 }
 
@@ -691,7 +690,7 @@ async fn a_slow_reader_is_told_how_many_it_missed_and_where_things_stand() {
     for number in 0..1500 {
         let stock = member.lock_service(format!("service {number}")).await.unwrap();
         drop(stock.lock("a").await.unwrap());
-        // Unconstrained, or tokio answers "pending" now and then for fairness.
+        // The future is unconstrained: tokio answers "pending" now and then for fairness otherwise.
         while poll_once(pin!(tokio::task::unconstrained(quick.next()))).is_ready() {
             happened += 1;
         }
@@ -723,7 +722,7 @@ async fn the_status_and_the_events_can_be_written_by_serde() {
     assert!(member.is_elder());
 }
 
-/// More than one answer of the grantor tells.
+/// The holds and waiters are more than fit one answer of the grantor.
 #[tokio::test]
 async fn all_holds_and_all_waiters_can_be_read() {
     let (_member, stock) = service().await;

@@ -1,4 +1,4 @@
-//! The report of a run that fails, and how it is repeated.
+//! The report of a run that fails, and how to repeat the run.
 
 use elderlock_testing::{ChaosFailure, Cluster, chaos};
 use std::process::Command;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Fails as soon as a process was stopped for five seconds.
+/// A program that fails as soon as its process was stopped for five seconds.
 async fn never_stops(cluster: Cluster) {
     cluster.run_on_each(|number, _| async move {
         loop {
@@ -55,7 +55,7 @@ fn an_error_of_the_test_is_a_failure_that_needs_no_fault() {
     assert_eq!((failure.seed(), failure.reason(), failure.faults()), (3, "three", &[][..]));
 }
 
-/// A program with a chance of its own is named as such.
+/// A program with a chance of its own is reported as such.
 #[test]
 fn a_run_that_does_not_repeat_says_so() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -87,7 +87,7 @@ fn a_healed_cluster_grants_to_every_member() {
     .run();
 }
 
-/// Is run by the next test, with variables.
+/// The next test runs this test, with variables.
 #[test]
 fn environment_probe() {
     if std::env::var_os("ELDERLOCK_TESTING_PROBE").is_some() {

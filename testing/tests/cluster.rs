@@ -83,7 +83,7 @@ fn a_short_stop_costs_no_lock() {
     });
 }
 
-/// Every reason that a holder may get is caused at once, and the lock is free for another member.
+/// Each reason of a loss is caused at once, and then another member can have the lock.
 #[test]
 fn a_hold_is_lost_for_each_reason() {
     for reason in [
@@ -97,8 +97,8 @@ fn a_hold_is_lost_for_each_reason() {
         LostReason::Forked,
     ] {
         cluster(3).seed(4).run(move |cluster| async move {
-            // One guard is at the grantor's own member, where the core knows nothing of it, and one
-            // at another.
+            // One guard is at the grantor's own member, where the core does not know it. Another
+            // guard is at another member.
             for member in [0, 2] {
                 let guard = lock(&cluster, member).await;
                 let waiting = stock(&cluster, 1).await;
@@ -140,7 +140,7 @@ fn a_slow_grantor_leaves_a_try_undecided() {
     });
 }
 
-/// The grantor answers too late, then it is cut off.
+/// The grantor answers too late, and then it is cut off.
 #[test]
 fn an_opening_ends_at_its_limit_and_nothing_stays_open() {
     cluster(3).seed(11).run(|cluster| async move {
@@ -222,7 +222,7 @@ fn a_crashed_elder_is_succeeded() {
     });
 }
 
-/// The task of a killed process does not go on, and its lock is free again.
+/// The task of a killed process ends, and its lock is free again.
 #[test]
 fn a_crash_ends_the_tasks_of_the_process() {
     cluster(3).seed(10).run(|cluster| async move {

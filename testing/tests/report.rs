@@ -1,4 +1,4 @@
-//! The page of a failure: its contents, and the file that it is written to.
+//! The page of a failure: its content, and the file to which it is written.
 
 #[path = "support/browser.rs"]
 mod browser;
@@ -14,11 +14,35 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A name that is markup.
+/// A name that contains markup.
 const NAME: &str = "<b>sku</b>&\"42\"";
 
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+/// A folder of this process, since several processes may run these tests. It is removed at the end
+/// of a test that passes.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("{name}-{}", std::process::id());
+        let folder = Folder(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        // A killed process with this number may have left its own.
+        folder.remove();
+        folder
+    }
+
+    /// Removes the folder, or the file in its place.
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.remove();
+        }
+    }
 }
 
 fn read(failure: &ChaosFailure) -> String {
@@ -62,7 +86,8 @@ async fn shop(cluster: Cluster) -> Result<(), String> {
 
 #[test]
 fn the_report_of_an_unfenced_shop_names_seed_faults_holds_and_reason() {
-    let failure = chaos(|cluster, _| shop(cluster)).report_folder(folder("shop")).search();
+    let folder = Folder::new("shop");
+    let failure = chaos(|cluster, _| shop(cluster)).report_folder(&folder.0).search();
     let failure = failure.expect("one seed sells a piece twice");
     let page = read(&failure);
     let command = failure.to_string();
@@ -102,9 +127,10 @@ fn the_report_of_an_unfenced_shop_names_seed_faults_holds_and_reason() {
     }
 }
 
-/// Each life, each fault of the test and the panic are there.
+/// The page shows each life, each fault of the test and the panic.
 #[test]
 fn the_report_shows_crashes_restarts_and_the_faults_of_the_test() {
+    let folder = Folder::new("lives");
     let failure = chaos(|cluster, _| async move {
         cluster.healed().await;
         cluster.crash(1);
@@ -115,7 +141,7 @@ fn the_report_shows_crashes_restarts_and_the_faults_of_the_test() {
         cluster.joined(1).await;
         assert_eq!(cluster.size(), 4, "one\nmember <is> missing");
     })
-    .report_folder(folder("lives"))
+    .report_folder(&folder.0)
     .seeds(1)
     .search()
     .expect("it always fails");
@@ -133,13 +159,13 @@ fn the_report_shows_crashes_restarts_and_the_faults_of_the_test() {
     }
 }
 
-/// The value that the page has measured of itself, in a window of that width.
+/// The value that the page has measured of itself, in a window of this width.
 fn measured(browser: &Path, page: &Path, width: u32) -> impl Fn(&str) -> String {
-    let profile = folder("browser").join(width.to_string());
+    let profile = Folder::new(&format!("browser-{width}"));
     let run = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"])
         .arg(format!("--window-size={width},900"))
-        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("--user-data-dir={}", profile.0.display()))
         .arg(format!("file://{}", page.display()))
         .output()
         .expect("the browser starts");
@@ -151,7 +177,7 @@ fn measured(browser: &Path, page: &Path, width: u32) -> impl Fn(&str) -> String 
     }
 }
 
-/// Fails after two restarts and a stop. The test notes more than there is room for.
+/// A test that fails after two restarts and a stop. It notes more lines than there is room for.
 async fn eventful(cluster: Cluster) -> Result<(), String> {
     let (starts, stops) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     cluster.run_on_each({
@@ -177,7 +203,8 @@ async fn eventful(cluster: Cluster) -> Result<(), String> {
 #[test]
 fn the_report_has_no_label_over_another_in_a_wide_and_a_narrow_window() {
     let Some(browser) = browser() else { return };
-    let failure = chaos(|cluster, _| eventful(cluster)).report_folder(folder("eventful"));
+    let folder = Folder::new("eventful");
+    let failure = chaos(|cluster, _| eventful(cluster)).report_folder(&folder.0);
     let failure = failure.members(5).search().expect("an eventful seed");
     assert!(failure.faults().len() >= 3, "{failure}");
     let page = failure.report().expect("a report");
@@ -189,30 +216,31 @@ fn the_report_has_no_label_over_another_in_a_wide_and_a_narrow_window() {
     }
 }
 
-/// A record changes nothing: the run goes the way that it goes without.
+/// A recorded run is equal to the run without a record.
 #[test]
 fn a_reported_run_is_the_run_that_failed() {
-    let search = |folder: PathBuf| {
+    let folder = Folder::new("again");
+    let search = || {
         chaos(|cluster, _| async move {
             let digest = cluster.clone();
             let outcome = shop(cluster).await;
             outcome.map_err(|why| format!("{why}, digest {}", digest.digest()))
         })
-        .report_folder(folder)
+        .report_folder(&folder.0)
         .search()
         .expect("one seed sells a piece twice")
     };
-    let failure = search(folder("again"));
+    let failure = search();
     assert!(failure.repeats(), "{failure}");
-    assert_eq!(failure.to_string(), search(folder("again")).to_string());
+    assert_eq!(failure.to_string(), search().to_string());
 }
 
 #[test]
 fn a_report_that_cannot_be_written_is_named_beside_the_failure() {
-    let file = folder("a-file");
-    fs::write(&file, "").expect("a file");
+    let file = Folder::new("a-file");
+    fs::write(&file.0, "").expect("a file");
     let failure = chaos(|_, _| async { Err::<(), _>("always") })
-        .report_folder(&file)
+        .report_folder(&file.0)
         .seeds(1)
         .search()
         .expect("it always fails");
@@ -221,7 +249,7 @@ fn a_report_that_cannot_be_written_is_named_beside_the_failure() {
     assert!(text.contains("always") && text.contains("\nNo report: "), "{text}");
 }
 
-/// Is run by the next test, with variables.
+/// The next test runs this test, with variables.
 #[test]
 fn report_probe() {
     if std::env::var_os("ELDERLOCK_TESTING_PROBE").is_some() {
@@ -245,10 +273,10 @@ fn a_failure_prints_the_path_of_its_report_and_the_environment_chooses_it() {
         let text = String::from_utf8_lossy(&run.stderr).into_owned();
         text.lines().find_map(|line| line.strip_prefix("Report: ")).map(PathBuf::from)
     };
-    let chosen = folder("chosen");
+    let chosen = Folder::new("chosen");
     let file = "report-report_probe-1.html";
-    assert_eq!(probe(Some(&chosen)), Some(chosen.join(file)));
-    assert!(chosen.join(file).is_file());
+    assert_eq!(probe(Some(&chosen.0)), Some(chosen.0.join(file)));
+    assert!(chosen.0.join(file).is_file());
     assert_eq!(probe(Some(Path::new("none"))), None);
     let usual = probe(None).expect("a report");
     assert!(usual.ends_with(Path::new("elderlock-testing").join(file)) && usual.is_file());

@@ -1,4 +1,5 @@
-//! Attackers beside real processes under load: their packets, and the rate of locks meanwhile.
+//! Attackers beside real processes under load: their packets, and the rate of locks during the
+//! attacks.
 
 #[path = "crowd.rs"]
 pub(crate) mod crowd;
@@ -39,7 +40,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// A lock of its own for each member, and one for all.
+    /// Starts the load: each member uses a lock of its own, and one lock of all.
     pub(crate) fn start(peers: &[Peer]) -> Load {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = peers.iter().enumerate().map(|(number, peer)| {
@@ -61,7 +62,7 @@ impl Load {
         Load { stop, done, tasks }
     }
 
-    /// Waits until so many more locks were taken.
+    /// Waits until `count` more locks were taken.
     pub(crate) fn until_more(&self, count: u64) {
         let wanted = self.done.load(Ordering::Relaxed) + count;
         wait::until("locks are taken", || {
@@ -70,7 +71,7 @@ impl Load {
         });
     }
 
-    /// Ends it; fails if a lock has failed.
+    /// Stops the load and returns the number of locks taken. Fails if a lock has failed.
     pub(crate) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.tasks.into_iter().for_each(|task| task.join().expect("no lock failed"));
@@ -109,8 +110,8 @@ fn status_of(peer: &Peer, cluster: &str, key: Option<&str>) -> Status {
     status.expect("it answers")
 }
 
-/// A lock that one member grants, another one holds and a third one waits for. The lies name it
-/// with all that a stranger can learn of it.
+/// A lock that one member grants, another one holds and a third one waits for. The lies name this
+/// lock with all that a stranger can learn of it.
 pub(crate) struct ContestedLock {
     holder: Peer,
     waiter: Peer,
@@ -177,13 +178,13 @@ pub(crate) struct Attacks<'a> {
 }
 
 impl Attacks<'_> {
-    /// The view of a member that is attacked.
+    /// The view of an attacked member, as a stranger reads it.
     pub(crate) fn seen_by(peer: &Peer, cluster: &str, key: Option<&str>) -> View {
         status_of(peer, cluster, key).view.expect("it is a member")
     }
 
-    /// A hello with this process id. Depending on the id it claims the address of a member, or one
-    /// that no member can dial.
+    /// A hello with this process id. Depending on the id it claims a member's address, or an
+    /// address that no member can dial.
     pub(crate) fn hello(&self, process: ProcessId) -> Vec<u8> {
         let members = self.view.members.iter().map(|member| member.info.addr);
         let addrs: Vec<SocketAddr> = members.chain([NOWHERE]).collect();
@@ -226,7 +227,7 @@ impl Attacks<'_> {
             linked(1, far.clone()),
             linked(1, near.clone()),
         ];
-        // The answers of a voter to any ballot, one of which names an accepted change.
+        // A voter's answers to any ballot. One answer names an accepted change.
         let instance = self.view.number.next();
         for process in self.view.members.iter().map(|member| member.info.process) {
             let ballot = Ballot { round: 1, process };
@@ -240,7 +241,7 @@ impl Attacks<'_> {
                 Packet::from(Notice::Accepted { instance, ballot }),
             ]);
         }
-        // The greeting of a member that knows of a later lineage.
+        // The greeting of a member with a later lineage.
         let mut founded = self.view.lineage;
         founded.founded = Slot(founded.founded.0 + 1);
         packets.extend(self.view.members.iter().map(|member| {
@@ -260,7 +261,8 @@ impl Attacks<'_> {
         packets.extend(dead.map(|dead| Packet::from(Notice::Vouch { dead })));
         packets.extend((0..100).map(|number| linked(1, Message::Registry(find(number)))));
         let alone = packets.into_iter().map(|packet| bytes_of(&Frame::Packet(packet)));
-        // As the next messages of the link between two members, whose number a stranger guesses.
+        // Each message also comes as a run of numbered messages on a link of two members: a
+        // stranger has to guess the next number.
         let in_a_row = |message: &Message, relayed: Option<(ProcessId, ProcessId)>| {
             let packets = (1..=GUESSES).map(|seq| {
                 let packet = linked(seq, message.clone());
@@ -282,14 +284,14 @@ impl Attacks<'_> {
             .collect()
     }
 
-    /// A packet that another member is said to have sent through the attacker.
+    /// A packet that the attacker claims to relay for another member.
     fn relayed(&self, from: ProcessId, to: ProcessId, packet: Packet) -> Packet {
         let from = self.view.member(from).expect("it is in the view").info.clone();
         let (from, packet) = (Box::new(from), Box::new(packet));
         Packet::Relay { from, to, troubled: false, heard: None, packet }
     }
 
-    /// Packets that belong to no handshake, or do not end.
+    /// Bytes that belong to no handshake, or packets that do not end.
     fn noise(&self) -> Vec<Vec<u8>> {
         let cluster = self.cluster.to_owned();
         vec![
@@ -343,8 +345,8 @@ impl Attacks<'_> {
         self.noise().into_iter().chain(claims).chain(begun).collect()
     }
 
-    /// Returns the packets of a process without the key. It claims ids of the members too, asks to
-    /// be taken in, and begins handshakes under another key.
+    /// Returns the packets of a process without the key. It also claims ids of the members, asks to
+    /// join, and begins handshakes under another key.
     fn without_the_key(&self, lock: &ContestedLock) -> Vec<Vec<u8>> {
         let join = |id| {
             let me = MemberInfo::new(ProcessId(id), NOWHERE);
@@ -367,11 +369,11 @@ impl Attacks<'_> {
     }
 }
 
-/// The messages of a link among which a stranger guesses the next one.
+/// How many numbers a stranger tries when it guesses the next message of a link.
 const GUESSES: u64 = 64;
 
-/// Opens connections to these addresses for this time and writes one array of bytes on each, and as
-/// a datagram. Waits for no answer, so that it is as fast against any listener.
+/// Opens connections to these addresses for `time` and writes one array of bytes on each, and as a
+/// datagram. Waits for no answer, so that it is as fast against any listener.
 fn attack(addrs: &[String], packets: &[Vec<u8>], time: Duration) {
     let end = Instant::now() + time;
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -398,8 +400,8 @@ fn attack(addrs: &[String], packets: &[Vec<u8>], time: Duration) {
 /// The pause between two connections of an attacker.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A process that reads and drops all bytes, as an attacker's other target. It is a process of the
-/// same kind as a member's, so that both cost the attacker, and this machine, alike.
+/// The control target of an attack: a process that reads and drops all bytes. It is a process of
+/// the same kind as a member's, so that both cost the attacker, and this machine, alike.
 fn drain(number: usize) -> (Arc<Process>, String) {
     let process = Process::start(number, None);
     let drain = Peer { process, index: 0, addr: String::new() };
@@ -414,8 +416,8 @@ struct Flood {
 }
 
 impl Flood {
-    /// Writes a valid frame of 480 KB again and again, on each of eight connections. One that was
-    /// closed is opened anew.
+    /// Writes a valid frame of 480 KB again and again on each of eight connections. A closed
+    /// connection is opened again.
     fn start(addrs: &[String], attacks: &Attacks<'_>, frame: &Arc<[u8]>) -> Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let writers = (0..FLOODS).map(|number| {
@@ -447,23 +449,23 @@ impl Flood {
 
 const FLOODS: usize = 8;
 
-/// The pause of a flood behind each frame. Without one the attackers alone would use both cores.
+/// The pause of a flood after each frame. Without it the attackers alone would use both cores.
 const FLOOD_PAUSE: Duration = Duration::from_millis(20);
 
-/// Connections that stay open during a slice.
+/// The number of connections that stay open during a slice.
 const CROWD: u32 = 180;
 
-/// All that attacks a cluster while its rate is measured.
-struct Siege<'a> {
+/// All attacks on a cluster while its rate of locks is measured.
+struct AttackRun<'a> {
     attacks: &'a Attacks<'a>,
     opening: CrowdOpening<'a>,
     packets: Vec<Vec<u8>>,
     long_frame: Arc<[u8]>,
 }
 
-impl Siege<'_> {
-    /// Attacks these addresses for a turn. Returns how many locks were taken meanwhile.
-    fn lay(&self, addrs: &[String], load: &Load) -> u64 {
+impl AttackRun<'_> {
+    /// Attacks these addresses for one slice. Returns the number of locks taken meanwhile.
+    fn attack_in_turn(&self, addrs: &[String], load: &Load) -> u64 {
         let crowd = Crowd::open(addrs, self.attacks, self.opening, size(CROWD, 3 * CROWD));
         let flood = Flood::start(addrs, self.attacks, &self.long_frame);
         let before = load.done.load(Ordering::Relaxed);
@@ -474,13 +476,14 @@ impl Siege<'_> {
         taken
     }
 
-    /// Attacks the cluster and drains in turns. Returns the median rate of locks of the attacks in
-    /// hundredths of the control's.
+    /// Attacks the cluster and the drains by turns. Returns the median rate of locks during
+    /// attacks, in hundredths of the control's.
     fn rate(&self, cluster: &Cluster, load: &Load) -> u64 {
         let drains: Vec<_> = (0..cluster.peers.len()).map(drain).collect();
         let drains_at: Vec<String> = drains.iter().map(|(_, addr)| addr.clone()).collect();
         let victims: Vec<String> = cluster.peers.iter().map(|peer| peer.addr.clone()).collect();
-        let pairs = (0..SLICES).map(|_| (self.lay(&drains_at, load), self.lay(&victims, load)));
+        let pairs = (0..SLICES)
+            .map(|_| (self.attack_in_turn(&drains_at, load), self.attack_in_turn(&victims, load)));
         let (mut controls, mut attacks): (Vec<_>, Vec<_>) = pairs.unzip();
         controls.sort_unstable();
         attacks.sort_unstable();
@@ -499,14 +502,13 @@ const SLICE: Duration = Duration::from_millis(400);
 
 const SLICES: usize = 9;
 
-/// The rate under attack that one of [`ROUNDS`] rounds has to reach, in hundredths of that of the
-/// control.
+/// The rate under attack that one of [`ROUNDS`] rounds has to reach, in hundredths of the control's
+/// rate.
 ///
-/// Without optimization the members and the attacker, which share two cores, take several times as
-/// long for a packet of an attack. There the rate says nothing, and one round is run for the rest.
-/// The profile `chaos` optimizes and has the assertions of a debug build, so these do not tell.
-/// Cargo names the folder of a build after its profile, and `debug` is that of the profile without
-/// optimization.
+/// Without optimization the members and the attacker share two cores and take several times as long
+/// for each packet of an attack. There the rate means nothing, and one round checks the rest. Cargo
+/// names the folder of a build after its profile; `debug` is the profile without optimization. The
+/// profile `chaos` optimizes and keeps debug assertions, so assertions do not tell the two apart.
 fn least() -> u64 {
     let exe = std::env::current_exe().expect("the test knows its own binary");
     if exe.ancestors().any(|folder| folder.ends_with("debug")) { 0 } else { 80 }
@@ -514,8 +516,8 @@ fn least() -> u64 {
 
 const ROUNDS: usize = 3;
 
-/// A size of an attack: the long form has the sizes of the attacks that broke a member once, and
-/// needs as many open files.
+/// A size of an attack. The long form is large enough to break a member without limits, and needs
+/// as many open files.
 pub(crate) fn size(short: u32, long: u32) -> u32 {
     if std::env::var_os("ELDERLOCK_LONG_ATTACKS").is_none() {
         return short;
@@ -526,19 +528,20 @@ pub(crate) fn size(short: u32, long: u32) -> u32 {
     long
 }
 
-/// Attacks a cluster under load, without its key if it has one. Its view, its holds and its rate
-/// stay.
+/// Attacks a cluster under load; the attacker has no cluster key. The view, the holds and the rate
+/// of locks have to stay.
 ///
-/// Without a key a borrowed id is believed, and a joiner is taken in: those attacks are for
-/// clusters with a key only. `insecure()` allows the same cluster outside the loopback, no more.
+/// Without a key a member believes a borrowed id, and a joiner becomes a member. So only clusters
+/// with a key face those attacks. `insecure()` allows the same cluster outside the loopback, no
+/// more.
 ///
 /// The rate is compared in up to [`ROUNDS`] rounds, and one of them has to reach [`least`]. On two
-/// cores that other work shares, the slices of one round differ by a factor of three, so a round
-/// misses by chance. A member that an attack slows down for real misses in all of them.
+/// shared cores, the slices of one round differ by a factor of three, so a round may miss by
+/// chance. A member that an attack really slows down misses in all rounds.
 pub(crate) fn withstands_attacks(cluster: &Cluster, key: Option<&str>) {
     let contested = ContestedLock::start(&cluster.peers, &cluster.name, key);
     let held = cluster.peers.iter().map(|peer| {
-        // Long ones, so that the answers to questions for the status are.
+        // Long names, so that the answers to status questions are long.
         let name = |number| format!("{number}-{}", "x".repeat(4000));
         (0..size(20, 500)).map(|number| peer.lock(&peer.addr, &name(number))).collect::<Vec<_>>()
     });
@@ -553,8 +556,8 @@ pub(crate) fn withstands_attacks(cluster: &Cluster, key: Option<&str>) {
         None => (CrowdOpening::Hello, attacks.of_strangers(&contested)),
     };
     let long_frame = attacks.long_frame().into();
-    let siege = Siege { attacks: &attacks, opening, packets, long_frame };
-    let mut rounds = (0..ROUNDS).map(|_| siege.rate(cluster, &load));
+    let run = AttackRun { attacks: &attacks, opening, packets, long_frame };
+    let mut rounds = (0..ROUNDS).map(|_| run.rate(cluster, &load));
     let least = least();
     let reached = rounds.find(|ratio| *ratio >= least);
     load.until_more(20);

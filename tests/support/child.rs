@@ -1,14 +1,15 @@
-//! The inside of a child process: members that follow the lines on standard input.
+//! The program of a child process: members that follow the lines on standard input.
 //!
-//! It reads `SEQ MEMBER VERB ARGUMENTS`, and writes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in
-//! between, unasked, `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a lock that
-//! waits does not hold up the others. The child ends when its standard input does: it never
+//! The child reads `SEQ MEMBER VERB ARGUMENTS`, and writes `@ SEQ ok TEXT` or `@ SEQ err TEXT`. In
+//! between it writes events, `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a
+//! waiting lock does not delay the others. The child ends when its standard input does: it never
 //! outlives the test.
 
-use super::wait::now;
+use super::leases::Leases;
+use super::wait::{HANG, now};
 use super::{keys, status};
 use elderlock::{
-    Guard, LatchEvent, LatchEvents, LeaderLatch, LockService, Member, MemberEvent, Term, Timing,
+    Guard, LatchEvent, LatchEvents, LeaderLatch, LockService, Member, MemberEvent, Term,
 };
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -16,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Set in a child: "one" or "many", the threads of its runtime.
+/// Set in a child's environment: "one" or "many", the threads of its runtime.
 pub(crate) const THREADS: &str = "ELDERLOCK_TEST_CHILD";
 
-/// Serves if this process was started as a child, and does nothing otherwise. Called by the test
-/// `child_member` of each test file.
+/// Serves if this process was started as a child, and does nothing otherwise. The test
+/// `child_member` of each test file calls it.
 pub(crate) fn serve() {
     let Ok(threads) = std::env::var(THREADS) else { return };
     let mut builder = match threads.as_str() {
@@ -28,7 +29,7 @@ pub(crate) fn serve() {
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    // Bounded by the number of commands that a test sends at once.
+    // The bound is the number of commands that a test sends at once.
     let (lines, mut commands) = tokio::sync::mpsc::channel::<String>(4096);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
@@ -41,7 +42,7 @@ pub(crate) fn serve() {
     });
     runtime.block_on(async {
         let state = Arc::new(State::default());
-        // The test runner has begun a line of its own.
+        // A new line first: the test runner has begun a line of its own.
         say("\n@ ! 0 up".into());
         while let Some(line) = commands.recv().await {
             tokio::spawn(obey(state.clone(), line));
@@ -56,11 +57,10 @@ struct State {
     latches: Mutex<HashMap<u64, LeaderLatch>>,
 }
 
-/// `None` once it was released.
+/// A guard, or `None` after its release.
 type Kept = Mutex<Option<Guard>>;
 
-/// Set in a process that was forked off a child. It answers nothing, and marks its events as a
-/// copy's.
+/// Set in a process that was forked off a child. A copy answers nothing, and marks its events.
 static IS_COPY: AtomicBool = AtomicBool::new(false);
 
 fn say(mut line: String) {
@@ -69,7 +69,7 @@ fn say(mut line: String) {
         line = format!("@ ! copy {event}");
     }
     line.push('\n');
-    // If this fails, the test has ended.
+    // If the write fails, the test has ended.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
     let _ = std::io::stdout().lock().flush();
 }
@@ -156,8 +156,8 @@ async fn act(
             let token = guard.token();
             let kept = Arc::new(Mutex::new(Some(guard)));
             state.guards.lock().unwrap().insert(seq, kept.clone());
-            // The process can be stopped at any line. So the belief begins between two looks at the
-            // clock: the watch counts from the first, and the test is told the second.
+            // The process can be stopped at any line. So the belief begins between two readings of
+            // the clock. The watch counts from the first reading, and the test is given the second.
             let asked = now();
             let believed = kept.lock().unwrap().as_ref().map(|guard| guard.fence());
             let at = now();
@@ -178,13 +178,13 @@ async fn act(
             let guard = kept.lock().unwrap().take().ok_or("released before")?;
             guard.release().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
         }
-        // Threads that take locks without end, so that one of them has the member when it forks.
+        // Threads that take locks without end, so that one of them has the engine at a fork.
         "busy" => {
             let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
             for name in ["1", "2", "3"] {
                 let service = service.clone();
                 tokio::spawn(async move {
-                    // Two at a time: the second needs the member itself.
+                    // Two locks at a time: only the second needs the engine.
                     while let Ok(_held) = service.lock(name).await {
                         let _ = service.try_lock(name).await;
                     }
@@ -194,12 +194,13 @@ async fn act(
         }
         #[cfg(target_os = "linux")]
         "fork" => {
-            // A handle from before the fork: the copy gets none.
+            // The handle is made before the fork: a copy gets no new one.
             let service = match words.get(2) {
                 Some(name) => member.lock_service(name).await.ok(),
                 None => None,
             };
-            // The copy has only this thread: a lock that another one had would be locked for ever.
+            // The copy has only this thread: a mutex that another thread had locked would stay
+            // locked for ever.
             let forked = {
                 let _output = std::io::stdout().lock();
                 let _guards = state.guards.lock().unwrap();
@@ -238,11 +239,11 @@ async fn act(
     }
 }
 
-/// Reads and drops all that comes to this address, and answers nothing.
+/// Reads and drops all bytes that arrive at this address, and answers nothing.
 async fn drain(addr: &str) -> std::io::Result<String> {
     let listener = tokio::net::TcpListener::bind(addr).await?;
     let addr = listener.local_addr()?;
-    // Another process may have that port for datagrams.
+    // Another process may have the same port for datagrams.
     if let Ok(datagrams) = tokio::net::UdpSocket::bind(addr).await {
         tokio::spawn(async move {
             let mut bytes = [0; 2048];
@@ -259,12 +260,13 @@ async fn drain(addr: &str) -> std::io::Result<String> {
     Ok(addr.to_string())
 }
 
-/// A copy lives for so long. Its test is over by then, or has failed.
+/// The time after which a copy ends. Its test is over by then, or has failed.
 #[cfg(target_os = "linux")]
 const COPY: Duration = Duration::from_secs(15);
 
-/// The command of a forked process for a guard. The process `believe`s in it, `drop`s it, `try`s a
-/// lock, makes the `calls` that ask the member itself, or `go`es on with its runtime.
+/// The command of a copy for a guard. The copy checks the guard's fence (`believe`), drops it
+/// (`drop`) or tries a lock (`try`). Or it makes the calls that need the engine (`calls`), or
+/// continues with its runtime (`go`).
 #[cfg(target_os = "linux")]
 async fn be_copy(
     state: &State,
@@ -299,7 +301,7 @@ async fn be_copy(
         }
         "drop" => {
             drop(kept.lock().unwrap_or_else(PoisonError::into_inner).take());
-            // A question leaves at once, with all that was to be said before.
+            // A request leaves at once, together with all messages before it.
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             let mut attempt = std::pin::pin!(async {
                 let service =
@@ -311,7 +313,7 @@ async fn be_copy(
         }
         "try" => {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            // No thread is left that would wake it.
+            // No thread of the runtime is left to wake the task, so it is polled by hand.
             let mut attempt = std::pin::pin!(async {
                 let service =
                     member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
@@ -338,16 +340,16 @@ async fn be_copy(
         }
         _ => {
             say(format!("@ ! {index} goes on"));
-            // Awaited, so that the runtime of the copy has turns.
+            // The await gives the runtime of the copy its turns.
             std::future::pending::<()>().await;
         }
     }
-    // The copy ends as a daemon does; nothing that it has is dropped.
+    // The copy ends as a daemon does, without dropping its values.
     std::thread::sleep(COPY);
     std::process::exit(0);
 }
 
-/// Tells the terms of a latch: the number of the latch, the token, and an instant.
+/// Writes an event for each term of a latch: the number of the latch, the token, and an instant.
 async fn tell_terms(index: u64, seq: u64, mut events: LatchEvents) {
     while let Some(event) = events.next().await {
         match event {
@@ -363,7 +365,7 @@ async fn tell_terms(index: u64, seq: u64, mut events: LatchEvents) {
     }
 }
 
-/// Notes when a term was last believed in, and tells it when that is over.
+/// Notes the last instant at which a term was believed, and writes it when the term is over.
 async fn watch_term(index: u64, seq: u64, term: Term) {
     let mut ticks = tokio::time::interval(Duration::from_millis(1));
     let mut believed = 0;
@@ -379,11 +381,12 @@ async fn watch_term(index: u64, seq: u64, term: Term) {
 
 async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
     let given: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();
-    let timing = match given.get("timing") {
-        Some(&"wan") => Timing::wan(),
-        _ => Timing::fast(),
+    let leases = match given.get("leases") {
+        Some(name) => Leases::named(name).ok_or("no such leases")?,
+        None => Leases::Short,
     };
-    let mut builder = Member::builder(given["cluster"]).bind(given["bind"]).timing(timing);
+    let builder = Member::builder(given["cluster"]).bind(given["bind"]);
+    let mut builder = builder.timing(leases.timing()).join_limit(HANG);
     if let Some(seeds) = given.get("seeds") {
         builder = builder.seeds(seeds.split(','));
     }
@@ -425,8 +428,8 @@ fn describe(event: &MemberEvent) -> String {
     }
 }
 
-/// Notes when a guard was last believed to hold, and tells it when that is over. It was believed
-/// in at `believed`, or later.
+/// Notes the last instant at which a guard was believed to hold, and writes it when the hold is
+/// over. `believed` is an instant before the first one.
 async fn watch(index: u64, seq: u64, kept: Arc<Kept>, mut believed: u64) {
     let mut ticks = tokio::time::interval(Duration::from_millis(1));
     loop {

@@ -1,5 +1,6 @@
-//! Several processes with a member each, that are one cluster.
+//! Several processes with a member each, which form one cluster.
 
+use super::leases::Leases;
 use super::ports;
 use super::process::{Peer, Pending, Process};
 use super::rng::Rng;
@@ -7,39 +8,42 @@ use super::status::Seen;
 use super::wait;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A running cluster; all its processes end with it.
+/// A running cluster. All its processes end with it.
 pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) seeds: Vec<String>,
     pub(crate) peers: Vec<Peer>,
-    /// Their cluster keys in base64, with commas; empty: none.
+    /// The cluster keys of all peers in base64, with commas. Empty: no key.
     pub(crate) keys: String,
-    /// The network namespace of each peer, if they have one.
+    /// The network namespace of each peer; empty without namespaces.
     namespaces: Vec<String>,
+    leases: Leases,
 }
 
 impl Cluster {
-    /// Processes on free ports of the loopback interface. The first three are seeds.
-    pub(crate) fn start(size: usize, rng: &mut Rng) -> Cluster {
-        Cluster::start_with(size, "", rng)
+    /// Processes on free ports of the loopback interface, with these leases. The first three are
+    /// seeds.
+    pub(crate) fn start(size: usize, leases: Leases, rng: &mut Rng) -> Cluster {
+        Cluster::start_with(size, "", leases, rng)
     }
 
     /// Like [`Cluster::start`], with these cluster keys.
-    pub(crate) fn start_with(size: usize, keys: &str, rng: &mut Rng) -> Cluster {
-        Cluster::start_limited(size, keys, None, rng)
+    pub(crate) fn start_with(size: usize, keys: &str, leases: Leases, rng: &mut Rng) -> Cluster {
+        Cluster::start_limited(size, keys, None, leases, rng)
     }
 
-    /// Like [`Cluster::start_with`], in processes that may open so many files.
+    /// Like [`Cluster::start_with`], in processes that may open this number of files.
     pub(crate) fn start_limited(
         size: usize,
         keys: &str,
         files: Option<u64>,
+        leases: Leases,
         rng: &mut Rng,
     ) -> Cluster {
-        // Other processes may have taken ports that were free; try again with other ports.
+        // Another process may have taken a port that was free; try again with other ports.
         for _ in 0..5 {
             let addrs: Vec<String> = ports::free(size).iter().map(ToString::to_string).collect();
-            match Cluster::start_keyed(&addrs, 3, &[], (keys, files), rng) {
+            match Cluster::start_keyed(&addrs, 3, &[], (keys, files), leases, rng) {
                 Ok(cluster) => return cluster,
                 Err(error) if error.contains("is taken") => println!("once more: {error}"),
                 Err(error) => panic!("{error}"),
@@ -48,17 +52,18 @@ impl Cluster {
         panic!("no free ports");
     }
 
-    /// Processes at these addresses. The first `seeds` are seeds. All start at once in random
-    /// order, each with the seeds in an order of its own. Returns when all are in one view. They
-    /// have such cluster keys.
+    /// Starts processes at these addresses, with these cluster keys and leases. The first `seeds`
+    /// are seeds. All start at once in random order, each with the seeds in an order of its own.
+    /// Returns when all are in one view.
     pub(crate) fn start_at(
         addrs: &[String],
         seeds: usize,
         namespaces: &[String],
         keys: &str,
+        leases: Leases,
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
-        Cluster::start_keyed(addrs, seeds, namespaces, (keys, None), rng)
+        Cluster::start_keyed(addrs, seeds, namespaces, (keys, None), leases, rng)
     }
 
     fn start_keyed(
@@ -66,6 +71,7 @@ impl Cluster {
         seeds: usize,
         namespaces: &[String],
         (keys, files): (&str, Option<u64>),
+        leases: Leases,
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -78,6 +84,7 @@ impl Cluster {
             peers: Vec::new(),
             keys: keys.to_owned(),
             namespaces: namespaces.to_vec(),
+            leases,
         };
         for (number, addr) in addrs.iter().enumerate() {
             let process = Process::start(number, namespaces.get(number).map(String::as_str));
@@ -98,7 +105,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Lets a process join that is not a member.
+    /// Lets a process that is not a member join.
     pub(crate) fn begin_join(&self, number: usize, rng: &mut Rng) -> Pending {
         let mut seeds = self.seeds.clone();
         rng.shuffle(&mut seeds);
@@ -108,10 +115,11 @@ impl Cluster {
         let keys =
             if self.keys.is_empty() { String::new() } else { format!(" keys={}", self.keys) };
         peer.begin(&format!(
-            "join cluster={} bind={} seeds={}{insecure}{keys}",
+            "join cluster={} bind={} seeds={} leases={:?}{insecure}{keys}",
             self.name,
             peer.addr,
-            seeds.join(",")
+            seeds.join(","),
+            self.leases
         ))
     }
 
@@ -122,8 +130,8 @@ impl Cluster {
         self.begin_join(number, rng)
     }
 
-    /// Waits until all living peers alone are in one view, each with a running lease. Returns that
-    /// view's elder.
+    /// Waits until exactly the living peers are in one view, each with a running lease and a vote.
+    /// Returns that view's elder.
     pub(crate) fn agree(&self) -> usize {
         let alive: Vec<&Peer> = self.peers.iter().filter(|peer| peer.process.is_alive()).collect();
         let elder = agree(&alive);
@@ -131,11 +139,11 @@ impl Cluster {
     }
 }
 
-/// Waits until these alone are in one view, each with a running lease. Returns the address of that
-/// view's elder.
+/// Waits until exactly these peers are in one view, each with a running lease and a vote, as far as
+/// the council has room. Returns the address of that view's elder.
 pub(crate) fn agree(peers: &[&Peer]) -> String {
     let what = format!("{} members in one view", peers.len());
-    wait::until_at_most(std::time::Duration::from_secs(120), &what, || {
+    wait::until_at_most(5 * wait::HANG, &what, || {
         let seen: Vec<Seen> = peers.iter().map(|peer| peer.status()).collect();
         let first = &seen[0];
         let mut here: Vec<&String> = seen.iter().map(|seen| &seen.process).collect();
@@ -145,7 +153,8 @@ pub(crate) fn agree(peers: &[&Peer]) -> String {
         let same = seen
             .iter()
             .all(|other| other.leased && other.view.is_some() && other.view == first.view);
-        let whole = here == there && first.members.iter().all(|(.., ghost)| !ghost);
+        let is_alive = |(.., ghost): &(String, String, bool)| !ghost;
+        let whole = here == there && first.voted && first.members.iter().all(is_alive);
         let elder =
             first.members.iter().find(|(process, ..)| Some(process) == first.elder.as_ref());
         match elder {
@@ -161,10 +170,11 @@ fn summary(peers: &[&Peer], seen: &[Seen]) -> String {
         let view = seen.view.as_ref().map(|(lineage, number)| format!("{:.8} {number}", lineage));
         let ghosts = seen.members.iter().filter(|(.., ghost)| *ghost).count();
         text += &format!(
-            "\n  {} {:.8} leased {} view {view:?} elder {:?} members {} ghosts {ghosts}",
+            "\n  {} {:.8} leased {} voted {} view {view:?} elder {:?} members {} ghosts {ghosts}",
             peer.addr,
             seen.process,
             seen.leased,
+            seen.voted,
             seen.elder.as_ref().map(|elder| elder[..8].to_owned()),
             seen.members.len(),
         );

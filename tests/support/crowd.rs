@@ -1,4 +1,4 @@
-//! Crowds of strangers: connections that stay open, and cost a member places, memory or time.
+//! Crowds of strangers: open connections that cost a member places, memory or time.
 
 use super::{Attacks, NOWHERE, bytes_of, runtime};
 use crate::support::process::Peer;
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 use tokio::runtime::Runtime;
 
-/// How the connections of a crowd begin.
+/// The opening of the connections of a crowd.
 #[derive(Clone, Copy)]
 pub(crate) enum CrowdOpening<'a> {
-    /// Without a handshake: the members have a key, and the crowd has none.
+    /// No handshake: the members have a key, and the crowd has none.
     Keyless,
-    /// With a hello, at members without a key.
+    /// A hello, at members without a key.
     Hello,
-    /// With a handshake by the key. All bytes behind it are records.
+    /// A handshake with the key. All bytes after it are records.
     Keyed(&'a ClusterKey),
 }
 
 impl CrowdOpening<'_> {
-    /// The longest frame that a member takes of such a connection.
+    /// The longest frame that a member accepts on such a connection.
     fn longest_frame(self) -> usize {
         match self {
             CrowdOpening::Keyless => MAX_HELLO,
@@ -40,49 +40,49 @@ impl CrowdOpening<'_> {
 
 /// The behaviour of one connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Nuisance {
-    /// It writes nothing: no hello, and nothing behind a handshake by the key.
+enum CrowdBehaviour {
+    /// The connection writes nothing: no hello, and nothing after a handshake with the key.
     Silent,
-    /// It begins a frame of the longest length that is taken, and does not end it.
+    /// The connection begins a frame of the greatest accepted length, and does not end it.
     Begun,
-    /// It begins a longer one, and writes some MB of it.
+    /// The connection begins a longer frame, and writes some MB of it.
     Oversized,
-    /// It writes bytes that are no frame.
+    /// The connection writes bytes that are no frame.
     Noise,
-    /// It wants the state of the gossip many times and reads none.
+    /// The connection asks for the state of the gossip many times and reads no answer.
     Wanting,
-    /// It asks for the status, which is long, and does not read it.
+    /// The connection asks for the status, which is long, and does not read it.
     Asking,
 }
 
-impl Nuisance {
-    const ALL: [Nuisance; 6] = [
-        Nuisance::Silent,
-        Nuisance::Begun,
-        Nuisance::Oversized,
-        Nuisance::Noise,
-        Nuisance::Wanting,
-        Nuisance::Asking,
+impl CrowdBehaviour {
+    const ALL: [CrowdBehaviour; 6] = [
+        CrowdBehaviour::Silent,
+        CrowdBehaviour::Begun,
+        CrowdBehaviour::Oversized,
+        CrowdBehaviour::Noise,
+        CrowdBehaviour::Wanting,
+        CrowdBehaviour::Asking,
     ];
 
-    /// It is answered, and reads no answer.
+    /// Whether the member answers this connection, which reads no answer.
     fn is_answered(self) -> bool {
-        matches!(self, Nuisance::Wanting | Nuisance::Asking)
+        matches!(self, CrowdBehaviour::Wanting | CrowdBehaviour::Asking)
     }
 
-    /// All that it writes behind its opening.
+    /// All bytes that the connection writes after its opening.
     fn bytes(self, attacks: &Attacks<'_>, opening: CrowdOpening<'_>) -> Vec<u8> {
         let begun =
             |length: usize| [&(length as u32).to_be_bytes()[..], &vec![3; length - 1]].concat();
         match self {
-            Nuisance::Silent => Vec::new(),
-            Nuisance::Begun => begun(opening.longest_frame()),
-            Nuisance::Oversized => begun(MAX_FRAME),
-            Nuisance::Noise => vec![0; 4000],
-            Nuisance::Wanting => bytes_of(&Frame::GossipWanted).repeat(500),
-            // The purpose of a handshake by the key is the question.
-            Nuisance::Asking if matches!(opening, CrowdOpening::Keyed(_)) => Vec::new(),
-            Nuisance::Asking => {
+            CrowdBehaviour::Silent => Vec::new(),
+            CrowdBehaviour::Begun => begun(opening.longest_frame()),
+            CrowdBehaviour::Oversized => begun(MAX_FRAME),
+            CrowdBehaviour::Noise => vec![0; 4000],
+            CrowdBehaviour::Wanting => bytes_of(&Frame::GossipWanted).repeat(500),
+            // Here the handshake itself asks for the status.
+            CrowdBehaviour::Asking if matches!(opening, CrowdOpening::Keyed(_)) => Vec::new(),
+            CrowdBehaviour::Asking => {
                 let (cluster, reserved) = (attacks.cluster.to_owned(), Vec::new());
                 let question = StatusQuery { cluster, versions: VERSIONS, reserved, of: None };
                 bytes_of(&Frame::Question(question))
@@ -91,45 +91,45 @@ impl Nuisance {
     }
 }
 
-/// See the module. All connections end with it.
+/// A crowd of strangers. All its connections end with it.
 pub(crate) struct Crowd(Vec<CrowdConnection>);
 
 struct CrowdConnection {
     stream: TcpStream,
-    nuisance: Nuisance,
+    behaviour: CrowdBehaviour,
     bytes: Arc<[u8]>,
-    /// The number of these that are pending or written.
+    /// The number of bytes of them that are pending or written.
     taken: usize,
     pending: Vec<u8>,
     sealer: Option<Sealer>,
 }
 
-/// The bytes of one connection that are sealed at a time.
+/// The number of bytes of a connection that are sealed at a time.
 const PIECE: usize = 64 * 1024;
 
-/// A crowd that could write nothing for this time has written all that is taken of it.
+/// If no connection could write for this time, the members have taken all that they take.
 const QUIET: Duration = Duration::from_millis(30);
 
-/// A connection whose handshake takes longer is given up.
+/// The time after which the crowd gives up a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 
 impl Crowd {
-    /// Opens so many connections to these members, which take turns, and writes as much as they
-    /// take.
+    /// Opens `count` connections to these members by turns, and writes as much as the members take.
     pub(crate) fn open(
         addrs: &[String],
         attacks: &Attacks<'_>,
         opening: CrowdOpening<'_>,
         size: u32,
     ) -> Crowd {
-        let bytes = Nuisance::ALL.map(|nuisance| Arc::from(nuisance.bytes(attacks, opening)));
+        let bytes =
+            CrowdBehaviour::ALL.map(|behaviour| Arc::from(behaviour.bytes(attacks, opening)));
         let runtime = runtime();
         let connections = (0..size as usize).filter_map(|number| {
-            let turn = number / addrs.len() % Nuisance::ALL.len();
-            let (nuisance, bytes) = (Nuisance::ALL[turn], Arc::clone(&bytes[turn]));
-            let mut stream = connect(&addrs[number % addrs.len()], nuisance, &runtime)?;
+            let turn = number / addrs.len() % CrowdBehaviour::ALL.len();
+            let (behaviour, bytes) = (CrowdBehaviour::ALL[turn], Arc::clone(&bytes[turn]));
+            let mut stream = connect(&addrs[number % addrs.len()], behaviour, &runtime)?;
             let process = ProcessId(1000 + number as u128);
-            let is_mute = matches!(nuisance, Nuisance::Silent | Nuisance::Asking);
+            let is_mute = matches!(behaviour, CrowdBehaviour::Silent | CrowdBehaviour::Asking);
             let sealer = match opening {
                 CrowdOpening::Keyless => None,
                 CrowdOpening::Hello if is_mute => None,
@@ -138,20 +138,27 @@ impl Crowd {
                     None
                 }
                 CrowdOpening::Keyed(key) => {
-                    let asks = nuisance == Nuisance::Asking;
+                    let asks = behaviour == CrowdBehaviour::Asking;
                     let setup = (key, attacks.cluster, VERSIONS);
                     Some(shake_hands(&mut stream, setup, number as u32, asks)?)
                 }
             };
             stream.set_nonblocking(true).ok()?;
-            Some(CrowdConnection { stream, nuisance, bytes, taken: 0, pending: Vec::new(), sealer })
+            Some(CrowdConnection {
+                stream,
+                behaviour,
+                bytes,
+                taken: 0,
+                pending: Vec::new(),
+                sealer,
+            })
         });
         let mut crowd = Crowd(connections.collect());
         crowd.write_on();
         crowd
     }
 
-    /// Writes on until nothing more is taken.
+    /// Writes until the members take no more.
     pub(crate) fn write_on(&mut self) {
         let mut last = Instant::now();
         while last.elapsed() < QUIET {
@@ -168,17 +175,17 @@ impl Crowd {
         self.0.len()
     }
 
-    /// The number of connections that have an answer which they do not read.
+    /// The number of connections with an answer that they do not read.
     pub(crate) fn answered(&self) -> usize {
         let has_answer = |of: &&CrowdConnection| {
-            of.nuisance.is_answered() && matches!(of.stream.peek(&mut [0]), Ok(1))
+            of.behaviour.is_answered() && matches!(of.stream.peek(&mut [0]), Ok(1))
         };
         self.0.iter().filter(has_answer).count()
     }
 }
 
 impl CrowdConnection {
-    /// `None`: nothing is taken, or all is written.
+    /// Writes some bytes. `None` if none are taken, or all are written.
     fn write_some(&mut self) -> Option<usize> {
         if self.pending.is_empty() {
             let piece = &self.bytes[self.taken..self.bytes.len().min(self.taken + PIECE)];
@@ -194,9 +201,10 @@ impl CrowdConnection {
     }
 }
 
-/// A connection that reads no answer has little room for one: the rest waits at the member.
-fn connect(addr: &str, nuisance: Nuisance, runtime: &Runtime) -> Option<TcpStream> {
-    if !nuisance.is_answered() {
+/// Connects. A connection that reads no answer gets a small receive buffer, so that the rest waits
+/// at the member.
+fn connect(addr: &str, behaviour: CrowdBehaviour, runtime: &Runtime) -> Option<TcpStream> {
+    if !behaviour.is_answered() {
         return TcpStream::connect(addr).ok();
     }
     let addr = addr.parse().expect("an address");
@@ -210,8 +218,8 @@ fn connect(addr: &str, nuisance: Nuisance, runtime: &Runtime) -> Option<TcpStrea
     Some(stream)
 }
 
-/// Shakes hands by the key, as a process of its own. `asks`: for the status, and not as a process
-/// that wants to be a member. `None`: the connection was closed, to make room for others.
+/// Shakes hands with the key, as a process of its own. `asks`: the handshake is for a status and
+/// not for a member. `None` if the member closed the connection to make room for others.
 fn shake_hands(
     stream: &mut TcpStream,
     (key, cluster, versions): (&ClusterKey, &str, Versions),
@@ -243,8 +251,8 @@ fn shake_hands(
     Some(session.sealer)
 }
 
-/// Looks at the memory of processes again and again, since a frame that does not end is given up
-/// after a second.
+/// Samples the memory of processes again and again, because members give up an unfinished frame
+/// after half a member lease.
 pub(crate) struct MemoryMeter {
     stop: Arc<AtomicBool>,
     looks: JoinHandle<Vec<(u64, u64)>>,
@@ -268,7 +276,7 @@ impl MemoryMeter {
         MemoryMeter { stop, looks }
     }
 
-    /// The memory of each process in KiB: at first, and the most that was seen.
+    /// The memory of each process in KiB: at first, and the most that was sampled.
     pub(crate) fn stop(self) -> Vec<(u64, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         self.looks.join().expect("all processes answer")

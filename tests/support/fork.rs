@@ -1,17 +1,17 @@
-//! Forking without `unsafe`: a library that is preloaded into the child process does it, see
+//! Forking without `unsafe`: a library does it that is preloaded into the child process, see
 //! `fork.c`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Making this directory forks a process that has the library.
+/// In a process with the library, creating this directory forks the process.
 const FORK: &str = "/elderlock/fork";
 
-/// The library, built by the compiler that Rust links with.
+/// The library, built with the compiler that Rust links with.
 ///
 /// # Panics
-/// If there is none.
+/// If there is no such compiler.
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -25,14 +25,14 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// The one of two processes that goes on.
+/// The two processes after a fork.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Parent,
     Copy,
 }
 
-/// Forks this process. The copy has this thread and no other.
+/// Forks this process. The copy has only the calling thread.
 pub(crate) fn fork() -> Result<Side, String> {
     match std::fs::create_dir(FORK) {
         Ok(()) => Ok(Side::Parent),

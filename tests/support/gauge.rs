@@ -1,8 +1,8 @@
-//! How many tasks are at something.
+//! Counts how many tasks use something at once.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How many are at something at once, and how many were at most.
+/// The number of present users, and the highest number so far.
 #[derive(Default)]
 pub(crate) struct Gauge {
     now: AtomicI64,

@@ -1,4 +1,4 @@
-//! Stands for `keys` in a build without them.
+//! Takes the place of `keys` in a build without cluster keys.
 
 use elderlock::{Member, MemberBuilder};
 

@@ -1,4 +1,4 @@
-//! The common parts of the tests of latches and of selectors: all stand for the lead of "leader" in
+//! The common parts of the tests of latches and of selectors: all are candidates for "leader" in
 //! the service "latches".
 
 use super::local::{MS, left_over, soon, until};
@@ -10,7 +10,7 @@ pub(crate) async fn latch(member: &Member, id: &str) -> LeaderLatch {
     LeaderLatch::new(&service, "leader", id).expect("good names")
 }
 
-/// The leader and the candidates, as this latch is told: once there are so many.
+/// The leader and the candidates, as this latch sees them, as soon as there are `count`.
 pub(crate) async fn participants(latch: &LeaderLatch, count: usize) -> Vec<String> {
     let wait = async {
         loop {
@@ -25,7 +25,7 @@ pub(crate) async fn participants(latch: &LeaderLatch, count: usize) -> Vec<Strin
     soon(wait).await
 }
 
-/// Its term, as soon as it leads.
+/// The latch's term, as soon as it leads.
 pub(crate) async fn term(latch: &LeaderLatch) -> Term {
     soon(latch.await_leadership()).await.expect("its turn comes")
 }

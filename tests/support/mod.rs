@@ -20,4 +20,4 @@ pub(crate) mod rng;
 pub(crate) mod status;
 pub(crate) mod wait;
 
-pub(crate) use local::ports;
+pub(crate) use local::{leases, ports};

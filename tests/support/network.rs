@@ -1,23 +1,23 @@
-//! Network namespaces joined by a bridge that lives in a namespace of its own: nothing of the
-//! host's network is touched.
+//! Network namespaces joined by a bridge in a namespace of its own. The host's network stays
+//! untouched.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// All names begin with it, followed by the process number.
+/// The prefix of all names. The process number follows.
 const PREFIX: &str = "elk-";
 
-/// The namespaces of one test; removed when dropped.
+/// The namespaces of one test. The drop removes them.
 pub(crate) struct Network {
     prefix: String,
-    /// One per member; `addrs` is in the same order.
+    /// A namespace for each member; `addrs` is in the same order.
     pub(crate) namespaces: Vec<String>,
     /// `host:port` of each member.
     pub(crate) addrs: Vec<String>,
 }
 
 impl Network {
-    /// `size` namespaces that reach each other, or why that is impossible here.
+    /// Makes `size` namespaces that reach each other. The error tells why that is impossible here.
     pub(crate) fn new(size: usize) -> Result<Network, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !cfg!(target_os = "linux") {
@@ -32,7 +32,7 @@ impl Network {
         sweep();
         let prefix =
             format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        // Made before its parts, so that these are removed also if the rest fails.
+        // The value exists before its parts, so that its drop removes them if a later step fails.
         let mut network = Network { prefix, namespaces: Vec::new(), addrs: Vec::new() };
         network.build(size)?;
         Ok(network)
@@ -41,7 +41,7 @@ impl Network {
     fn build(&mut self, size: usize) -> Result<(), String> {
         let hub = self.hub();
         if let Err(error) = ip(&format!("netns add {hub}")) {
-            // Root in a container may still not be allowed to. Any other failure is not a reason to
+            // Root in a container may lack the right to do it. Any other failure is not a reason to
             // skip.
             assert!(error.contains("not permitted") || error.contains("denied"), "{error}");
             return Err(error);
@@ -70,7 +70,7 @@ impl Network {
         format!("{}hub", self.prefix)
     }
 
-    /// Splits these from the others, in both directions. Packets vanish silently.
+    /// Cuts these members off from the others, in both directions. Packets vanish silently.
     pub(crate) fn split(&self, apart: &[usize]) {
         for number in apart {
             must(&format!("-n {} link set port{number} master apart", self.hub()));
@@ -87,7 +87,7 @@ impl Network {
         ));
     }
 
-    /// All reach each other again.
+    /// Restores all paths.
     pub(crate) fn heal(&self) {
         for (number, namespace) in self.namespaces.iter().enumerate() {
             must(&format!("-n {} link set port{number} master together", self.hub()));
@@ -99,8 +99,8 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for namespace in self.namespaces.iter().chain([&self.hub()]) {
-            // The interfaces of a namespace go with it. Each removal is tried, even if another
-            // failed.
+            // The interfaces of a namespace are removed with it. Each removal is tried, even if
+            // another failed.
             let _ = ip(&format!("netns del {namespace}"));
         }
     }
@@ -110,7 +110,7 @@ fn host(number: usize) -> String {
     format!("10.77.0.{}", number + 1)
 }
 
-/// Removes the remains of tests that were killed themselves.
+/// Removes the remains of tests that were killed.
 fn sweep() {
     let Ok(list) = ip("netns list") else { return };
     for name in list.lines().filter_map(|line| line.split(' ').next()) {

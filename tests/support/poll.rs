@@ -5,13 +5,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Polls once, with nothing to wake.
+/// Polls once, with a waker that does nothing.
 pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Makes the future, polls it `k` times and drops it, for every `k` until it completes; `after`
-/// each. The `k` it took.
+/// Makes the future, polls it `k` times and drops it, for every `k` until it completes. Calls
+/// `after` each time. Returns the last `k`.
 pub(crate) async fn poll_k_then_drop<F: Future>(
     mut make: impl AsyncFnMut() -> F,
     mut after: impl AsyncFnMut(usize),
@@ -25,7 +25,8 @@ pub(crate) async fn poll_k_then_drop<F: Future>(
                     done = true;
                     break;
                 }
-                // Lets timers and other tasks bring the future on, so that it completes for some k.
+                // Timers and other tasks advance the future meanwhile, so that it completes for
+                // some `k`.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -37,8 +38,8 @@ pub(crate) async fn poll_k_then_drop<F: Future>(
     unreachable!()
 }
 
-/// The same for a future that has to wait: again and again, until it was not ready at the first
-/// poll. On a busy machine it may be.
+/// Like [`poll_k_then_drop`] for a future that has to wait. Repeats until the future was pending at
+/// the first poll. On a busy machine it may be ready at once.
 pub(crate) async fn poll_a_wait_then_drop<F: Future>(
     mut make: impl AsyncFnMut() -> F,
     mut after: impl AsyncFnMut(usize),

@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// How many of a child's latest events are kept.
+/// The number of a child's latest events that are kept.
 const EVENTS: usize = 4096;
 
-/// A child process; killed when dropped.
+/// A child process. The drop kills it.
 pub(crate) struct Process {
     child: Mutex<Child>,
     input: Mutex<Input>,
@@ -40,12 +40,12 @@ struct ChildOutput {
     ended: bool,
 }
 
-/// A member's answer: text of a success or of an error.
+/// A member's answer: the text of a success or of an error.
 pub(crate) type Answer = Result<String, String>;
 
 impl Process {
     /// Starts the test binary again as a child, in the network namespace `namespace` if one is
-    /// named.
+    /// given.
     pub(crate) fn start(number: usize, namespace: Option<&str>) -> Arc<Process> {
         Process::start_with(number, namespace, &[])
     }
@@ -65,7 +65,7 @@ impl Process {
             }
             None => Command::new(exe),
         };
-        // Both flavours of the runtime take part.
+        // The children use both flavours of the runtime by turns.
         let threads = if number.is_multiple_of(2) { "one" } else { "many" };
         let mut child = command
             .args(["--exact", "child_member", "--nocapture", "--test-threads=1"])
@@ -89,19 +89,19 @@ impl Process {
         })
     }
 
-    /// SIGKILL, and the body is taken away.
+    /// Sends SIGKILL and reaps the process.
     pub(crate) fn kill(&self) {
         let mut child = self.child.lock().unwrap();
         child.kill().expect("a child can be killed");
         child.wait().expect("a child can be waited for");
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -116,7 +116,7 @@ impl Process {
         matches!(self.child.lock().unwrap().try_wait(), Ok(None))
     }
 
-    /// Kilobytes of memory in use.
+    /// The memory in use, in KiB.
     pub(crate) fn memory(self: &Arc<Self>) -> u64 {
         let text = self.ask(0, "memory").wait().expect("a child knows its memory");
         text.parse().expect("a number")
@@ -126,7 +126,7 @@ impl Process {
         let mut input = self.input.lock().unwrap();
         let seq = input.next;
         input.next += 1;
-        // A dead child shows itself by the end of its output.
+        // A failed write means a dead child. The end of its output shows the death.
         let _ = writeln!(input.pipe, "{seq} {member} {command}");
         Pending { board: self.board.clone(), seq, what: format!("{command} at member {member}") }
     }
@@ -170,7 +170,7 @@ fn listen(output: ChildStdout, board: &ProcessBoard) {
     board.changed.notify_all();
 }
 
-/// A command that a child has been given.
+/// A command that was sent to a child.
 pub(crate) struct Pending {
     board: Arc<ProcessBoard>,
     seq: u64,
@@ -178,7 +178,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The answer, if it is there. A child that has ended answers "ended".
+    /// The answer, if it has arrived. A child that has ended answers "ended".
     pub(crate) fn poll(&self) -> Option<Answer> {
         let state = self.board.state.lock().unwrap();
         let ended = || state.ended.then(|| Err("ended".into()));
@@ -188,12 +188,12 @@ impl Pending {
     /// Waits for the answer.
     ///
     /// # Panics
-    /// After [`HANG`], with the child's latest events.
+    /// If none comes within [`HANG`], with the child's latest events.
     pub(crate) fn wait(&self) -> Answer {
         self.wait_at_most(HANG)
     }
 
-    /// Like [`Pending::wait`], with another guard against hangs.
+    /// Like [`Pending::wait`], with another limit.
     pub(crate) fn wait_at_most(&self, guard: Duration) -> Answer {
         let start = Instant::now();
         let mut state = self.board.state.lock().unwrap();
@@ -220,8 +220,8 @@ impl Pending {
 pub(crate) struct Grant {
     pub(crate) guard: u64,
     pub(crate) token: u64,
-    /// The lock was believed to be held at this instant of the clock that all processes share, or
-    /// just before.
+    /// An instant at which the lock was believed to be held, on the clock that all processes share.
+    /// The belief began shortly before.
     pub(crate) at: u64,
 }
 
@@ -232,7 +232,7 @@ impl Grant {
     }
 }
 
-/// One member in a child.
+/// A member in a child.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) process: Arc<Process>,
@@ -281,7 +281,7 @@ impl Peer {
         }
     }
 
-    /// Waits until so many wait for a lock that this member grants.
+    /// Waits until `waiters` requests wait for a lock that this member grants.
     pub(crate) fn until_waiting(&self, service: &str, lock: &str, waiters: usize) {
         wait::until(&format!("{waiters} in the queue for {lock}"), || {
             let status = self.status();
@@ -292,18 +292,18 @@ impl Peer {
         });
     }
 
-    /// Its events so far.
+    /// The events of this member so far.
     pub(crate) fn events(&self) -> Vec<String> {
         self.process.events(self.index)
     }
 
-    /// The output of the forked copies of its process.
+    /// The output of the forked copies of this member's process.
     pub(crate) fn copies(&self) -> Vec<String> {
         self.process.said(&format!("copy {} ", self.index))
     }
 
-    /// Waits until it has reported the loss of a guard. Returns when the guard was last believed to
-    /// hold.
+    /// Waits until the member has reported the loss of a guard. Returns the last instant at which
+    /// the guard was believed to hold.
     pub(crate) fn last_belief(&self, grant: &Grant) -> u64 {
         let head = format!("guard-lost {} ", grant.guard);
         wait::until(&format!("{} loses its guard", self.addr), || {

@@ -1,11 +1,12 @@
-//! Chance that can be repeated: every test draws from a seed that it prints.
+//! Repeatable chance: each test draws from a seed that it prints.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The seed is `given`, or `ELDERLOCK_TEST_SEED` if it is set; either way it is printed.
+    /// A generator with the seed `given`, or with `ELDERLOCK_TEST_SEED` if it is set. The seed is
+    /// printed.
     pub(crate) fn new(test: &str, given: u64) -> Self {
         let seed = std::env::var("ELDERLOCK_TEST_SEED")
             .ok()

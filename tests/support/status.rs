@@ -1,4 +1,4 @@
-//! A member's status, as one line of text: written by the child, read by the test.
+//! A member's status as one line of text: the child writes it, the test reads it.
 
 use elderlock::{GrantorState, Status};
 use std::fmt::Write;
@@ -7,11 +7,13 @@ use std::fmt::Write;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) process: String,
-    /// Lineage and number.
+    /// The lineage and the number of the view.
     pub(crate) view: Option<(String, u32)>,
     pub(crate) elder: Option<String>,
     pub(crate) leased: bool,
-    /// Process, address, ghost; oldest first.
+    /// Whether no learner waits for a vote in the view.
+    pub(crate) voted: bool,
+    /// The process, the address and whether it is a ghost, oldest first.
     pub(crate) members: Vec<(String, String, bool)>,
     pub(crate) services: Vec<Service>,
 }
@@ -21,7 +23,7 @@ pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) grantor: Option<String>,
     pub(crate) epoch: u64,
-    /// The grantor grants here, and not only recovers.
+    /// Whether the grantor is acting and not recovering.
     pub(crate) acting: bool,
     pub(crate) waiting_here: usize,
     pub(crate) held_here: usize,
@@ -51,17 +53,18 @@ impl Service {
     }
 }
 
-/// Words separated by spaces, each `key=value`; services and locks are words of their own after the
-/// words of their owners.
+/// Writes the status as words separated by spaces, each `key=value`. Services and locks are words
+/// of their own after the words of their owners.
 pub(crate) fn write(status: &Status) -> String {
     let mut line = format!("me={:032x} leased={}", status.me.process.0, u8::from(status.leased));
     if let Some(view) = &status.view {
         let _ = write!(
             line,
-            " lineage={:032x} view={} elder={:032x}",
+            " lineage={:032x} view={} elder={:032x} voted={}",
             view.lineage.founder.0,
             view.number,
-            view.elder().process.0
+            view.elder().process.0,
+            u8::from(view.has_promoted_all())
         );
         for member in &view.members {
             let (info, ghost) = (&member.info, u8::from(member.ghost));
@@ -107,6 +110,7 @@ pub(crate) fn read(line: &str) -> Seen {
             "lineage" => lineage = value.into(),
             "view" => seen.view = Some((lineage.clone(), number(0) as u32)),
             "elder" => seen.elder = some(value),
+            "voted" => seen.voted = value == "1",
             "member" => seen.members.push((parts[0].into(), parts[1].into(), parts[2] == "1")),
             "service" => seen.services.push(Service {
                 name: parts[0].into(),

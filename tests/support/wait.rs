@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine: a guard against hangs, never a measure of
+/// A guard against hangs, longer than any step takes on a busy machine. It is never a measure of
 /// success.
-pub(crate) const HANG: Duration = Duration::from_secs(40);
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 
-/// Looks until `look` gives something.
+/// Calls `look` until it returns a value.
 ///
 /// # Panics
-/// After [`HANG`], with `what` and what the last look said.
+/// After [`HANG`], with `what` and the last error of `look`.
 pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     until_at_most(HANG, what, look)
 }
 
-/// Like [`until`], with another guard.
+/// Like [`until`], with another limit.
 pub(crate) fn until_at_most<T>(
     guard: Duration,
     what: &str,
@@ -31,7 +31,7 @@ pub(crate) fn until_at_most<T>(
     }
 }
 
-/// Nanoseconds of the clock that all processes of this machine share.
+/// The nanoseconds of the clock that all processes of this machine share.
 pub(crate) fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -9,10 +9,10 @@ fn new_key() -> ClusterKey {
     ClusterKey::generate().expect("random bytes")
 }
 
-/// A member with these keys that founds its cluster, or joins that of the seed.
+/// A member with these keys that founds its cluster, or joins the cluster of the seed.
 async fn member_with(ring: Keyring, seed: Option<&Member>) -> (MeteredProcess, Member) {
     let process = MeteredProcess::start();
-    let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Timing::fast());
+    let builder = Member::builder("telemetry").bind("127.0.0.1:0").timing(Leases::Long.timing());
     let builder = builder.keyring(ring).forced_revokes(true);
     let builder = match seed {
         Some(seed) => builder.seeds([seed.addr().to_string()]),

@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// One span that has ended, or one event: its name or message, its level, the span that it is in,
+/// A span that has ended, or an event: its name or message, its level, its enclosing span, and
 /// its fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogLine {
@@ -43,8 +43,8 @@ impl Visit for LogLine {
     }
 }
 
-/// Keeps all entries with the target `elderlock`: spans that are open, and in their order spans
-/// that have ended and events.
+/// Keeps all entries with the target `elderlock`: the open spans and, in order, the ended spans and
+/// the events.
 #[derive(Clone, Default)]
 pub(super) struct Log {
     pub(super) open: Arc<Mutex<BTreeMap<u64, LogLine>>>,
@@ -74,8 +74,8 @@ impl Log {
         self.open(names).remove(0)
     }
 
-    /// Every span that has begun has ended. Its end is reported after the effects that others can
-    /// see.
+    /// Waits until every span that has begun has ended. Its end is logged after the effects that
+    /// other members see.
     pub(super) async fn is_closed(&self) {
         let open = || self.open.lock().expect("no panic").clone();
         until("all spans to end", || open().is_empty(), || format!("{:?}", open())).await;

@@ -1,4 +1,4 @@
-//! The measurements of members, by a recorder of each process.
+//! The metrics of members, read from a recorder in each process.
 
 use super::*;
 use elderlock::{Guard, Unavailable};
@@ -28,8 +28,8 @@ impl Book {
         (Book { snapshotter: recorder.snapshotter(), pages: Mutex::default() }, recorder)
     }
 
-    /// A snapshot takes away the values that it shows, from gauges too, which are moved and
-    /// never set.
+    /// A snapshot resets the values that it returns. Gauges are reset too, because they are moved
+    /// and never set; so the pages add the values up.
     fn read<T>(&self, look: impl FnOnce(&Pages) -> T) -> T {
         let mut pages = self.pages.lock().expect("no panic");
         for (key, unit, text, value) in self.snapshotter.snapshot().into_vec() {
@@ -81,7 +81,7 @@ impl Book {
         .await;
     }
 
-    /// Waits until all its gauges are at 0.
+    /// Waits until all gauges of this process are at 0.
     async fn is_at_rest(&self) {
         for gauge in
             ["held{service=stock}", "queue_depth{service=stock}", "is_grantor{service=stock}"]
@@ -198,14 +198,14 @@ async fn a_wait_ends_with_the_grant_and_not_when_the_caller_polls() {
     let waits = process.book.samples("elderlock_wait_seconds{outcome=granted,service=stock}");
     let holds = process.book.samples("elderlock_hold_seconds{outcome=released,service=stock}");
     assert_eq!((waits.len(), holds.len()), (2, 2));
-    // The first one is granted before the caller measures.
+    // The first request is granted before the caller measures.
     assert!(waits[1] <= late - 0.03, "{waits:?} within {late}");
     assert!(holds.iter().any(|hold| *hold >= 0.03), "{holds:?}");
 }
 
 #[tokio::test]
 async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destruction() {
-    let mut members = cluster(4).await;
+    let mut members = cluster(4, Leases::Short).await;
     for (process, _) in &members {
         process.book.reaches("elderlock_view_members{}", 4.0).await;
         assert!(process.book.value("elderlock_view_changes_total{}") >= 1.0);
@@ -216,7 +216,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     const TRANSFERS: &str = "elderlock_transfers_total{service=stock}";
     const RECOVERIES: &str = "elderlock_recoveries_total{service=stock}";
 
-    // The second grants, the third holds two requests, the fourth waits.
+    // The second member grants, the third holds two requests, and the fourth waits.
     let (second, third, fourth) =
         (members[1].1.clone(), members[2].1.clone(), members[3].1.clone());
     members[1].0.run(async move { drop(lock(&stock(&second).await, "a").await) }).await;
@@ -243,7 +243,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     }
     assert_eq!([TRANSFERS, RECOVERIES].map(|name| book.value(name)), [0.0; 2]);
 
-    // The first takes over.
+    // The first member takes the service over.
     let first = members[0].1.clone();
     let won = members[0].0.run(async move { stock(&first).await.become_grantor().await }).await;
     won.expect("no other member wants to");
@@ -256,7 +256,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     let took = book.samples("elderlock_transfer_seconds{service=stock}");
     assert!(took.len() == 1 && took[0] > 0.0 && took[0] < HANG.as_secs_f64(), "{took:?}");
 
-    // It dies, and one of the others asks all that are left.
+    // The grantor dies, and another member asks all remaining members.
     members[0].0.crash();
     let (dead, others) = members.split_at_mut(1);
     dead[0].0.book.is_at_rest().await;
@@ -275,7 +275,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
         process.book.reaches("elderlock_view_members{}", 3.0).await;
     }
 
-    // All that was held ends as it should, counted where it was held.
+    // Each hold ends as expected, and is counted at its member.
     let release = async move {
         held.0.release().await.expect("it survived");
         held.1.release().await.expect("it survived");
@@ -286,7 +286,8 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     until("the last hold", || sum(HELD) == 1.0 && sum(DEPTH) == 0.0, || format!("{}", sum(HELD)))
         .await;
 
-    // Destroyed where it is granted: the next one has it, and nothing is left here.
+    // The service is destroyed at its grantor. Another member becomes grantor, and nothing is left
+    // at the former one.
     let grantor = grantor_is(others, "stock").await;
     let member = others[grantor].1.clone();
     others[grantor]
@@ -297,7 +298,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
     others[2].0.run(async move { drop(last) }).await;
     until("nothing held", || sum(HELD) == 0.0, || format!("{}", sum(HELD))).await;
 
-    // Messages are counted by kind, at both ends, and by service if they are of one.
+    // Both ends count messages by kind, and by service if the message is of one.
     let other = others[2].1.clone();
     let requester = others[1].1.clone();
     others[2]
@@ -346,7 +347,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
         );
     }
 
-    // A leaving member shows nothing any more.
+    // A member that has left shows no values any more.
     for (process, member) in members.drain(1..) {
         process.run(async move { member.leave().await }).await.expect("it is heard");
         process.book.is_at_rest().await;
@@ -356,7 +357,7 @@ async fn a_grantor_is_measured_where_it_is_through_transfer_crash_and_destructio
 
 #[tokio::test]
 async fn a_member_without_a_quorum_says_so_by_its_lost_holds_and_undecided_tries() {
-    let mut members = cluster(3).await;
+    let mut members = cluster(3, Leases::Short).await;
     let last = members.pop().expect("there are three");
     let member = last.1.clone();
     let guard = last.0.run(async move { lock(&stock(&member).await, "a").await }).await;
@@ -395,7 +396,7 @@ async fn a_member_without_a_quorum_says_so_by_its_lost_holds_and_undecided_tries
 
 #[tokio::test]
 async fn the_elder_and_refused_input_are_measured() {
-    let members = cluster(2).await;
+    let members = cluster(2, Leases::Long).await;
     members[0].0.book.reaches("elderlock_is_elder{}", 1.0).await;
     assert_eq!(members[1].0.book.value("elderlock_is_elder{}"), 0.0);
     let refused = "elderlock_refused_total{reason=garbage}";
@@ -436,7 +437,8 @@ async fn members_of_one_process_add_up() {
     process.book.is_at_rest().await;
 }
 
-/// Only the pages of the module list the metrics: they and the code are to say the same.
+/// The module's documentation alone lists the metrics. It has to list exactly the metrics of the
+/// code.
 #[tokio::test]
 async fn documented_and_described_metrics_are_the_same_with_their_units() {
     let source = include_str!("../../src/runtime/telemetry.rs");
@@ -464,7 +466,7 @@ async fn documented_and_described_metrics_are_the_same_with_their_units() {
     assert_eq!(*described.lock().expect("no panic"), documented);
 }
 
-/// Keeps the descriptions, and measures nothing.
+/// Keeps the descriptions of metrics and measures nothing.
 #[derive(Default)]
 struct Descriptions(Arc<Mutex<BTreeMap<String, String>>>);
 

@@ -1,5 +1,5 @@
-//! The parts of `tests/support/mod.rs` that attacks need. That file asks for a feature of the
-//! library, and the bench has no feature of that name.
+//! The parts of `tests/support/mod.rs` that the attacks need. That file requires a feature of the
+//! library, which the bench does not have under that name.
 #![allow(dead_code, reason = "the tests of the library use the rest")]
 
 #[path = "../../../tests/support/child.rs"]
@@ -11,6 +11,8 @@ pub(crate) mod cluster;
 pub(crate) mod fork;
 #[path = "../../../tests/support/keys.rs"]
 pub(crate) mod keys;
+#[path = "../../../tests/support/leases.rs"]
+pub(crate) mod leases;
 #[path = "../../../tests/support/ports.rs"]
 pub(crate) mod ports;
 #[path = "../../../tests/support/process.rs"]

@@ -6,13 +6,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 #[path = "../../../tests/support/ports.rs"]
 mod ports;
 
-/// An address that no other process takes before it is used.
+/// An address that no other process takes before its use.
 #[allow(dead_code)] // some tests know their addresses
 pub(crate) fn free_addr() -> String {
     ports::free(1)[0].to_string()
 }
 
-/// A process that ends with this.
+/// A process that ends with this value.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) out: BufReader<ChildStdout>,
@@ -25,7 +25,7 @@ impl Running {
         Running { child, out }
     }
 
-    /// Reads its output up to a line with this text.
+    /// Reads the output up to a line with this text. Returns the line.
     pub(crate) fn line_with(&mut self, text: &str) -> String {
         loop {
             let mut line = String::new();

@@ -4,7 +4,7 @@ use jsonschema::{Registry, Validator};
 use serde_json::Value;
 use std::path::Path;
 
-/// The parts that the other schemas share.
+/// The file with the parts that the other schemas share.
 const COMMON: &str = "common.json";
 
 fn read(file: &str) -> Value {
@@ -13,7 +13,7 @@ fn read(file: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"))
 }
 
-/// The faults that the schema of that file finds in the value; none if it fits.
+/// The faults that this file's schema finds in the value; empty if it fits.
 pub(crate) fn faults(file: &str, value: &Value) -> Vec<String> {
     let common = read(COMMON);
     let id = common["$id"].as_str().expect("an id").to_owned();
@@ -28,7 +28,8 @@ pub(crate) fn faults(file: &str, value: &Value) -> Vec<String> {
     validator.iter_errors(value).map(say).collect()
 }
 
-/// Panics unless the value fits the schema, and none of its objects may have one more field.
+/// Panics unless the value fits the schema. The schema must also refuse one more field in any of
+/// its objects.
 pub(crate) fn check(file: &str, value: &Value) {
     assert_eq!(faults(file, value), Vec::<String>::new(), "{file}: {value:#}");
     for at in objects(value) {
@@ -39,7 +40,7 @@ pub(crate) fn check(file: &str, value: &Value) {
     }
 }
 
-/// The places of all objects in the value.
+/// The paths of all objects in the value.
 fn objects(value: &Value) -> Vec<String> {
     let below = |key: &str, part: &Value| {
         objects(part).into_iter().map(|at| format!("/{key}{at}")).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
-//! Every SQL of the documents and of the pages of the library runs as it stands there.
+//! Every SQL block of the documents and of the library's documentation runs as it stands there.
 //!
-//! A block ```` ```sql ```` runs on SQLite and on PostgreSQL, ```` ```sql,postgres ```` and the
-//! like on that database.
+//! A block ```` ```sql ```` runs on SQLite and on PostgreSQL. A block ```` ```sql,postgres ```` and
+//! the like runs on that database only.
 
 use super::{Folder, mariadb, postgres};
 use elderlock_fence::sql;
@@ -20,8 +20,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Returns the blocks of every document and of every page of the libraries, but not of their inner
-/// code.
+/// Returns the blocks of every document and of the libraries' public documentation.
 fn blocks() -> Vec<Block> {
     let mut files = Vec::new();
     for folder in ["docs", "src", "fence/src", "cli", "sim", "examples"] {
@@ -78,7 +77,7 @@ impl Block {
         self.database.as_deref().map_or(is_common, |of| of == database)
     }
 
-    /// No text of the documents has a semicolon within a statement.
+    /// The statements of the block. No text of the documents has a semicolon within a statement.
     fn statements(&self) -> impl Iterator<Item = &str> {
         let parts = self.text.split(';').map(str::trim);
         parts.filter(|part| part.lines().any(|line| !line.is_empty() && !line.starts_with("--")))
@@ -89,7 +88,7 @@ impl Block {
     }
 }
 
-/// Each token and lineage, shown one after the other, and whether the holder is stale.
+/// Each token and lineage, shown one after the other, and whether their holder is stale.
 const SHOWN: [(i64, i64, bool); 7] = [
     (7, 1, false),
     (7, 1, false),
@@ -207,7 +206,7 @@ async fn the_sql_of_the_documents_runs_on_mariadb_as_it_stands() {
     assert!(fences > 0 && reads > 0);
 }
 
-/// This keeps both texts equal.
+/// Both texts have to be equal.
 #[test]
 fn the_guide_shows_the_statements_of_the_library() {
     let guide = std::fs::read_to_string(root().join("docs/guide/fencing.md")).unwrap();

@@ -43,7 +43,7 @@ impl Shop for Files {
         if !plan.fenced {
             let stock = number(&block_in_place(|| std::fs::read(&path)).unwrap());
             pause.await;
-            // The file is not written in place: a reader would see an empty file.
+            // The file is replaced and not overwritten: a reader would see an empty file otherwise.
             let new = path.with_extension(stamp.token.to_string());
             std::fs::write(&new, (stock - 1).to_string()).unwrap();
             std::fs::rename(new, path).unwrap();
@@ -72,7 +72,7 @@ fn files_left_by_a_crash_are_replaced_and_admit_no_earlier_holder() {
     let folder = Folder::new("files-crash");
     let file = FencedFile::new(folder.path("stock"));
     file.replace(&stamp(7, 1), b"old").unwrap();
-    // A holder with 9 recorded its stamp, and its machine failed while it wrote.
+    // A holder with token 9 recorded its stamp, and its machine failed while it wrote.
     std::fs::write(folder.path(".stock.fence"), format!("{}\n", stamp(9, 1))).unwrap();
     std::fs::write(folder.path(".stock.new"), "ha").unwrap();
     let error = file.replace(&stamp(8, 1), b"late").unwrap_err();
@@ -116,7 +116,7 @@ fn a_replaced_file_keeps_its_permissions() {
     );
 }
 
-/// Another process, which stopped within a call.
+/// A second process has stopped within a call.
 #[test]
 fn a_call_of_another_process_is_waited_for_up_to_the_limit() {
     let folder = Folder::new("files-process");

@@ -70,7 +70,7 @@ fn request(
     request.body(body.to_string()).unwrap()
 }
 
-/// Status and body.
+/// Sends a request. Returns the status and the body.
 async fn ask<S>(service: &S, request: Request<String>) -> (StatusCode, String)
 where
     S: Service<Request<String>, Response = Response<Body>, Error = Infallible> + Clone,
@@ -182,11 +182,11 @@ async fn a_request_without_a_stamp_or_with_a_wrong_one_says_what_is_wanted() {
         StatusCode::BAD_REQUEST
     );
     assert!(stocks.each.lock().unwrap().is_empty());
-    // This path is not fenced.
+    // The path `/other` is not fenced.
     assert_eq!(ask(&service, request(Method::PUT, "/other/a", None, 1)).await.0, StatusCode::OK);
 }
 
-/// A store that fails admits no request.
+/// A store whose calls fail. The layer admits no request then.
 struct Broken;
 
 impl FenceStore for Broken {
@@ -205,8 +205,7 @@ async fn a_store_that_fails_admits_no_holder() {
     assert!(body.contains("the disk is gone") && stocks.each.lock().unwrap().is_empty(), "{body}");
 }
 
-/// A handler that is under way has been admitted; a later holder's request waits until it has
-/// answered.
+/// An unanswered request was admitted. A later holder's request waits until it is answered.
 #[tokio::test]
 async fn a_later_request_waits_until_the_earlier_one_is_answered() {
     let folder = Folder::new("http-turns");
@@ -237,8 +236,8 @@ async fn a_later_request_waits_until_the_earlier_one_is_answered() {
         let request = request(Method::PUT, "/stock/a", Some(stamp(8, 1)), "late");
         async move { ask(&service, request).await }
     });
-    // Another resource does not wait. Long enough for the later request to be answered, if it did
-    // not.
+    // Requests for another resource do not wait. The loop is long enough for a wrongly admitted
+    // request to be answered.
     for _ in 0..20 {
         ask(&service, request(Method::PUT, "/stock/b", Some(stamp(8, 1)), "other")).await;
     }

@@ -1,4 +1,4 @@
-//! Each adapter against the real thing: servers of the distribution, files, stores.
+//! Each adapter against real resources: servers of the distribution, files, stores.
 
 mod documents;
 mod files;
@@ -14,7 +14,7 @@ mod values;
 use elderlock::{LineageId, Token};
 use elderlock_fence::Stamp;
 
-/// A stamp of no lock, for what needs none.
+/// A stamp without a lock, for tests that need none.
 fn stamp(token: i64, lineage: i64) -> Stamp {
     Stamp {
         token: Token::try_from(token).expect("a token is positive"),
@@ -29,6 +29,8 @@ impl Folder {
     fn new(name: &str) -> Folder {
         let folder =
             std::env::temp_dir().join(format!("elderlock-fence-{name}-{}", std::process::id()));
+        // A killed process with this number may have left its own.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
         Folder(folder)
     }

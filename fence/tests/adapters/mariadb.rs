@@ -1,6 +1,6 @@
-//! MariaDB by `sqlx`, and the statement of MariaDB alone.
+//! MariaDB through `sqlx`, and MariaDB's own statement.
 
-use super::rounds::{WRITERS, prove, sqlx_shop};
+use super::rounds::{ACQUIRE, WRITERS, prove, sqlx_shop};
 use super::{server, stamp};
 use elderlock_fence::sql::mariadb;
 use elderlock_fence::sql::mysql::{CREATE_TABLE, FORGET};
@@ -14,14 +14,16 @@ const FILL: &str = "INSERT INTO articles (id, stock) VALUES (?, ?)";
 const READ: &str = "SELECT stock FROM articles WHERE id = ?";
 const WRITE: &str = "UPDATE articles SET stock = ? WHERE id = ?";
 
-/// A database of its own with a table of articles; `None`: there is no server here.
+/// A database for one test, with a table of articles. `None` if there is no server here.
 pub(crate) async fn database(name: &str) -> Option<MySqlPool> {
     let server = tokio::task::spawn_blocking(server::mariadb).await.unwrap()?;
     let options = MySqlConnectOptions::new().socket(server.folder.join("socket")).username("root");
-    let all = MySqlPoolOptions::new().connect_with(options.clone()).await.unwrap();
+    let all = MySqlPoolOptions::new().acquire_timeout(ACQUIRE);
+    let all = all.connect_with(options.clone()).await.unwrap();
     sqlx::query(&format!("CREATE DATABASE {name}")).execute(&all).await.unwrap();
     let connections = MySqlPoolOptions::new().max_connections(WRITERS as u32 + 1);
-    let pool = connections.connect_with(options.database(name)).await.unwrap();
+    let pool =
+        connections.acquire_timeout(ACQUIRE).connect_with(options.database(name)).await.unwrap();
     sqlx::query(ARTICLES).execute(&pool).await.unwrap();
     Some(pool)
 }
@@ -45,8 +47,8 @@ async fn sqlx_with_mariadb_tells_each_error() {
     drop(tx);
     sqlx::query(CREATE_TABLE).execute(&pool).await.unwrap();
 
-    // The same holder twice in one transaction, and once in another one, which changes nothing in
-    // the row.
+    // The holder is admitted twice in one transaction, and once in another one, which changes
+    // nothing in the row.
     let mut tx = pool.begin().await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
@@ -61,10 +63,10 @@ async fn sqlx_with_mariadb_tells_each_error() {
             matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))),
             "{error:?}"
         );
-        // The same holds if the transaction is committed.
+        // A commit leads to the same result.
         tx.commit().await.unwrap();
     }
-    // A text collation would take these for the same resource.
+    // A text collation would treat these names as one resource.
     let mut tx = pool.begin().await.unwrap();
     fence.admit(&mut tx, "A", &stamp(1, 1)).await.unwrap();
     fence.admit(&mut tx, "a ", &stamp(2, 1)).await.unwrap();
@@ -80,14 +82,14 @@ async fn sqlx_with_mariadb_tells_each_error() {
     drop(tx);
     stopped.commit().await.unwrap();
 
-    // Two transactions that take two resources in different order.
+    // Two transactions take two resources in different order.
     let (mut one, mut two) = (pool.begin().await.unwrap(), pool.begin().await.unwrap());
     fence.admit(&mut one, "a", &stamp(10, 1)).await.unwrap();
     fence.admit(&mut two, "b", &stamp(11, 1)).await.unwrap();
     let (holder, other) = (stamp(10, 1), stamp(11, 1));
     let first = async {
         let answer = fence.admit(&mut one, "b", &holder).await;
-        // Otherwise it would keep the row for which the other one waits.
+        // Otherwise this transaction would keep the row for which the other one waits.
         drop(one);
         answer
     };
@@ -111,7 +113,7 @@ async fn sqlx_with_mariadb_tells_each_error() {
     assert!(matches!(error, AdmitError::Disconnected(_)), "{error:?}");
 }
 
-/// This test is at the default level, `REPEATABLE READ`.
+/// The transactions have the default level, `REPEATABLE READ`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_before_the_fence_sees_what_was_before_it_and_one_behind_it_does_not() {
     let Some(pool) = database("snapshots").await else { return };

@@ -1,4 +1,4 @@
-//! Object stores: the one in memory, and the local one, which cannot fence.
+//! Object stores: the store in memory, and the local store, which cannot be fenced.
 
 use super::rounds::{Plan, Refused, Shop, prove};
 use super::{Folder, stamp};
@@ -84,7 +84,7 @@ async fn of_two_that_read_one_version_the_later_holder_reads_again() {
     assert!(matches!(&error, ObjectError::Stale(stale) if stale.stored == Some(late)), "{error:?}");
     assert!(fence.read(&path, &early).await.unwrap_err().is_lost());
     assert!(fence.read(&path, &stamp(8, 2)).await.unwrap_err().is_lost());
-    // Another stamp than at the read.
+    // The holder shows another stamp than at the read.
     let by_late = fence.read(&path, &late).await.unwrap();
     assert!(by_late.replace(&early, "7").await.unwrap_err().is_lost());
     assert_eq!(get(&store, &path).await, "9");
@@ -112,7 +112,8 @@ async fn metadata_that_is_no_stamp_admits_no_holder() {
     assert!(matches!(error, ObjectError::Damaged { .. }), "{error:?}");
 }
 
-/// If this fails, the local store has learned it: say so in the table of `objects`.
+/// If this test fails, the local store has gained the missing operations: update the table of
+/// `objects`.
 #[tokio::test]
 async fn the_local_store_says_that_it_cannot_and_changes_nothing() {
     let folder = Folder::new("objects-local");

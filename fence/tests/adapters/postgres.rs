@@ -1,6 +1,6 @@
-//! PostgreSQL by `tokio-postgres` and by `sqlx`.
+//! PostgreSQL through `tokio-postgres` and through `sqlx`.
 
-use super::rounds::{Plan, Refused, Shop, WRITERS, prove, sqlx_shop};
+use super::rounds::{ACQUIRE, Plan, Refused, Shop, WRITERS, prove, sqlx_shop};
 use super::server;
 use super::stamp;
 use elderlock_fence::sql::postgres::{ADMIT, CREATE_TABLE, FORGET};
@@ -15,7 +15,7 @@ const FILL: &str = "INSERT INTO articles (id, stock) VALUES ($1, $2)";
 const READ: &str = "SELECT stock FROM articles WHERE id = $1";
 const WRITE: &str = "UPDATE articles SET stock = $1 WHERE id = $2";
 
-/// A database of its own, with both tables; `None`: there is no server here.
+/// A database for one test, with both tables. `None` if there is no server here.
 async fn database(name: &str) -> Option<Database> {
     let database = empty_database(name).await?;
     let client = database.connect().await;
@@ -23,12 +23,12 @@ async fn database(name: &str) -> Option<Database> {
     Some(database)
 }
 
-/// A connection to a database of its own, without tables.
+/// A connection to a database for one test, without tables.
 pub(crate) async fn client(name: &str) -> Option<Client> {
     Some(empty_database(name).await?.connect().await)
 }
 
-/// The same by `sqlx`.
+/// Like [`client`], through `sqlx`.
 pub(crate) async fn pool(name: &str) -> Option<sqlx::PgPool> {
     Some(empty_database(name).await?.pool().await)
 }
@@ -52,11 +52,11 @@ impl Database {
     async fn connect(&self) -> Client {
         let parameters = format!("host={} user=postgres dbname={}", self.folder, self.name);
         let mut tries = 0;
-        // The socket is there a moment before the server takes connections.
+        // The socket exists a moment before the server accepts connections.
         let (client, connection) = loop {
             match tokio_postgres::connect(&parameters, NoTls).await {
                 Ok(connected) => break connected,
-                Err(error) if tries == 500 => panic!("no connection: {error}"),
+                Err(error) if tries == 6000 => panic!("no connection: {error}"),
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
             }
             tries += 1;
@@ -70,6 +70,7 @@ impl Database {
             PgConnectOptions::new().host(&self.folder).username("postgres").database(&self.name);
         PgPoolOptions::new()
             .max_connections(WRITERS as u32 + 1)
+            .acquire_timeout(ACQUIRE)
             .connect_with(options)
             .await
             .unwrap()
@@ -163,7 +164,7 @@ async fn tokio_postgres_tells_each_error() {
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
     fence.admit(&mut tx, "b", &stamp(1, 1)).await.unwrap();
     tx.commit().await.unwrap();
-    // The same holder, in another transaction.
+    // The same holder is admitted in another transaction.
     let mut tx = one.transaction().await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
     tx.commit().await.unwrap();
@@ -178,7 +179,7 @@ async fn tokio_postgres_tells_each_error() {
         );
     }
 
-    // A writer that stopped has the row.
+    // A stopped writer has the row.
     let mut stopped = one.transaction().await.unwrap();
     fence.admit(&mut stopped, "a", &stamp(8, 1)).await.unwrap();
     two.batch_execute("SET lock_timeout = '30ms'").await.unwrap();
@@ -187,7 +188,8 @@ async fn tokio_postgres_tells_each_error() {
     assert!(matches!(error, AdmitError::Locked(_)) && error.is_retryable(), "{error:?}");
     drop(tx);
 
-    // Its transaction began before another one was committed, and demands to see nothing of it.
+    // The transaction began before another one was committed. Its isolation level forbids it to see
+    // that commit.
     let begin = two.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
     let mut late = begin.start().await.unwrap();
     late.query("SELECT 1 FROM articles", &[]).await.unwrap();
@@ -196,10 +198,12 @@ async fn tokio_postgres_tells_each_error() {
     assert!(matches!(error, AdmitError::Retry(_)) && error.is_retryable(), "{error:?}");
     drop(late);
 
-    // The server ends a writer that is silent in its transaction.
-    two.batch_execute("SET idle_in_transaction_session_timeout = '10ms'").await.unwrap();
+    // The server ends the transaction of a silent writer.
     let mut silent = two.transaction().await.unwrap();
     fence.admit(&mut silent, "a", &stamp(9, 1)).await.unwrap();
+    // The last statement: a pause of this test before it must not end the session.
+    let limit = "SET LOCAL idle_in_transaction_session_timeout = '10ms'";
+    silent.batch_execute(limit).await.unwrap();
     let mut next = one.transaction().await.unwrap();
     fence.admit(&mut next, "a", &stamp(10, 1)).await.unwrap();
     next.commit().await.unwrap();
@@ -244,7 +248,7 @@ async fn sqlx_with_postgres_tells_each_error() {
     let mut ended = pool.begin().await.unwrap();
     let process: i32 =
         sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *ended).await.unwrap();
-    sqlx::query("SELECT pg_terminate_backend($1, 10000)")
+    sqlx::query("SELECT pg_terminate_backend($1, 120000)")
         .bind(process)
         .execute(&pool)
         .await
@@ -278,10 +282,11 @@ async fn a_lost_guard_and_a_share_are_refused_before_anything_is_sent() {
     assert_eq!(rows, 1);
 }
 
-/// A task may carry such a value from thread to thread.
+/// A task may move such a future from thread to thread.
 fn is_send(_: &impl Send) {}
 
-/// Cleaning up waits for a writer, and spares a row that the writer has raised meanwhile.
+/// The deletion of old rows waits for a writer, and keeps a row that the writer has raised
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn cleaning_up_spares_what_was_admitted_meanwhile() {
     let Some(database) = database("forget").await else { return };

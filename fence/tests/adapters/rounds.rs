@@ -14,24 +14,27 @@ const STOCK: i64 = 100;
 /// The lease of the writer that stops.
 const LEASE: Duration = Duration::from_millis(10);
 
-/// The time for which the writer stops where the others cannot go on because it has the row.
+/// The time for which the writer stops if it has the row, so that the others cannot continue.
 const WAIT_LIMIT: Duration = Duration::from_millis(30);
 
-/// The number of rounds for each change. The long form sets another number.
+/// The limit for a connection of a pool. A busy machine may take long to make one.
+pub(crate) const ACQUIRE: Duration = Duration::from_secs(120);
+
+/// The number of rounds for each variant. An environment variable sets another number.
 pub(crate) fn rounds() -> u32 {
     std::env::var("ELDERLOCK_FENCE_ROUNDS")
         .map_or(50, |text| text.parse().expect("a number of rounds"))
 }
 
-/// How a sale is made.
+/// The form of a sale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) fenced: bool,
-    /// The read and the write are two transactions.
+    /// Whether the read and the write are two transactions.
     pub(crate) split: bool,
 }
 
-/// Why nothing was sold.
+/// The reason why nothing was sold.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// A later holder was admitted.
@@ -59,8 +62,8 @@ pub(crate) trait Shop: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 }
 
-/// `Pool`: the shop in a database by way of `sqlx`, with the statements `FILL`, `READ` and `WRITE`
-/// of the module. The closure judges a write that fails.
+/// Implements the shop for `Pool`, a database through `sqlx`, with the statements `FILL`, `READ`
+/// and `WRITE` of the module. The closure judges a write that fails.
 macro_rules! sqlx_shop {
     ($pool:ty, $failed:expr) => {
         struct Pool($pool);
@@ -122,7 +125,7 @@ pub(crate) struct Outcome {
     pub(crate) again: u32,
 }
 
-/// With the fence no round loses an update; without it at least one round in a hundred does. Prints
+/// With the fence no round loses an update. Without it at least one round in a hundred does. Prints
 /// the outcomes of both.
 pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
     let shop = Arc::new(shop);
@@ -161,7 +164,7 @@ pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
     member.leave().await.expect("a member can leave");
 }
 
-/// The cost of the fence: the time of a sale by one writer, with and without the fence in turn.
+/// The cost of the fence: the time of a sale by one writer, with and without the fence by turns.
 async fn cost(name: &str, shop: &impl Shop, splits: &[bool], sales: u32) {
     for &split in splits {
         let article = format!("{name}-cost-{split}");
@@ -245,7 +248,7 @@ async fn round(
                         Some(guard)
                     }
                 };
-                // A stopped process does not look at the clock, so it shows its earlier stamp.
+                // A stopped process does not read the clock, so it shows its earlier stamp.
                 let stamp = stopped
                     .take()
                     .or_else(|| service_stamp(guard.as_ref()?).into())
@@ -253,9 +256,13 @@ async fn round(
                 let pause = async {
                     if is_stopped {
                         progress.until(&progress.grants, 2).await;
-                        // Wait for another writer's sale, if there can be one.
-                        let _ = tokio::time::timeout(WAIT_LIMIT, progress.until(&progress.sold, 1))
-                            .await;
+                        let sale = progress.until(&progress.sold, 1);
+                        // Between two transactions the writer has no row, so another one sells.
+                        if plan.split {
+                            sale.await;
+                        } else {
+                            let _ = tokio::time::timeout(WAIT_LIMIT, sale).await;
+                        }
                     }
                 };
                 match shop.sell(writer, &article, stamp, plan, pause).await {

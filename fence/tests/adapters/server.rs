@@ -1,8 +1,7 @@
 //! Database servers of the distribution, each in a temporary folder that only the tests know.
 //!
-//! A shell stands between: it starts the server and waits until its own input ends. The input ends
-//! with the process of the tests, however that process ends. Then the shell stops the server and
-//! removes the folder.
+//! A shell starts the server and waits until its own input ends. The input ends with the process of
+//! the tests, however that process ends. Then the shell stops the server and removes the folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,11 +12,11 @@ use std::time::{Duration, Instant};
 /// A running server. It listens on a unix socket in its folder.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
-    /// The server ends when its input ends.
+    /// The shell. It stops the server when its input ends.
     _keeper: Child,
 }
 
-/// `$1` is the folder, `$run` the command that drops root's rights, if there are any.
+/// `$1` is the folder. `$run` is the command that drops root's rights, if needed.
 const PREAMBLE: &str = r#"
 dir=$1
 run=
@@ -54,7 +53,8 @@ wait $server
 rm -rf "$dir"
 "#;
 
-/// One for all tests of the process; `None`, and a line that says so: there is no such server here.
+/// The server for all tests of the process. `None`, with a line of output, if there is no such
+/// server here.
 pub(crate) fn postgres() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || {
@@ -68,7 +68,7 @@ pub(crate) fn postgres() -> Option<&'static Server> {
     SERVER.get_or_init(start).as_ref()
 }
 
-/// Like [`postgres`].
+/// Like [`postgres`], for MariaDB.
 pub(crate) fn mariadb() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || {

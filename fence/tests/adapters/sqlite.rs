@@ -1,7 +1,7 @@
-//! SQLite by `rusqlite` and by `sqlx`, each with a file of its own.
+//! SQLite through `rusqlite` and through `sqlx`, each with a file of its own.
 
 use super::postgres::refused;
-use super::rounds::{Plan, Refused, Shop, WRITERS, prove, sqlx_shop};
+use super::rounds::{ACQUIRE, Plan, Refused, Shop, WRITERS, prove, sqlx_shop};
 use super::{Folder, stamp};
 use elderlock_fence::sql::sqlite::{CREATE_TABLE, FORGET};
 use elderlock_fence::{AdmitError, Fence, Stamp};
@@ -89,13 +89,14 @@ async fn pool(file: &Path) -> sqlx::SqlitePool {
         options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(60));
     SqlitePoolOptions::new()
         .max_connections(WRITERS as u32 + 1)
+        .acquire_timeout(ACQUIRE)
         .connect_with(options)
         .await
         .unwrap()
 }
 
 sqlx_shop!(sqlx::SqlitePool, |error, plan| {
-    // Another one has written since the read, which SQLite sees in one transaction.
+    // Another writer has written since the read, which SQLite notices within one transaction.
     assert!(!plan.fenced && error.as_database_error().is_some(), "{error:?}");
     Refused::Again
 });
@@ -138,7 +139,7 @@ fn rusqlite_tells_each_error() {
         );
     }
 
-    // It has read before the fence, and another one has written since.
+    // The transaction has read before the fence, and another one has written since.
     let late = two.transaction().unwrap();
     late.query_row("SELECT count(*) FROM elderlock_fences", [], |row| row.get::<_, i64>(0))
         .unwrap();

@@ -1,5 +1,6 @@
-//! Tokens and lineages as values of statements, by each driver.
+//! Tokens and lineages as values of statements, with each driver.
 
+use super::rounds::ACQUIRE;
 use super::{Folder, mariadb, postgres, stamp};
 use elderlock::{LineageId, Token};
 use sqlx::{Database, Decode, Encode, Executor, IntoArguments, Row, Type};
@@ -30,7 +31,7 @@ where
 
 #[tokio::test]
 async fn sqlx_takes_tokens_and_lineages_as_values() {
-    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).acquire_timeout(ACQUIRE);
     written_and_read(pool.connect("sqlite::memory:").await.unwrap(), "?N").await;
     if let Some(pool) = postgres::pool("tokens_of_sqlx").await {
         written_and_read(pool, "$N").await;

@@ -1,5 +1,5 @@
-//! Tests that need members that can be cut off, and a log that can be filled: the rest is tested
-//! over sockets, in `tests/latches.rs`.
+//! Tests that need members that can be cut off, and a log that can be filled. `tests/latches.rs`
+//! has the others, over sockets.
 
 use super::super::{LeaderObserver, LeaderSelector, SelectorError};
 use super::*;
@@ -11,16 +11,21 @@ use crate::service::tests::{come, left_over, sees};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(120);
+
+/// The times of members of which none is cut off. On a busy machine a shorter lease may end.
+const PATIENT: Timing = Timing::wan();
+
+/// The times of members that are cut off, so that the test waits for the end of a lease.
+const QUICK: Timing = Timing::lan();
 
 async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(HANG, what).await.expect("it never came")
 }
 
-async fn three() -> (Arc<Lan>, [Member; 3]) {
+async fn three(timing: Timing) -> (Arc<Lan>, [Member; 3]) {
     let lan = Arc::new(Lan::default());
-    // Leases long enough for a machine that has other things to do.
-    let members = [1, 2, 3].map(|number| lan.start_with(number, Timing::fast()));
+    let members = [1, 2, 3].map(|number| lan.start_with(number, timing));
     come(|| members.iter().all(|member| sees(member, 3))).await;
     (lan, members)
 }
@@ -49,18 +54,18 @@ fn is_lost(end: TermEnd, reason: LostReason) -> bool {
     matches!(end, TermEnd::Lost(lost) if lost.reason == reason)
 }
 
-/// Curator: `LeaderLatch.close` cancels the task that `start` has submitted, if that is there by
+/// Curator: `LeaderLatch.close` cancels the task that `start` has submitted, if that exists by
 /// then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_closed_while_it_starts_leaves_no_position() {
     let member = Member::local().await.unwrap();
     let service = member.lock_service("latches").await.unwrap();
     let held = service.lock("leader").await.unwrap();
-    // The latches are kept: dropped ones would give up all that they have.
+    // The latches are kept: dropped ones would release all that they have.
     let latches: Vec<_> = (0..1_000)
         .map(|number| Arc::new(LeaderLatch::new(&service, "leader", format!("{number}")).unwrap()))
         .collect();
-    // Each is started when it is its turn to be closed, at the same time.
+    // Each latch is started when it is its turn to be closed, at the same time.
     let turn = Arc::new(AtomicUsize::new(0));
     let (starting, turns, runtime) =
         (latches.clone(), turn.clone(), tokio::runtime::Handle::current());
@@ -86,10 +91,10 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_position() {
 }
 
 /// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED:
-/// `reset`, which asks anew.
+/// `reset`, which makes a new request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_stops_before_another_leads_and_waits_again_when_it_is_back() {
-    let (lan, [elder, second, other]) = three().await;
+    let (lan, [elder, second, other]) = three(QUICK).await;
     let [first, next, last] = line(&lan, [&other, &second, &elder]).await;
     let mut events = first.events();
     let before = soon(first.await_leadership()).await.unwrap();
@@ -125,11 +130,11 @@ async fn a_leader_that_is_cut_off_stops_before_another_leads_and_waits_again_whe
 }
 
 /// Curator: `LeaderLatch.handleStateChange`, SUSPENDED under the standard error policy: no latch
-/// leads while none can know. There it may lead again under its old node; here the next waiter
-/// leads.
+/// leads while none can know. There the former leader may lead again under its old node; here the
+/// next waiter leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_latch_leads_while_all_are_suspended_and_then_the_next_in_the_queue_does() {
-    let (lan, members) = three().await;
+    let (lan, members) = three(QUICK).await;
     let [elder, second, other] = &members;
     let latches = line(&lan, [second, other, elder]).await;
     let before = soon(latches[0].await_leadership()).await.unwrap();
@@ -149,10 +154,10 @@ async fn no_latch_leads_while_all_are_suspended_and_then_the_next_in_the_queue_d
 /// (`AfterConnectionEstablished`), and `cancelStartTask`, when it is closed before that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_was_closed() {
-    let (lan, [elder, second, other]) = three().await;
+    let (lan, [elder, second, other]) = three(QUICK).await;
     let of = |service: &LockService, id| LeaderLatch::new(service, "leader", id).unwrap();
     let service = other.lock_service("latches").await.unwrap();
-    // One of the others grants.
+    // One of the other members grants.
     let first = of(&second.lock_service("latches").await.unwrap(), "first");
     first.start().unwrap();
     soon(first.await_leadership()).await.unwrap();
@@ -169,7 +174,7 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
     let both = ["first", "starts"].map(str::to_owned);
     let wait = async {
         loop {
-            // Its position may be lost with the process, and asked for anew.
+            // The latch's position may be lost with the process, and requested anew.
             let seen =
                 first.participants().await.map(|seen| seen.first.into_iter().map(|one| one.id));
             if seen.is_ok_and(|ids| ids.eq(both.iter().cloned())) {
@@ -184,11 +189,11 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
     soon(starts.await_leadership()).await.unwrap();
 }
 
-/// Curator: `LeaderLatch.checkLeadership`: each watches the one before it, so that one that goes
-/// wakes one.
+/// Curator: `LeaderLatch.checkLeadership`: each latch watches the one before it, so that the end of
+/// one wakes one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_latches_only_the_next_is_told() {
-    let (lan, [elder, second, other]) = three().await;
+    let (lan, [elder, second, other]) = three(PATIENT).await;
     let mut latches = Vec::new();
     for (at, member) in [&second, &other].into_iter().cycle().take(100).enumerate() {
         let service = member.lock_service("latches").await.unwrap();
@@ -216,7 +221,7 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
         soon(wait).await
     };
     let ids: Vec<String> = line(100).await;
-    // The other half is the grantor's own.
+    // The other half of the latches is at the grantor itself.
     lan.positions(50).await;
     let at = |id: &String| id.trim_start_matches("client").parse::<usize>().unwrap();
     for round in 0..3 {
@@ -256,7 +261,7 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
 /// when the connection is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_is_dropped_when_the_leader_is_cut_off_and_the_selector_can_run_again() {
-    let (lan, [_elder, second, other]) = three().await;
+    let (lan, [_elder, second, other]) = three(QUICK).await;
     let selector =
         |service: &LockService| Arc::new(LeaderSelector::new(service, "leader", "one").unwrap());
     let first = selector(&other.lock_service("latches").await.unwrap());
@@ -302,7 +307,7 @@ async fn a_slow_reader_hears_how_many_events_it_missed_and_whether_the_latch_lea
     for _ in 1..LOG {
         assert_eq!(soon(late.next()).await, Some(over.clone()));
     }
-    // One more.
+    // One further event exceeds the log.
     latch.state.send_modify(|state| state.tell(over.clone()));
     let missed = LatchEvent::Missed { count: LOG as u64 + 1, leads: Some(term) };
     assert_eq!(soon(slow.next()).await, Some(missed));
@@ -316,7 +321,7 @@ async fn a_slow_reader_hears_how_many_events_it_missed_and_whether_the_latch_lea
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_resigns_says_so_once_and_queues_last() {
-    let (lan, [elder, second, other]) = three().await;
+    let (lan, [elder, second, other]) = three(PATIENT).await;
     let latches = line(&lan, [&other, &second, &elder]).await;
     let mut events = latches[0].events();
     let term = soon(latches[0].await_leadership()).await.unwrap();
@@ -324,7 +329,7 @@ async fn a_latch_that_resigns_says_so_once_and_queues_last() {
     assert!(latches[0].resign(&term) && !latches[0].resign(&term));
     assert_eq!((term.fence(), latches[0].state()), (Err(TermEnd::GivenUp), LatchState::Started));
     let mut last = term.token();
-    // Each is next when the earlier ones have resigned; the first one stands behind the last.
+    // Each latch is next when the earlier ones have resigned; the first one is behind the last.
     for at in [1, 2, 0, 1] {
         let term = soon(latches[at].await_leadership()).await.unwrap();
         assert!(term.token() > last);
@@ -338,7 +343,7 @@ async fn a_latch_that_resigns_says_so_once_and_queues_last() {
         assert!(latches[at].resign(&term));
     }
     let over = LatchEvent::NotLeader { token: term.token(), end: TermEnd::GivenUp };
-    // The event that it leads may have come before the reader subscribed.
+    // The event of the leadership may have come before the reader subscribed.
     let first = match soon(events.next()).await {
         Some(LatchEvent::IsLeader(_)) => soon(events.next()).await,
         first => first,
@@ -349,7 +354,7 @@ async fn a_latch_that_resigns_says_so_once_and_queues_last() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_observer_sees_each_leader_that_stays_and_that_none_leads() {
-    let (lan, [elder, second, other]) = three().await;
+    let (lan, [elder, second, other]) = three(PATIENT).await;
     let latches = line(&lan, [&other, &second, &elder]).await;
     let service = elder.lock_service("latches").await.unwrap();
     let mut observer =

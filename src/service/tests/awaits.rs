@@ -6,7 +6,7 @@ use super::*;
 use crate::{Timing, Unavailable};
 
 /// Two members over a network of queues. The first of them grants the locks of "inventory". The
-/// leases are long enough for a machine that has other things to do.
+/// leases are long enough for a busy machine.
 struct Pair {
     grantor: Member,
     other: Member,
@@ -16,9 +16,13 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Pair {
+        Pair::with(Timing::lan()).await
+    }
+
+    async fn with(timing: Timing) -> Pair {
         let lan = Arc::new(Lan::default());
-        let grantor = lan.start_with(1, Timing::lan());
-        let other = lan.start_with(2, Timing::lan());
+        let grantor = lan.start_with(1, timing);
+        let other = lan.start_with(2, timing);
         come(|| sees(&grantor, 2) && sees(&other, 2)).await;
         let here = grantor.lock_service("inventory").await.unwrap();
         drop(here.lock("a").await.unwrap());
@@ -31,7 +35,7 @@ impl Pair {
     }
 }
 
-/// Requests in the queues of the locks that the member grants.
+/// The number of requests in the queues of the locks that the member grants.
 fn queued(member: &Member) -> usize {
     let services = member.status().services;
     services.iter().flat_map(|service| &service.locks).map(|lock| lock.waiter_count).sum()
@@ -63,7 +67,7 @@ async fn watching_for_a_loss_far_from_the_grantor_can_be_dropped_at_any_poll() {
     )
     .await;
 
-    // The guard outlives the watching, and is as good as before.
+    // The guard outlives the dropped future, and is as good as before.
     let guard = pair.there.lock("a").await.unwrap();
     for k in 0..5 {
         let mut watching = Box::pin(guard.lost());
@@ -102,7 +106,7 @@ async fn protecting_far_from_the_grantor_can_be_dropped_at_any_poll() {
     )
     .await;
 
-    // A request under protection is given up with it.
+    // A request under protection is dropped with it.
     let kept = pair.here.lock("b").await.unwrap();
     for k in 0..5 {
         let guard = pair.there.lock("a").await.unwrap();
@@ -122,7 +126,8 @@ async fn protecting_far_from_the_grantor_can_be_dropped_at_any_poll() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
-    let pair = Pair::new().await;
+    // The end of a lease would be an event.
+    let pair = Pair::with(Timing::wan()).await;
     let events = Arc::new(tokio::sync::Mutex::new(pair.other.events()));
     let heard = Mutex::new(Vec::new());
     let hear = &|event: Option<MemberEvent>| match event {
@@ -139,8 +144,8 @@ async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
         async || {
             let service = pair.other.lock_service(format!("service {count}")).await.unwrap();
             count += 1;
-            // The elder, which is another member, has to name the grantor: the event comes at a
-            // later poll.
+            // Another member, the elder, must name the grantor first: the event comes at a later
+            // poll.
             *asking.lock().unwrap() = Some(tokio::spawn(service.lock("a").into_future()));
             let events = events.clone();
             async move { hear(events.lock().await.next().await) }
@@ -183,7 +188,7 @@ async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_p
     )
     .await;
 
-    // One more opens it, or the object would go with the dropped futures.
+    // A further opening keeps the object, which would end with the dropped futures otherwise.
     let kept = pair.here.open("pool", 2_u32.to_le_bytes()).await.unwrap();
     let only_it = || left_over(&pair.grantor) == (1, 1, 0) && left_over(&pair.other) == NOTHING;
     poll_a_wait_then_drop(
@@ -220,8 +225,8 @@ async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_p
     pair.nothing().await;
 }
 
-/// Drops `leave` after `k` polls, at the grantor and elder or at the other member. Says whether it
-/// completed.
+/// Drops `leave` after `k` polls, at the grantor and elder or at the other member. Returns whether
+/// it completed.
 async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     let pair = Pair::new().await;
     let (leaver, stock, stayer, of_stayer) = match of_grantor {
@@ -247,7 +252,7 @@ async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     drop(leave);
 
     if k == 0 {
-        // Nothing has begun: it goes on.
+        // The leave has not begun: the member continues.
         assert_eq!(guard.fence(), Ok(guard.token()));
         stock.lock("c").await.unwrap().release().await.unwrap();
     } else {
@@ -260,7 +265,8 @@ async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Left)));
     assert_eq!(left_over(leaver), NOTHING);
 
-    // Its lock is free for the request that stays, and its position in the queue is gone.
+    // The leaver's lock is free for the remaining member's request, and its position in the queue
+    // is gone.
     come(|| sees(stayer, 1)).await;
     of_stayer.lock("a").wait(HANG).await.unwrap().release().await.unwrap();
     come(|| left_over(stayer) == (1, 1, 0) && queued(stayer) == 0).await;
@@ -269,7 +275,7 @@ async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     done
 }
 
-// This test has one thread, so nothing goes on within a poll.
+// This test has one thread, so no other task runs within a poll.
 #[tokio::test]
 async fn a_leave_dropped_at_any_poll_goes_on_or_has_never_begun() {
     for of_grantor in [false, true] {
@@ -366,7 +372,7 @@ async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll
     };
     poll_a_wait_then_drop(protected, nothing).await;
 
-    // The watched holds outlive the watching.
+    // The watched holds outlive the dropped futures.
     let (both, suspended) =
         (pair.there.lock_all(["a", "b"]).await.unwrap(), pair.there.suspend().await.unwrap());
     assert!(
@@ -433,7 +439,7 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_released_at_
     let count = u32::from_le_bytes(seen.value[..].try_into().unwrap());
     assert!((4..=3 + most).contains(&count), "{count} after {most}");
 
-    // A question after the watching was dropped is told of a loss.
+    // A loss after a dropped call of `lost` is reported by the next call.
     let watch = permits(HANG).await;
     for k in 0..3 {
         let mut watching = Box::pin(pool.lost());
@@ -528,8 +534,8 @@ async fn asking_to_grant_can_be_dropped_at_any_poll_without_effect() {
     let held = pair.here.lock("a").await.unwrap();
     let waiting = tokio::spawn(pair.there.lock("a").into_future());
     come(|| queued(&pair.grantor) == 1).await;
-    // The loop ends before it completes: the elder lets each grantor serve for a while before the
-    // next one.
+    // The loop ends before the bid completes: the elder lets each grantor serve for a while before
+    // the next one.
     for k in 0..10 {
         let asks = if pair.here.is_grantor() { &pair.there } else { &pair.here };
         let mut becoming = asks.become_grantor().into_future();
@@ -691,7 +697,7 @@ async fn a_second_suspension_of_one_owner_is_a_deadlock_at_once_wherever_it_is_a
             // Another owner waits, whether or not the member as a whole suspends.
             assert!(service.suspend().owner(8).wait(5 * MS).await.unwrap_err().is_timeout());
             suspended.resume().await.unwrap();
-            // A hold whose lease is over by the clock stops no request, whether or not its end was
+            // A hold whose lease is over by the clock stops no request, even if its end was not
             // noticed.
             let short = ask().lease(2 * MS).await.unwrap();
             while short.fence().is_ok() {
@@ -772,7 +778,7 @@ async fn a_try_for_a_permit_is_granted_when_the_release_of_one_was_confirmed() {
         leases.remove(1).release_and_confirm().await.unwrap();
         assert!(leases.iter().all(|lease| lease.fence().is_ok()));
         let next = match other.try_permits("pool", 1).await {
-            // It has yet to begin.
+            // The next grantor has not begun to grant yet.
             Err(TryLockError::Undecided) if moving.is_some() => {
                 other.permits("pool", 1).wait(HANG).await
             }
@@ -799,11 +805,11 @@ async fn a_release_that_no_grantor_confirms_says_so_after_a_member_lease() {
     let short = service.lock("b").lease(MS).wait(HANG).await.unwrap();
     assert_eq!(short.lost().await, LostReason::LeaseEnded);
     assert_eq!(short.release_and_confirm().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
-    // Neither has a quorum any more, and both hold for as long as their leases run.
+    // Neither member has a quorum any more, and both hold for as long as their leases run.
     lan.cut(&grantor);
     match guard.release_and_confirm().await {
         Err(ReleaseError::Unconfirmed) => {}
-        // A machine that had other things to do.
+        // On a busy machine the lease may be over by now.
         other => assert_eq!(other, Err(ReleaseError::Lost(LostReason::Suspended))),
     }
 }

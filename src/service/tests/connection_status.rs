@@ -1,4 +1,4 @@
-//! How a member stands with its cluster: its reported status, and the behaviour of its guards, in
+//! A member's connection to its cluster: its reported status, and the behaviour of its guards, in
 //! each state.
 
 use super::rejoin::Lan;
@@ -28,7 +28,7 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
 
     lan.cut(&other);
     assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Suspended));
-    // The state is told after the guard is lost, never before.
+    // The state is reported after the guard is lost, never before.
     assert_eq!(
         (guard.fence().unwrap_err().reason, watch.reason()),
         (LostReason::Suspended, Some(LostReason::Suspended))
@@ -54,8 +54,8 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
     assert_eq!(next(&mut other.connection()).await, Some(ConnectionEvent::Lost));
 }
 
-/// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. There the lock would
-/// be its own again.
+/// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. With Curator the
+/// member would have its lock again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_without_their_guards()
 {
@@ -147,7 +147,7 @@ async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() 
     let mut made = 0;
     poll_k_then_drop(
         async || {
-            // The fourth one is made last: those before it have to wait.
+            // The fourth service is made last: the earlier ones have to wait.
             made += 1;
             if made > 3 {
                 began.notify_one();

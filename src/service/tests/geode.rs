@@ -1,16 +1,16 @@
-//! Scenarios that the distributed lock service of Apache Geode gets wrong or is tested for, on the
-//! public API.
+//! Scenarios of the distributed lock service of Apache Geode, run on the public API. Geode fails in
+//! some of them, and has tests for the others.
 
 use super::*;
 
 /// A lease that ends within a test.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A lease that does not.
+/// A lease that does not end within a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A lock with a lease, and another guard of it. On a busy machine a lease may be over before it is
-/// entered again.
+/// A lock with a lease, and another guard of it. On a busy machine a lease may be over before the
+/// lock is entered again.
 async fn entered_twice(stock: &LockService, lease: Duration) -> (Guard, Guard) {
     for _ in 0..100 {
         let outer = stock.lock("a").lease(lease).await.unwrap();
@@ -21,7 +21,7 @@ async fn entered_twice(stock: &LockService, lease: Duration) -> (Guard, Guard) {
     panic!("it is never entered");
 }
 
-/// Mistake 8: the expiry of a lease is told once, by the unlock that finds it; relocking starts
+/// Mistake 8: the end of a lease is reported once, by the release that finds it; a new lock starts
 /// anew.
 #[tokio::test]
 async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth_1() {
@@ -31,8 +31,8 @@ async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth
     let before = outer.token();
     assert_eq!(outer.lost().await, LostReason::LeaseEnded);
 
-    // Each guard has its release, and each release tells its own caller; there is no second one to
-    // call.
+    // Each guard has its release, and each release reports to its own caller. A second release
+    // cannot be called.
     assert_eq!(outer.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
 
     // A guard of the old hold is still around.
@@ -51,14 +51,14 @@ async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Mistake 9, first half: re-entering with a shorter lease leaves the expiry where it is.
+/// Mistake 9, first half: re-entering with a shorter lease leaves the end of the lease where it is.
 #[tokio::test]
 async fn reentering_never_shortens_the_lease() {
     let (member, stock) = service().await;
     let outer = stock.lock("a").lease(LONG).await.unwrap();
     let inner = outer.reenter().unwrap();
     inner.extend(MS).unwrap();
-    // Had it become the lease, this would be granted.
+    // If the shorter lease counted, this would be granted.
     assert_eq!(stock.lock("a").wait(SHORT).await.unwrap_err(), LockError::TimedOut);
     assert_eq!((outer.fence(), inner.fence()), (Ok(outer.token()), Ok(outer.token())));
     // The end of the inner guard does not release the lock either.
@@ -70,12 +70,13 @@ async fn reentering_never_shortens_the_lease() {
 }
 
 /// Mistake 9, second half: re-entering with a longer lease extends it, at the grantor too.
-/// Re-entering never fails for want of time to wait, as it waits for nothing.
+/// Re-entering never times out, as it waits for nothing.
 #[tokio::test]
 async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
     let (member, stock) = service().await;
     for by_inner in [true, false] {
-        // Short enough to be outwaited. On a busy machine it may be over before it is extended.
+        // The lease is short enough to wait for its end. On a busy machine it may be over before it
+        // is extended.
         let lease = Duration::from_millis(100);
         let mut tries = 0..100;
         let (extended, other) = loop {
@@ -87,7 +88,8 @@ async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
             }
         };
         extended.release().await.unwrap();
-        // The grantor would give it to the waiter at the end of the lease that it knows.
+        // Without the extension the grantor would grant the lock to the waiter at the end of the
+        // lease.
         assert_eq!(stock.lock("a").wait(lease + SHORT).await.unwrap_err(), LockError::TimedOut);
         assert_eq!(other.fence(), Ok(other.token()));
         assert_eq!(other.reenter().unwrap().fence(), Ok(other.token()));
@@ -96,13 +98,13 @@ async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
     }
 }
 
-/// Mistake 10: the grantor has ended the lease, and given the lock away, before the holder has
+/// Mistake 10: the grantor has ended the lease, and granted the lock again, before the holder has
 /// noticed.
 #[tokio::test]
 async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_is_queued() {
     let (member, stock) = service().await;
     let first = stock.lock("a").lease(SHORT).await.unwrap();
-    // Granted by the end of the lease. The first guard was not asked anything since.
+    // The end of the lease grants it. The first guard was not asked anything meanwhile.
     let second = stock.lock("a").wait(HANG).await.unwrap();
     let error = first.reenter().unwrap_err();
     assert_eq!(error, Lost { reason: LostReason::LeaseEnded });
@@ -112,7 +114,7 @@ async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_is_queued()
     let mut fresh = Box::pin(stock.lock("a").into_future());
     assert!(poll_once(fresh.as_mut()).is_pending());
     assert_eq!(stock.try_lock("a").await.unwrap_err().holder().unwrap().token, second.token());
-    // Releasing the lost one frees nothing.
+    // Releasing the lost guard frees nothing.
     assert_eq!(first.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
     assert!(poll_once(fresh.as_mut()).is_pending());
     assert_eq!(second.fence(), Ok(second.token()));

@@ -1,6 +1,7 @@
 //! Members over real sockets on loopback.
 
 use super::*;
+use crate::Timing;
 use crate::runtime::net::transport::BindError;
 use crate::runtime::query_status;
 use std::net::{TcpListener, UdpSocket};
@@ -14,13 +15,18 @@ fn is_free(addr: &str) -> bool {
     TcpListener::bind(addr).is_ok() && UdpSocket::bind(addr).is_ok()
 }
 
-/// A present grantor may take as long as a lease to answer.
+/// A builder with a long answer limit: on a busy machine a grantor may take as long as a lease to
+/// answer.
 fn at(addr: &str) -> MemberBuilder {
-    let fast = crate::Timing::fast();
-    Member::builder("test").bind(addr).timing(crate::Timing { answer: fast.member_lease, ..fast })
+    timed(addr, Timing::fast())
 }
 
-/// A join that fails for want of time, again and again until enough is known of the reason.
+/// The same with the leases of `timing`, which may be long enough for a busy machine.
+fn timed(addr: &str, timing: Timing) -> MemberBuilder {
+    Member::builder("test").bind(addr).timing(Timing { answer: timing.member_lease, ..timing })
+}
+
+/// A join that times out, again and again until its error gives enough of the reason.
 async fn fails(join: impl Fn() -> MemberBuilder, is_enough: impl Fn(&str) -> bool) -> JoinError {
     let again = async {
         loop {
@@ -48,13 +54,14 @@ async fn a_seed_list_that_names_only_the_member_founds_a_cluster_of_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_name_each_other_found_together_and_share_their_locks() {
     let addrs = [free_addr(), free_addr(), free_addr()];
+    let at = |addr: &str| timed(addr, Timing::lan());
     let joins: Vec<_> =
         addrs.iter().map(|addr| tokio::spawn(at(addr).seeds(&addrs).join())).collect();
     let mut members = Vec::new();
     for join in joins {
         members.push(join.await.unwrap().unwrap());
     }
-    // One more, that is not a seed.
+    // A further member, which is not a seed.
     members.push(at("127.0.0.1:0").seeds(&addrs).join().await.unwrap());
     come(|| members.iter().all(|member| sees(member, 4))).await;
     assert_eq!(members.iter().filter(|member| member.is_elder()).count(), 1);
@@ -138,10 +145,10 @@ async fn a_join_dropped_at_any_poll_frees_its_port() {
 
 #[tokio::test]
 async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_lease() {
-    let timing = crate::Timing::fast();
+    let timing = Timing::fast();
     // The time until the lease has surely run out everywhere and the elder that waits for it has
     // decided. It allows for the delays of a busy machine.
-    let limit = timing.surely(timing.member_lease) + timing.elder_lease + Duration::from_secs(10);
+    let limit = timing.surely(timing.member_lease) + timing.elder_lease + HANG;
     let (seed, addr) = (free_addr(), free_addr());
     let elder = at(&seed).seeds([&seed]).join().await.unwrap();
     let other = at("127.0.0.1:0").seeds([&seed]).join().await.unwrap();
@@ -163,7 +170,7 @@ async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_leas
 
         come(|| is_free(&addr)).await;
         let again = at(&addr).seeds([&seed]).join().await.unwrap();
-        // Three, and none besides: the dropped process is gone.
+        // There are exactly three members: the dropped process is gone.
         let members = [&elder, &other, &again];
         come(|| members.iter().all(|member| sees(member, 3))).await;
         let took = dropped.elapsed();
@@ -186,7 +193,7 @@ async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_leas
     }
 }
 
-/// Removes the time for which locks have been held, because it goes on.
+/// Removes the time for which locks have been held, because it advances.
 fn timeless(mut status: crate::Status) -> crate::Status {
     let locks = status.services.iter_mut().flat_map(|service| &mut service.locks);
     locks
@@ -215,11 +222,12 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
     assert!(is_free(&addr));
 }
 
-/// tokio's rule: a task that finds everything ready still lets others have the thread. Answers that
-/// are busy-polled for are ready, and each of them takes as long as many free locks.
+/// tokio's rule: a task that finds everything ready still lets other tasks run. Answers that are
+/// busy-polled for are ready, and each of them counts as many free locks.
 #[test]
 fn a_task_that_takes_remote_locks_in_a_row_yields_the_thread() {
     const LOCKS: usize = 2000;
+    let at = |addr: &str| timed(addr, Timing::wan());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (here, there) = (runtime(), runtime());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -2,7 +2,7 @@
 
 use super::rejoin::Lan;
 use super::*;
-use crate::{InvalidWant, Timing, Unavailable};
+use crate::{InvalidWant, Unavailable};
 
 fn limit(permits: u32) -> [u8; 4] {
     permits.to_le_bytes()
@@ -113,13 +113,13 @@ async fn an_object_is_opened_and_written_while_the_service_is_suspended() {
 }
 
 /// Three members that know each other, and their handles. The last one grants the service's locks.
-async fn three(timing: Timing) -> (Arc<Lan>, Vec<Member>, Vec<LockService>) {
+async fn three() -> (Arc<Lan>, Vec<Member>, Vec<LockService>) {
     let lan = Arc::new(Lan::default());
-    let first = lan.start_with(1, timing);
+    let first = lan.start(1);
     come(|| sees(&first, 1)).await;
     let mut members = vec![first];
     for number in [2, 3] {
-        members.push(lan.start_with(number, timing));
+        members.push(lan.start(number));
         come(|| members.iter().all(|member| sees(member, usize::from(number)))).await;
     }
     let mut services = Vec::new();
@@ -132,7 +132,7 @@ async fn three(timing: Timing) -> (Arc<Lan>, Vec<Member>, Vec<LockService>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_members_with_an_object_open_hear_of_each_write() {
-    let (_lan, members, services) = three(Timing::lan()).await;
+    let (_lan, members, services) = three().await;
     let mut opened = Vec::new();
     for service in &services {
         opened.push(service.open("colour", "red").await.unwrap());
@@ -157,7 +157,7 @@ async fn all_members_with_an_object_open_hear_of_each_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_that_compare_and_set_at_once_each_counts_once() {
-    let (_lan, members, services) = three(Timing::lan()).await;
+    let (_lan, members, services) = three().await;
     let mut tasks = Vec::new();
     for service in &services {
         let counter = service.open("counter", [0]).await.unwrap();
@@ -193,7 +193,7 @@ async fn of_many_that_compare_and_set_at_once_each_counts_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leaving_grantor_transfers_open_objects_and_shares_and_nothing_is_stale() {
-    let (_lan, members, services) = three(Timing::lan()).await;
+    let (_lan, members, services) = three().await;
     let size = services[0].open("pool", limit(3)).await.unwrap();
     let other = services[2].open("pool", []).await.unwrap();
     let version = other.set(limit(4)).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_leaving_grantor_transfers_open_objects_and_shares_and_nothing_is_stal
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until_it_is_written() {
-    let (lan, members, services) = three(Timing::fast()).await;
+    let (lan, members, services) = three().await;
     let mine = services[0].open("colour", "red").await.unwrap();
     let others = services[1].open("colour", "red").await.unwrap();
     let version = others.set("green").await.unwrap();
@@ -229,7 +229,7 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
     let mut changes = mine.changes().unwrap();
     lan.cut(&members[2]);
 
-    // No call is needed: a member with an open object wants a grantor.
+    // No call is needed: a member with an open object asks for a grantor by itself.
     for seen in [&mine, &others] {
         come(|| seen.get().unwrap().maybe_stale).await;
         assert_eq!(
@@ -237,7 +237,7 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
             (&b"green"[..], version)
         );
     }
-    // A listener is told so, once, though the version is the same.
+    // A listener gets this once, though the version is the same.
     let told = tokio::time::timeout(HANG, changes.next()).await.expect("it is told").unwrap();
     assert_eq!((told.version, told.maybe_stale), (version, true));
     assert!(poll_once(pin!(changes.next())).is_pending());
@@ -252,7 +252,7 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
 /// A write that is under way when its grantor is lost is made by the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_whose_grantor_is_lost_is_made_once_by_the_next() {
-    let (lan, members, services) = three(Timing::fast()).await;
+    let (lan, members, services) = three().await;
     let mine = services[0].open("colour", "red").await.unwrap();
     let others = services[1].open("colour", "red").await.unwrap();
     let before = mine.get().unwrap().version;
@@ -266,7 +266,7 @@ async fn a_write_whose_grantor_is_lost_is_made_once_by_the_next() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shares_and_permits_survive_the_loss_of_their_grantor() {
-    let (lan, members, services) = three(Timing::fast()).await;
+    let (lan, members, services) = three().await;
     let _size = services[0].open("pool", limit(3)).await.unwrap();
     let _other = services[1].open("pool", []).await.unwrap();
     let mut permits = services[0].permits("pool", 3).await.unwrap();
@@ -286,11 +286,11 @@ async fn shares_and_permits_survive_the_loss_of_their_grantor() {
     services[1].lock("a").wait(HANG).await.unwrap().release().await.unwrap();
 }
 
-/// An opening is not lost with the lease, as a hold is: no other member gets anything of this
-/// member's by it.
+/// An opening is not lost with the lease, as a hold is: it keeps nothing of this member from other
+/// members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_stays_open_through_a_suspension_and_is_lost_with_the_member() {
-    let (lan, members, services) = three(Timing::fast()).await;
+    let (lan, members, services) = three().await;
     let mine = services[0].open("colour", "red").await.unwrap();
     let reader = services[0].share("a").await.unwrap();
     lan.cut(&members[0]);
@@ -340,7 +340,7 @@ async fn an_impossible_request_is_an_error_and_is_not_sent() {
 }
 
 /// If the future is dropped when the answer is there, the hold is a lock or gone. It is never a
-/// share that others are kept from.
+/// share that keeps other shares out.
 #[tokio::test]
 async fn an_upgrade_that_is_dropped_leaves_the_other_guards_with_what_it_got() {
     let (member, stock) = service().await;

@@ -1,4 +1,4 @@
-//! Members over a network of queues in one process. The subject is the public API when a member is
+//! Members over a network of queues in one process. The tests use the public API when a member is
 //! cut off, is expelled and comes back as a new process.
 
 use super::*;
@@ -33,32 +33,32 @@ pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
     /// The messages on links, except repeated ones, since a test last [took](Lan::said) them.
     said: Mutex<Vec<Message>>,
-    /// How many positions in queues were told on links.
+    /// How many positions in queues were sent on links.
     positions: AtomicUsize,
     /// The number of the last message on each link.
     last: Mutex<BTreeMap<(ProcessId, SocketAddr), u64>>,
-    /// Addresses that reach no other.
+    /// Addresses that are cut off from all others.
     cut: Mutex<BTreeSet<SocketAddr>>,
     /// Selects the messages on links that are lost.
     loses: Mutex<Option<IsLost>>,
-    /// How often that has happened.
+    /// How many messages were lost in that way.
     lost: AtomicUsize,
 }
 
 /// The outgoing network of one member.
-struct Cable {
+struct FakeNetwork {
     me: Mutex<MemberInfo>,
     parcels: mpsc::UnboundedSender<DelayedPacket>,
 }
 
-impl Outbox for Cable {
+impl Outbox for FakeNetwork {
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
         let from = self.me.lock().unwrap().clone();
         let _ = self.parcels.send(DelayedPacket { from, to, process, packet });
     }
 }
 
-impl Network for Cable {
+impl Network for FakeNetwork {
     fn reborn(&self, me: MemberInfo) {
         *self.me.lock().unwrap() = me;
     }
@@ -79,7 +79,7 @@ impl Lan {
             }
             let mut last = self.last.lock().unwrap();
             let last = last.entry((from.process, to)).or_default();
-            // Repeated: also when the earlier messages have been taken.
+            // A repeated message is skipped, also when the test has taken the earlier messages.
             if *seq > *last {
                 *last = *seq;
                 if matches!(message, Message::Client(ClientMessage::Queued { .. })) {
@@ -96,22 +96,22 @@ impl Lan {
         }
     }
 
-    /// Starts a member with leases that end within a test, and not because the machine is busy.
+    /// Starts a member whose leases end within a test, but not because the machine is busy.
     pub(crate) fn start(self: &Arc<Self>, number: u16) -> Member {
-        self.start_with(number, Timing::fast())
+        self.start_with(number, Timing::lan())
     }
 
-    /// Member number `number`, not joined yet; number 1 founds alone, the others seek it. A grantor
-    /// that is there may take as long as a lease to answer.
+    /// Member number `number`, not joined yet; number 1 founds alone, the others seek it. On a busy
+    /// machine a grantor may take as long as a lease to answer.
     pub(crate) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
         let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
         let me = MemberInfo::new(draw_process().unwrap(), addr(number));
         let (sender, mut parcels) = mpsc::unbounded_channel();
-        let cable = Arc::new(Cable { me: Mutex::new(me.clone()), parcels: sender });
+        let network = Arc::new(FakeNetwork { me: Mutex::new(me.clone()), parcels: sender });
         let timing = Timing { answer: timing.member_lease, ..timing };
         let config = Config { seeds: BTreeSet::from([addr(1)]), ..Config::new(me, timing) };
         let clock = MemberClock::machine();
-        let engine = Engine::new(EngineOptions { config, network: cable, disk: None, clock });
+        let engine = Engine::new(EngineOptions { config, network, disk: None, clock });
         self.engines.lock().unwrap().insert(addr(number), Arc::downgrade(&engine));
         let lan = self.clone();
         tokio::spawn(async move {
@@ -128,23 +128,23 @@ impl Lan {
         self.cut.lock().unwrap().insert(member.addr());
     }
 
-    /// The messages since the last call of this.
+    /// The messages since the previous call.
     pub(crate) fn said(&self) -> Vec<Message> {
         std::mem::take(&mut *self.said.lock().unwrap())
     }
 
-    /// Waits until so many positions were told to members other than the grantor, in all.
+    /// Waits until so many positions were sent to members other than the grantor, in all.
     pub(crate) async fn positions(&self, count: usize) {
         come(|| self.positions.load(Ordering::SeqCst) >= count).await;
     }
 
-    /// Loses such messages from now on.
+    /// Loses the selected messages from now on.
     pub(crate) fn lose(&self, what: IsLost) {
         self.lost.store(0, Ordering::SeqCst);
         *self.loses.lock().unwrap() = Some(what);
     }
 
-    /// How often that has happened.
+    /// How many messages were lost since the last call of `lose`.
     pub(crate) fn lost(&self) -> usize {
         self.lost.load(Ordering::SeqCst)
     }
@@ -166,11 +166,21 @@ async fn happens(events: &mut Events, mut wanted: impl FnMut(&MemberEvent) -> bo
     }
 }
 
-/// The others go on at once, and not when the member's lease has ended.
+/// The others continue at once, and not only when the member's lease has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_whose_core_panics_says_goodbye_when_its_guards_are_lost() {
-    let lan = Arc::new(Lan::default());
     let timing = Timing::wan();
+    let mut took: Vec<Duration> = Vec::new();
+    // A busy machine may stand still for a lease. Without the goodbye each round takes a lease.
+    while took.last().is_none_or(|took| *took >= timing.member_lease) {
+        assert!(took.len() < 3, "no member waits for its lease: {took:?}");
+        took.push(panicking_core_round(timing).await);
+    }
+}
+
+/// Returns the time from a panic of a member's core until the others continue without the member.
+async fn panicking_core_round(timing: Timing) -> Duration {
+    let lan = Arc::new(Lan::default());
     let elder = lan.start_with(1, timing);
     let other = lan.start_with(2, timing);
     come(|| sees(&elder, 2) && sees(&other, 2)).await;
@@ -186,8 +196,9 @@ async fn a_member_whose_core_panics_says_goodbye_when_its_guards_are_lost() {
     let next = tokio::time::timeout(HANG, waits).await.expect("the goodbye was heard").unwrap();
     assert!(next.token() > guard.token());
     come(|| sees(&elder, 1)).await;
-    assert!(began.elapsed() < timing.member_lease, "no member waits for its lease");
+    let took = began.elapsed();
     assert_eq!(other.leave().await, Err(LeaveError::Stopped));
+    took
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,7 +218,8 @@ async fn an_expelled_member_loses_its_guards_and_comes_back_as_a_new_process() {
     happens(&mut events, |event| *event == MemberEvent::Suspended).await;
     assert_eq!(stock.try_lock("b").await.unwrap_err(), TryLockError::Undecided);
     come(|| sees(&elder, 1)).await;
-    // The waiter began to wait in the old incarnation and is told that it is over.
+    // The waiter began to wait in the old incarnation. It gets the end of that incarnation as its
+    // answer.
     let waiting = tokio::spawn(stock.lock("a").into_future());
     come(|| left_over(&other).2 == 1).await;
     lan.heal();
@@ -220,7 +232,7 @@ async fn an_expelled_member_loses_its_guards_and_comes_back_as_a_new_process() {
     assert_eq!(rejoined, MemberEvent::Rejoined { process: other.process() });
     assert!(guard.fence().is_err(), "the new lease does not revive it");
 
-    // The same handles go on working.
+    // The same handles continue to work.
     let again = stock.lock("a").await.unwrap();
     assert!(again.token() > guard.token());
     assert!(of_elder.try_lock("a").await.unwrap_err().holder().is_some());
@@ -260,7 +272,7 @@ async fn a_lock_held_by_another_member_is_waited_for_and_given_up_without_a_trac
     let there = other.lock_service("inventory").await.unwrap();
     let nothing = || left_over(&elder) == NOTHING && left_over(&other) == NOTHING;
 
-    // Free, and from another member: the grant is on its way at some polls.
+    // The lock is free, and another member grants it: the grant is on its way at some polls.
     drop(here.lock("a").await.unwrap());
     poll_k_then_drop(async || there.lock("a").into_future(), async |_| come(nothing).await).await;
     poll_k_then_drop(async || there.try_lock("a").into_future(), async |_| come(nothing).await)
@@ -319,7 +331,7 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_and_comes_back_when_it_
         other.look_at_clocks(clocks.run(EVERY, 10_000));
     }
     guard.fence().expect("within the bound");
-    // No lease goes by the wall clock.
+    // No lease counts by the wall clock.
     for seconds in [60, -60] {
         clocks.step_wall(seconds);
         other.look_at_clocks(clocks.run(EVERY, 0));
@@ -332,7 +344,7 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_and_comes_back_when_it_
     }
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
     assert_eq!(other.connection_status(), crate::ConnectionStatus::Suspended);
-    // An operator is told the same, at once.
+    // An operator gets the same answer, at once.
     let asked = Inbox::status(&*other.handle_engine(), 10).expect("it is there");
     for status in [other.status(), asked] {
         assert_eq!(crate::StatusReport::new(&status).state, "suspended");
@@ -342,10 +354,11 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_and_comes_back_when_it_
     let MemberEvent::ClockDistrusted { boottime, raw } = told else { unreachable!() };
     assert!(boottime > raw + raw / 50, "{boottime:?} {raw:?}");
 
-    // It is silent: the others go on without it, when its lease is surely over by their clocks.
+    // The member is silent: the others continue without it when its lease is surely over by their
+    // clocks.
     let next = tokio::time::timeout(HANG, waiting).await.expect("in time").unwrap().unwrap();
     next.fence().unwrap();
-    // The clock goes on being slewed, and the member does not come back.
+    // The clock is slewed further, and the member does not come back.
     for _ in 0..20 {
         other.look_at_clocks(clocks.run(EVERY, 80_000));
     }

@@ -1,11 +1,11 @@
 //! The local path from several threads, in orders that shuttle chooses: `--cfg elderlock_shuttle`,
 //! see `runtime/sync.rs`. The engine, its timer task, requests, guards and events are those that
-//! ship; only the clock is a stand-in, and there is no network.
+//! ship. Only the clock is a stand-in, and there is no network.
 //!
-//! Each story is told in tens of thousands of orders. Half of them are drawn at every step, half by
-//! PCT (few switches, at the worst places). A thread that no other wakes is a deadlock, which
-//! shuttle finds; everything else is asserted. A failure prints its schedule, which
-//! `shuttle::replay` tells again.
+//! Each story runs in tens of thousands of orders. Half of them are drawn at every step, half by
+//! PCT (few switches, at the worst places). Shuttle reports a thread that no other wakes as a
+//! deadlock; the stories assert everything else. A failure prints its schedule, which
+//! `shuttle::replay` runs again.
 
 use super::*;
 use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing};
@@ -23,17 +23,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
-/// Orders of each kind in which a story is told.
+/// How many orders of each kind a story runs in.
 const ORDERS: usize = 15_000;
 
-/// Within so many of each kind a planted break must be found: a break that needs all of [`ORDERS`]
-/// is found by luck.
+/// How many orders of each kind must find a planted break. A break that needs all of [`ORDERS`]
+/// would be found by luck only.
 const ORDERS_TO_FIND: usize = 2_000;
 
 /// The seed of the orders; `SHUTTLE_RANDOM_SEED` sets another.
 const SEED: u64 = 20_260_101;
 
-/// Far more than the timer task needs for a turn, when it is given every second step.
+/// Far more steps than the timer task needs for a turn, when every second step is its own.
 const STEPS_OF_A_TURN: usize = 2_000;
 
 /// The lease of a lock that is to end, and a time after its end.
@@ -76,7 +76,7 @@ fn alone() -> Alone {
 }
 
 impl Alone {
-    /// Every released hold is gone, without another look; then the member leaves.
+    /// Checks that every released hold is gone, without a further turn. Then the member leaves.
     fn end(self) {
         self.rest();
         for service in self.engine.status().services {
@@ -86,8 +86,8 @@ impl Alone {
         assert_eq!(self.until_gone(), Some(EngineClosed::Heard));
     }
 
-    /// All threads but the timer task have ended: it may be in the middle of a turn, and finishes
-    /// that.
+    /// Waits for the timer task: all other threads have ended, but it may be in the middle of a
+    /// turn.
     fn rest(&self) {
         for _ in 0..STEPS_OF_A_TURN {
             if self.engine.undone() == 0 {
@@ -121,7 +121,7 @@ fn lock_with_lease(stock: &LockService) -> Guard {
     block_on(stock.lock("a").lease(LEASE).into_future()).expect("it is granted")
 }
 
-/// Runs these on threads of their own, and waits for all.
+/// Runs `works` on threads of their own, and waits for all.
 fn together<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
     let threads = works.map(thread::spawn);
     for thread in threads {
@@ -133,7 +133,7 @@ fn on<W: FnOnce() + Send + 'static>(work: W) -> Box<dyn FnOnce() + Send> {
     Box::new(work)
 }
 
-// The stories.
+// The stories begin here.
 
 fn share_one_lock() {
     let alone = alone();
@@ -157,7 +157,7 @@ fn release_while_another_has_the_engine() {
     let alone = alone();
     let guard = lock(&alone.stock).expect("it is free");
     let other = block_on(alone.stock.lock("b").into_future()).expect("it is free");
-    drop(alone.engine.status()); // from here on the core has them
+    drop(alone.engine.status()); // from here on the core has absorbed them
     let (engine, stock) = (alone.engine.clone(), alone.stock.clone());
     together([
         on(move || drop(guard)),
@@ -173,7 +173,7 @@ fn release_while_another_has_the_engine() {
     alone.end();
 }
 
-/// Some look at the core beside each other, and some change it.
+/// Some threads read the core beside each other, and some change it.
 fn take_locks_beside_each_other() {
     let alone = alone();
     drop(lock(&alone.stock).expect("it is free"));
@@ -183,7 +183,7 @@ fn take_locks_beside_each_other() {
         let (stock, last) = (alone.stock.clone(), last.clone());
         on(move || {
             for _ in 0..2 {
-                // A held name is left alone, so that all locks are free ones.
+                // A held name is skipped, so that all locks are free ones.
                 if let Ok(guard) = block_on(stock.try_lock(name).into_future()) {
                     let token = guard.fence().expect("nothing takes it away").as_i64();
                     if name == "a" {
@@ -216,7 +216,7 @@ fn release_while_others_look_at_the_core() {
     let alone = alone();
     drop(lock(&alone.stock).expect("it is free"));
     let guard = lock(&alone.stock).expect("it is free");
-    drop(alone.engine.status()); // from here on the core has it
+    drop(alone.engine.status()); // from here on the core has absorbed it
     let looks = ["b", "c"].map(|name| {
         let stock = alone.stock.clone();
         on(move || drop(block_on(stock.lock(name).into_future())))
@@ -253,7 +253,7 @@ fn wait_with_another_waker_than_at_first() {
             if let Poll::Ready(guard) = poll_once(wait.as_mut()) {
                 return drop(guard.expect("it is granted"));
             }
-            // The wait goes on at another thread, as a task moves.
+            // The wait continues at another thread, as if its task had moved.
             thread::spawn(move || drop(block_on(wait).expect("it is granted")))
                 .join()
                 .expect("it has ended");
@@ -280,7 +280,7 @@ fn release_while_the_lease_ends() {
     alone.end();
 }
 
-/// No guard releases it: only the timer task does, which has to be told of the lease when the lock
+/// No guard releases the hold: only the timer task does. It must learn of the lease when the lock
 /// is granted.
 fn hold_until_the_lease_ends() {
     let alone = alone();
@@ -362,7 +362,7 @@ fn tell_events_of_several_threads() {
         }
     });
     together([on(move || drop(lock(&stock))), on(move || drop(lock(&other)))]);
-    // Before anything else happens that would push them on.
+    // The events must arrive without any further call that would pass them on.
     reader.join().expect("it has read them all");
     alone.end();
 }
@@ -392,7 +392,8 @@ fn write_while_the_last_writer_ends() {
     alone.end();
 }
 
-/// An owner's readers upgrade, enter and end at once: no writer is beside another member's reader.
+/// An owner's readers upgrade, enter and end at once: no writer may be beside another member's
+/// reader.
 fn upgrade_while_siblings_come_and_go() {
     let alone = alone();
     let (lock, owner) = (ReadWriteLock::new(&alone.stock, "a"), Owner::new());
@@ -434,7 +435,7 @@ fn close_while_becoming_ready() {
     );
 }
 
-// How they are told.
+// The runner of the stories.
 
 fn config() -> shuttle::Config {
     let mut config = shuttle::Config::new();
@@ -481,7 +482,7 @@ stories! {
     a_member_that_is_closed_stays_closed: close_while_becoming_ready;
 }
 
-/// Otherwise the schedule that a failure prints would tell another story.
+/// The schedule that a failure prints must give the same run again.
 #[test]
 fn a_schedule_is_told_twice_alike() {
     for story in [share_one_lock, leave_while_others_hold_and_wait, hold_until_the_lease_ends] {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Returns the path of Chromium. `None`: there is none, and the test says that it is skipped.
+/// Returns the path of Chromium. `None`, with the line `skipped:`, if there is none.
 pub(crate) fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
