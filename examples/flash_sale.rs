@@ -1,13 +1,13 @@
-//! A flash sale: a goods service in three processes over one SQLite table, and more buyers at once
-//! than there are pieces. Run it with `cargo run -p elderlock-cli --example flash_sale`. It ends by
-//! itself.
+//! A flash sale: a goods service in three processes over one SQLite table, and more concurrent
+//! buyers than pieces. Run it with `cargo run -p elderlock-cli --example flash_sale`. The example
+//! ends by itself.
 //!
-//! A purchase reads the stock, thinks, and writes that stock back, less one: two at a time sell the
-//! same piece twice. The first sale goes without a lock, and sells more than there is. The second
-//! one takes a lock on the goods for each purchase, and writes with its token and its lineage. It
-//! sells the stock and nothing more, whichever process a buyer asks. Exits with 1 if the second
-//! sale oversells, or if the first one does not, because then the load would show nothing. It also
-//! exits with 1 if the table takes an equal token of another lineage.
+//! A purchase reads the stock, thinks, and writes that stock back, less one: two concurrent
+//! purchases sell the same piece twice. The first sale takes no lock, and sells more than there is.
+//! The second sale takes a lock on the goods for each purchase, and writes with its token and its
+//! lineage. It sells exactly the stock, whichever process a buyer asks. The example exits with 1 if
+//! the second sale oversells. It also does so if the first sale does not, because then the load
+//! shows nothing. And it does so if the table accepts an equal token of another lineage.
 //!
 //! Curator: the goods service with an `InterProcessMutex` around each purchase.
 
@@ -30,11 +30,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 const SERVERS: usize = 3;
-/// Pieces of each article.
+/// The pieces of each article.
 const STOCK: i64 = 30;
-/// Buyers, all at the same time.
+/// The number of concurrent buyers.
 const BUYERS: usize = 120;
-/// Goods that are sold without a lock, and with one.
+/// The articles that are sold without a lock, and with one.
 const UNLOCKED: i64 = 1;
 const LOCKED: i64 = 2;
 
@@ -51,14 +51,14 @@ async fn main() -> Done<ExitCode> {
     }
 }
 
-/// One process of the goods service.
+/// A process of the goods service.
 struct Shop {
     table: Mutex<Connection>,
     locks: LockService,
 }
 
 async fn serve(number: usize, table: &str, addrs: &[&str]) -> Done {
-    // Ends when the parent does.
+    // The process ends when its parent does.
     std::thread::spawn(|| {
         let _ = std::io::stdin().lock().lines().count();
         std::process::exit(0);
@@ -104,7 +104,8 @@ async fn purchase_unlocked(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>
     shop.sell(goods, Fence::default()).await
 }
 
-/// The identity of a grant: no other grant has the same pair. The default is that of a new row.
+/// The identity of a grant: no other grant has the same pair. The default is the identity of a new
+/// row.
 #[derive(Clone, Copy, Default)]
 struct Fence {
     token: i64,
@@ -117,7 +118,7 @@ impl Shop {
             Ok(stock) => stock,
             Err(error) => return (StatusCode::NOT_FOUND, error.to_string()),
         };
-        // Stands for a shop's own work, which takes an unforeseeable time.
+        // The wait stands for a shop's own work, which takes a varying time.
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
         tokio::time::sleep(Duration::from_micros(u64::from(nanos % 9_000) + 1_000)).await;
         if stock < 1 {
@@ -136,7 +137,7 @@ impl Shop {
         }
     }
 
-    /// The stock. From now on no holder of a lower token changes it.
+    /// Reads the stock. From now on no holder of a lower token changes it.
     fn stock(&self, goods: i64, fence: Fence) -> rusqlite::Result<i64> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let look = "UPDATE goods SET lineage = CASE WHEN fence < ?2 THEN ?3 ELSE lineage END,
@@ -146,8 +147,8 @@ impl Shop {
     }
 }
 
-/// Writes the remaining stock and the sale. False: the table has a higher token, or an equal one of
-/// another lineage.
+/// Writes the remaining stock and the sale. Returns false if the table has a higher token, or an
+/// equal one of another lineage.
 fn write(table: &mut Connection, goods: i64, left: i64, fence: Fence) -> rusqlite::Result<bool> {
     let write = table.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let update = "UPDATE goods SET stock = ?2, fence = ?3, lineage = ?4
@@ -169,7 +170,7 @@ fn open(path: &str) -> rusqlite::Result<Connection> {
     Ok(table)
 }
 
-/// Starts the servers, sends the buyers, and looks at the content of the table.
+/// Starts the servers, sends the buyers, and checks the content of the table.
 async fn sell_out() -> Done<ExitCode> {
     let directory = Directory::make("flash-sale")?;
     let path = directory.path().join("goods.db").display().to_string();
@@ -235,13 +236,13 @@ async fn sell_out() -> Done<ExitCode> {
 struct Tally {
     /// Sales in the table.
     sold: i64,
-    /// Buyers that were told that they have a piece.
+    /// Buyers that were told that they have bought a piece.
     told: i64,
-    /// Pieces that were sold before.
+    /// Pieces that were sold twice.
     oversold: i64,
     /// The remaining pieces in the table.
     left: i64,
-    /// Buyers that were told that there is none.
+    /// Buyers that were told that no piece is left.
     refused: i64,
     took: Duration,
 }
@@ -254,7 +255,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// All buyers at once, each at the next process.
+/// Sends all buyers at once, each to the next process.
 async fn sale(shops: &[SocketAddr], table: &Connection, path: &str, goods: i64) -> Done<Tally> {
     let start = Instant::now();
     let mut buyers = JoinSet::new();
@@ -284,7 +285,7 @@ async fn sale(shops: &[SocketAddr], table: &Connection, path: &str, goods: i64) 
     })
 }
 
-/// One HTTP request; the status of the answer.
+/// Sends one HTTP request. Returns the status of the answer.
 async fn buy(shop: SocketAddr, path: &str) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect(shop).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {shop}\r\nConnection: close\r\n\r\n");

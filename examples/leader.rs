@@ -1,6 +1,6 @@
-//! Ten leader latches in three members: one leads at a time, and when it closes, or its member
-//! leaves, the next waiter does. Run it with `cargo run --example leader`. It ends by itself, with
-//! 1 if two lead at once or the tokens do not rise.
+//! Ten leader latches in three members. One latch leads at a time. When it closes, or its member
+//! leaves, the next waiter leads. Run it with `cargo run --example leader`. The example ends by
+//! itself. It exits with 1 if two latches lead at once or the tokens do not rise.
 //!
 //! Curator: the program with ten `LeaderLatch`es of one path.
 
@@ -53,7 +53,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
             println!("broken: {leaders} lead at once, tokens {tokens:?}");
             return Ok(ExitCode::FAILURE);
         }
-        // The third leader does not close: its whole member leaves, and its other latches with it.
+        // The third leader does not close. Its member leaves, with all latches of that member.
         if tokens.len() == 3 {
             let home = seen.leader().map(|leader| leader.process);
             let member = members
@@ -76,11 +76,11 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the latch that leads, as the grantor says; `None` when all are closed.
+/// Returns the latch that leads, according to the grantor. `None` when all are closed.
 async fn leader(latches: &[LeaderLatch]) -> Option<usize> {
     loop {
         let open = latches.iter().find(|latch| latch.state() == LatchState::Started)?;
-        // The one that was closed last may still be seen; it is passed over.
+        // The grantor may still name the latch that was closed last; such an answer is skipped.
         if let Ok(seen) = open.participants().await
             && let Some(leader) = seen.leader()
         {
@@ -95,7 +95,7 @@ async fn leader(latches: &[LeaderLatch]) -> Option<usize> {
     }
 }
 
-/// Asks until a grantor answers: while a member leaves, no member grants for a moment.
+/// Asks until a grantor answers: while a member leaves, there may be no grantor for a moment.
 async fn participants(latch: &LeaderLatch) -> Participants {
     loop {
         match latch.participants().await {

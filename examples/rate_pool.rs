@@ -1,8 +1,8 @@
 //! A pool whose size changes while it is used. Workers at three members take one to three permits
 //! each for a piece of work. The limit goes up and down meanwhile. In the end the example compares
-//! every grant with the limit that was in force and with the permits held then. It exits with code
-//! 1 if a grant exceeded the limit. Takes about six seconds. Run it with
-//! `cargo run --example rate_pool`.
+//! every grant with the limit and the held permits at that time. It exits with code 1 if a grant
+//! exceeded the limit. The example takes about six seconds. Run it with `cargo run --example
+//! rate_pool`.
 
 use elderlock::{ClusterKey, Keyring, Member, Semaphore, Token};
 use std::collections::BTreeMap;
@@ -15,20 +15,20 @@ const WORKERS: u32 = 24;
 const LIMITS: [i32; 6] = [6, 12, 3, 8, 1, 10];
 const EACH: Duration = Duration::from_millis(800);
 
-/// The grants that the workers have seen.
+/// The grants of all workers.
 #[derive(Default)]
 struct Book {
-    /// Permits that are held, by the token of their grant.
+    /// The held permits, by the token of their grant.
     held: BTreeMap<Token, u32>,
-    /// The token of each grant, and how many permits were held then, at the least.
+    /// The token of each grant, with the least number of permits that were held at that time.
     grants: Vec<(Token, u32)>,
 }
 
 impl Book {
     fn granted(&mut self, token: Token, permits: u32) {
         self.held.insert(token, permits);
-        // Tokens rise with the grants: a permit with a lower token that is held still was held when
-        // this one was granted.
+        // Tokens rise with the grants. So a held permit with a lower token was also held at the
+        // time of this grant.
         let held = self.held.range(..=token).map(|(_, permits)| permits).sum();
         self.grants.push((token, held));
     }
@@ -96,15 +96,15 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes permits, works for a while, and returns them, until the end.
+/// Takes permits, works for a while, and releases them, until the end.
 async fn work(
     worker: u32,
     pool: Semaphore,
     book: Arc<Mutex<Book>>,
     end: Instant,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // Above the limit no request is served before it is raised: big pieces may have to wait for
-    // that, but not for ever.
+    // A request above the limit waits until the limit is raised. So a big piece of work may have to
+    // wait, but not for ever.
     let permits = 1 + worker % 3;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         let guard =
@@ -114,7 +114,7 @@ async fn work(
             };
         book.lock().expect("no worker panics").granted(guard.fence()?, permits);
         tokio::time::sleep(Duration::from_millis(u64::from(5 + worker % 7 * 5))).await;
-        // The entry goes before the permit is returned: from then on others may have it.
+        // The entry is removed before the permits are released: from then on others may have them.
         book.lock().expect("no worker panics").held.remove(&guard.token());
         guard.release().await?;
     }

@@ -1,17 +1,17 @@
-//! A scheduled job in four processes that runs in one of them, the leader, and moves when that one
-//! dies. Run it with `cargo run -p elderlock-cli --example scheduler`. It ends by itself.
+//! A scheduled job in four processes. It runs in one of them, the leader, and moves when the leader
+//! dies. Run it with `cargo run -p elderlock-cli --example scheduler`. The example ends by itself.
 //!
-//! One leader is killed (SIGKILL), and another takes over. The next one is stopped in the middle of
-//! the job (SIGSTOP), as a long pause would do it. The one after that runs the job for the tick
-//! that was left undone: `Schedule` remembers the last finished one. Then the stopped one wakes and
-//! makes its late write. The table refuses that, because its token is lower than one that it has
-//! seen. An equal token of another lineage is refused likewise. It refuses a tick that it has, too:
-//! the last finished tick may be undone with a leader that was the grantor. So no tick is written
-//! twice, and none is missed. If one was, this exits with 1: see it with `-- --no-fence`, where the
-//! table looks at neither.
+//! The first leader is killed (SIGKILL), and another process takes over. That leader is stopped in
+//! the middle of the job (SIGSTOP), as by a long pause. The next leader runs the job for the
+//! unfinished tick: `Schedule` remembers the last finished one. Then the stopped process wakes and
+//! makes its late write. The table refuses the write, because it has a higher token. It also
+//! refuses an equal token of another lineage, and a tick that it already has. The table checks
+//! ticks because the last finished tick may be lost with a leader that was the grantor. So no tick
+//! is written twice, and none is missed. Otherwise the example exits with 1: try it with `--
+//! --no-fence`, where the table checks neither.
 //!
-//! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the
-//! job, and nothing stops the one that wakes too late.
+//! Quartz behind Curator's `LeaderLatch` has no such check. There each process asks whether it
+//! leads and runs the job, and nothing stops a process that wakes too late.
 
 mod support;
 
@@ -29,7 +29,7 @@ use support::{Directory, Done, Process, free_addrs, key_beside};
 
 /// The period of the job.
 const TICK: Duration = Duration::from_millis(200);
-/// Far longer than any step takes.
+/// A guard against hangs, far above the time of any step.
 const HANG: Duration = Duration::from_secs(30);
 
 fn main() -> Done<ExitCode> {
@@ -56,8 +56,8 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
     let member = joining.join().await?;
     let jobs = member.lock_service("jobs").await?;
     let schedule = Schedule::new(&jobs, "report", TICK, format!("node {number}"))?;
-    // The last finished tick lives while a process has it open. The first leader is killed when all
-    // have.
+    // The last finished tick is known while a process has the value open. The first leader is
+    // killed when all processes have.
     let _open = LockValue::open(&jobs, "report", "").await?;
     let mut books = Books::open(table, fenced)?;
     books.is_ready(number)?;
@@ -70,8 +70,8 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
     Err(schedule.missed(MissedTicks::RunAll).run(job).await.into())
 }
 
-/// The job: any work that is done once per tick. Each effect on the world carries the number of the
-/// tick, and the token and the lineage of its leader.
+/// The job: any work that is done once for each tick. Each effect on the world carries the number
+/// of the tick, and the token and the lineage of its leader.
 fn report(number: usize, tick: &Tick, books: &mut Books, stops: &AtomicBool) -> Done {
     let fence = Fence { token: tick.token().as_i64(), lineage: tick.lineage().as_i64() };
     let (tick, token) = (tick.number(), fence.token);
@@ -90,8 +90,8 @@ fn report(number: usize, tick: &Tick, books: &mut Books, stops: &AtomicBool) -> 
     Ok(())
 }
 
-/// Follows the parent: a line is the order to stop in the middle of the next job; the end of them
-/// is the end.
+/// Follows the parent. A line is the order to stop in the middle of the next job. The end of the
+/// input ends the process.
 fn listen(stops: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -112,7 +112,7 @@ struct Fence {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Now,
-    /// The tick is there already.
+    /// The table already has the tick.
     Before,
     /// The table has a higher token, or an equal one of another lineage.
     Refused,
@@ -121,7 +121,7 @@ enum Written {
 /// The table that the job writes.
 struct Books {
     file: Connection,
-    /// Whether it refuses tokens lower than the highest it has seen, and equal ones of another
+    /// Whether the table refuses tokens lower than its highest one, and an equal token of another
     /// lineage.
     fenced: bool,
 }
@@ -143,13 +143,14 @@ impl Books {
         Ok(Books { file, fenced })
     }
 
-    /// A process is about to run the schedule.
+    /// Returns whether a process is about to run the schedule.
     fn is_ready(&self, node: usize) -> Done {
         self.file.execute("INSERT INTO nodes (node) VALUES (?)", [node as i64])?;
         Ok(())
     }
 
-    /// Writes the result of the job for a tick, unless that is there, or from a later leader.
+    /// Writes the result of the job for a tick, unless the table has the tick, or a later leader's
+    /// write.
     fn write(&mut self, tick: i64, fence: Fence, node: usize) -> Done<Written> {
         let Fence { token, lineage } = fence;
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -218,7 +219,7 @@ fn wait(mut so: impl FnMut() -> Done<bool>) -> Done {
     Ok(())
 }
 
-/// Starts the processes, kills and stops them in their turn, and looks at their writes.
+/// Starts the processes, kills and stops them one after the other, and checks their writes.
 fn oversee(fenced: bool) -> Done<ExitCode> {
     println!("Four processes stand for one lead; the leader runs a job every {TICK:?}.");
     let directory = Directory::make("scheduler")?;

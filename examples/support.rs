@@ -9,7 +9,7 @@ use std::process::Child;
 
 pub(crate) type Done<T = ()> = Result<T, Box<dyn Error>>;
 
-/// A child, which does not outlive its parent.
+/// A child process that does not outlive its parent.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
@@ -19,7 +19,7 @@ impl Drop for Process {
     }
 }
 
-/// A temporary directory, taken away at the end.
+/// A temporary directory, removed at the end.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {

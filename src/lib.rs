@@ -3,7 +3,7 @@
 //!
 //! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other and
 //! agree on the list of members. The first member to ask for a lock of a [`LockService`] grants the
-//! locks of that service. When any member dies, the others go on. Another member takes over its
+//! locks of that service. When any member dies, the others continue. Another member takes over its
 //! service, and each lock that it held is granted to the next waiter.
 //!
 //! ```

@@ -10,7 +10,7 @@ pub(crate) struct About {
     processors: usize,
     model: String,
     kernel: String,
-    /// The load of the machine before it began, as Linux counts it.
+    /// The load of the machine before the run, as Linux counts it.
     load: String,
     has_equal_addresses: bool,
 }
@@ -26,7 +26,7 @@ impl About {
                 .join(" "),
             rounds: args.rounds,
             millis: args.millis,
-            // The usable ones: `taskset` limits them.
+            // The usable processors only: `taskset` limits them.
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             model: model(&cpus).unwrap_or(std::env::consts::ARCH).to_owned(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
@@ -35,7 +35,7 @@ impl About {
         }
     }
 
-    /// One line, valid as Markdown and as plain text.
+    /// The text as one line, valid as Markdown and as plain text.
     pub(crate) fn line(&self) -> String {
         let About { command, rounds, millis, processors, model, kernel, load, .. } = self;
         let version = env!("CARGO_PKG_VERSION");
@@ -50,7 +50,7 @@ impl About {
         )
     }
 
-    /// Returns it as JSON, for programs.
+    /// The circumstances as JSON, for programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "command": self.command,
@@ -71,7 +71,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Empty where Linux does not say it.
+/// The content of the file, or an empty text where Linux has no such file.
 fn read(file: &str) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }

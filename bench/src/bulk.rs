@@ -8,20 +8,20 @@ use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 
-/// The reference for the cost of held locks: too few to matter.
+/// The number of held locks at the reference: too few to have a cost.
 const FEW_HELD: u32 = 1000;
-/// The reference for the cost of waiters: too few to matter.
+/// The number of waiters at the reference: too few to have a cost.
 const FEW_WAITING: u32 = 100;
 /// The limit of bytes of a held lock, at the grantor and at the holder's member together.
 const BYTES: f64 = 320.0;
-/// The limit of the memory that names leave behind after one lock each, at both members. It allows
-/// a tenth of a byte for each name, and the present messages between members.
+/// The limit of the memory that stays at both members after one lock of each name. It allows a
+/// tenth of a byte for each name, and the present messages between members.
 const LEFT_BEHIND: f64 = 1024.0 * 1024.0;
 /// The number of names before the first measurement of memory.
 const WARM_UP: u32 = 100_000;
-/// The limit of the slow-down of a lock and its release, in slow-downs of L.
+/// The limit of the slow-down of a lock and its release, as a multiple of L's slow-down.
 const SLOWER: f64 = 1.3;
-/// The limit, in costs with few waiters.
+/// The limit of a waiter's cost, as a multiple of the cost with few waiters.
 const NO_SCAN: f64 = 2.0;
 /// The time until all messages have been acknowledged and dropped.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -38,8 +38,8 @@ pub(crate) fn tables(table: u32) -> Vec<u32> {
     sizes
 }
 
-/// One member holds locks at another one, which takes and releases free locks meanwhile. L is
-/// measured with as many held locks.
+/// A member holds locks that another member grants. The grantor's member takes and releases free
+/// locks meanwhile. L is measured with as many held locks.
 pub(crate) fn held(
     args: &BenchArgs,
     logs: &Path,
@@ -53,7 +53,7 @@ pub(crate) fn held(
     let (mut there, mut memory) = (FEW_HELD, [0; 2]);
     for many in tables(args.table).into_iter().skip(1) {
         progress.show(&format!("{many} locks are taken"));
-        // Counting begins here and not while rates are measured, because it has a cost.
+        // The count starts only now, because counting would slow the measured rates.
         count(&mut cluster, true)?;
         let before = allocated(&mut cluster)?;
         hold(&mut cluster, there, many - there)?;
@@ -106,7 +106,7 @@ fn allocated(cluster: &mut BenchCluster) -> BenchResult<[i64; 2]> {
     Ok([cluster.usage(GRANTOR)?.allocated, cluster.usage(HOLDER)?.allocated])
 }
 
-/// The rate of free locks at the grantor's own member, and that of L, in each round.
+/// The rate of free locks at the grantor's own member, and the rate of L, in each round.
 fn slow_down(
     cluster: &mut BenchCluster,
     held: u32,
@@ -137,7 +137,7 @@ fn slow_down(
     Ok(rounds)
 }
 
-/// Takes and releases locks of more and more names, once each. They must leave nothing behind.
+/// Takes and releases locks of more and more names, each name once. No memory may stay in use.
 pub(crate) fn names(
     args: &BenchArgs,
     logs: &Path,
@@ -187,7 +187,7 @@ pub(crate) fn names(
     Ok(())
 }
 
-/// The memory of the machine that both use.
+/// The memory of both members together, as the machine counts it.
 fn resident(cluster: &mut BenchCluster) -> BenchResult<f64> {
     Ok((cluster.usage(GRANTOR)?.resident + cluster.usage(HOLDER)?.resident) as f64)
 }

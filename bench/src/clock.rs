@@ -1,9 +1,9 @@
-//! The machine's monotonic clock, which all its processes read alike.
+//! The machine's monotonic clock, which has the same value in all processes.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Nanoseconds since some time before all processes of the bench.
+/// The nanoseconds since an instant before all processes of the bench.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()

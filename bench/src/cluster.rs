@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// No answer takes longer; a million locks are taken in less.
+/// The longest time of an answer. A million locks are taken in less.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The number of checks whether all waiters are queued.
+/// The greatest number of checks whether all waiters are queued.
 const LOOKS: usize = 10_000;
-/// The time that an order to begin together takes at most to reach all.
+/// The longest time that an order with a common beginning takes to reach all members.
 const LEAD: Duration = Duration::from_millis(50);
 
 /// A failure of the cluster, or of the bench.
 pub(crate) type BenchResult<T> = Result<T, String>;
 
-/// Lets each process that is started from now on have its code and its memory at the same addresses
-/// as the others. Returns false if the system does not allow that.
+/// Makes all processes that start from now on have their code and memory at the same addresses.
+/// Returns false if the system does not allow that.
 pub(crate) fn choose_equal_addresses() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -30,23 +30,23 @@ pub(crate) fn choose_equal_addresses() -> bool {
     false
 }
 
-/// Members on the loopback. The one with index 0 is the elder for as long as it lives.
+/// Members on the loopback. The member with index 0 is the elder as long as it lives.
 pub(crate) struct BenchCluster {
     processes: Processes<BenchReport>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
-    /// The file with the key of its members.
+    /// The file with the members' cluster key.
     key_file: Option<PathBuf>,
-    /// The rival whose clients run here instead of members.
+    /// The lock service whose clients run here instead of members, with its address.
     #[cfg(feature = "rivals")]
     rival: Option<(crate::rivals::Rival, SocketAddr)>,
     /// The process id of each member.
     members: Vec<String>,
-    /// The events: index, time, event.
+    /// The events so far: the index of the member, the time, the event.
     events: Vec<(usize, u64, Event)>,
-    /// Reports that no call has waited for yet.
+    /// Reports that no call has consumed yet.
     said: Vec<(usize, BenchReport)>,
-    /// The member that is told to leave.
+    /// The index of the member that was ordered to leave.
     leaving: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ impl BenchCluster {
         BenchCluster::with_room(members, members, directory)
     }
 
-    /// The same with members that have the key in this file.
+    /// Like [`set`](Self::set), with members that have the key in this file.
     pub(crate) fn set_with_key(
         members: usize,
         directory: PathBuf,
@@ -94,7 +94,7 @@ impl BenchCluster {
         Ok(cluster)
     }
 
-    /// This many clients of another lock service.
+    /// Starts `count` clients of another lock service.
     #[cfg(feature = "rivals")]
     pub(crate) fn clients(
         count: usize,
@@ -108,7 +108,7 @@ impl BenchCluster {
         Ok(cluster)
     }
 
-    /// How the process of this index is started.
+    /// The arguments of the process of this index.
     fn arguments(&self, index: usize) -> Vec<String> {
         #[cfg(feature = "rivals")]
         if let Some((rival, at)) = self.rival {
@@ -142,7 +142,7 @@ impl BenchCluster {
         &self.members[index]
     }
 
-    /// Sends an order that is answered later, or not at all.
+    /// Sends an order whose answer is awaited later, or not at all.
     pub(crate) fn order(&mut self, index: usize, order: &BenchOrder) {
         if *order == BenchOrder::Leave {
             self.leaving = Some(index);
@@ -161,7 +161,7 @@ impl BenchCluster {
         self.report(index, &format!("to obey {order:.40?}"), pick)
     }
 
-    /// Runs these at the same time for this long. Returns the result of each, in that order.
+    /// Runs these loads at the same time for this long. Returns their results in the same order.
     pub(crate) fn run(
         &mut self,
         loads: &[(usize, Load)],
@@ -182,7 +182,7 @@ impl BenchCluster {
             .collect()
     }
 
-    /// Waits until the grantor reports to `index` that many requests in that many queues.
+    /// Waits until the grantor reports to `index` that number of requests in that number of queues.
     pub(crate) fn await_queued(
         &mut self,
         index: usize,
@@ -211,7 +211,7 @@ impl BenchCluster {
         })
     }
 
-    /// The address at which one process sends back, or passes on.
+    /// The address at which a process sends data back, or passes them on.
     pub(crate) fn listener(&mut self, index: usize, order: &BenchOrder) -> BenchResult<SocketAddr> {
         self.ask(index, order, |report| match report {
             BenchReport::Listens(addr) => Some(*addr),
@@ -219,7 +219,7 @@ impl BenchCluster {
         })
     }
 
-    /// Waits for a report of this index.
+    /// Waits for a report of this member that `pick` accepts.
     fn report<T>(
         &mut self,
         index: usize,
@@ -230,7 +230,8 @@ impl BenchCluster {
         self.any_report(&what, |from, report| if from == index { pick(report) } else { None })
     }
 
-    /// Waits for a report that `pick` accepts, from any member. Others are kept for later waits.
+    /// Waits for a report that `pick` accepts, from any member. Other reports are kept for later
+    /// calls.
     pub(crate) fn any_report<T>(
         &mut self,
         what: &str,
@@ -252,8 +253,8 @@ impl BenchCluster {
         }
     }
 
-    /// Waits for an event at `from` or later; returns its time, its index, and the result of
-    /// `pick`.
+    /// Waits for an event at `from` or later that `pick` accepts. Returns its time, its index, and
+    /// the result of `pick`.
     pub(crate) fn event<T>(
         &mut self,
         from: u64,
@@ -276,7 +277,7 @@ impl BenchCluster {
         }
     }
 
-    /// Lets time pass.
+    /// Waits for this time, and handles the reports that come meanwhile.
     pub(crate) fn pause(&mut self, span: Duration) -> BenchResult<()> {
         let until = Instant::now() + span;
         while Instant::now() < until {
@@ -285,14 +286,14 @@ impl BenchCluster {
         Ok(())
     }
 
-    /// SIGKILL; returns the time at which it was sent.
+    /// Sends SIGKILL, and returns the time at which it was sent.
     pub(crate) fn kill(&mut self, index: usize) -> u64 {
         let at = clock::now();
         self.processes.kill(index);
         at
     }
 
-    /// Waits until the member that was told to leave has ended.
+    /// Waits until the member that was ordered to leave has ended.
     pub(crate) fn end(&mut self, index: usize) -> BenchResult<()> {
         let until = Instant::now() + LIMIT;
         while self.processes.ended(index).is_none() {
@@ -308,7 +309,7 @@ impl BenchCluster {
         }
     }
 
-    /// Handles the next report, if one comes soon.
+    /// Handles the next report, if one arrives soon.
     fn next(&mut self, until: Instant) -> BenchResult<()> {
         interrupt::check()?;
         // A short wait, so that the caller can check its time limit.

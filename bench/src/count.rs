@@ -1,9 +1,9 @@
 //! Counts allocations on demand: the bytes in use, and the number of allocations.
 //!
-//! Unless counting is demanded, it costs one load of a flag that no thread writes, so it slows no
-//! other measurement.
+//! While it does not count, an allocation costs one additional load of a flag that no thread
+//! writes. So the counter slows no other measurement.
 
-// The only unsafe code of the bench: the trait is unsafe to implement.
+// This module has the only unsafe code of the bench, because the trait is unsafe to implement.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -50,12 +50,12 @@ fn took(size: usize, gave: usize) {
     }
 }
 
-/// Starts or stops the count.
+/// Starts or stops counting.
 pub(crate) fn set(on: bool) {
     IS_ON.store(on, Relaxed);
 }
 
-/// The bytes and the number of allocations since the count was started.
+/// The bytes in use and the number of allocations since counting started.
 pub(crate) fn counted() -> (i64, u64) {
     (BYTES.load(Relaxed), CALLS.load(Relaxed))
 }
@@ -70,7 +70,7 @@ mod tests {
         let (bytes, calls) = counted();
         let kept = vec![0_u8; 10_000_000];
         let (more, asked) = counted();
-        // Other tests run beside this one, and take little.
+        // Other tests run at the same time, and allocate little.
         assert!((9_000_000..20_000_000).contains(&(more - bytes)), "{}", more - bytes);
         assert!(asked > calls);
         drop(kept);

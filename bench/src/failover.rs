@@ -1,6 +1,6 @@
 //! The time from the kill of a lock's holder to the grant to the next waiter, when the host can
-//! vouch for the death. The holder alone is killed, or it is also the grantor, or also the elder
-//! and the grantor.
+//! vouch for the death. Three kinds of processes are killed: the holder alone, a holder that is the
+//! grantor, and a holder that is elder and grantor.
 //!
 //! ```text
 //! 0  elder
@@ -20,14 +20,14 @@ use std::time::Duration;
 
 /// The process that is killed.
 pub(crate) struct Victim {
-    /// The index of the holder for whose lock another member waits.
+    /// The index of the holder; another member waits for its lock.
     index: usize,
     grantor: usize,
     figure: &'static str,
     pub(crate) target: f64,
 }
 
-/// The grantor, which is not the elder.
+/// The victim is the grantor and not the elder.
 pub(crate) const GRANTOR: Victim =
     Victim { index: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 };
 pub(crate) const VICTIMS: [Victim; 3] = [
@@ -68,7 +68,8 @@ pub(crate) fn fail_over(
 }
 
 impl Victim {
-    /// The time from its kill until the next waiter has the lock, in a new cluster of [`MEMBERS`].
+    /// Kills the victim in a new cluster of [`MEMBERS`]. Returns the time until the next waiter has
+    /// the lock.
     pub(crate) fn kill(&self, mut cluster: BenchCluster) -> BenchResult<Duration> {
         cluster.ask(self.grantor, &BenchOrder::Become, BenchReport::did)?;
         let before = cluster.ask(

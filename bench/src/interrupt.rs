@@ -1,4 +1,4 @@
-//! Ctrl-C ends the measurement, after all started processes have been stopped.
+//! On Ctrl-C the measurement ends, after all started processes have been stopped.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,10 +6,10 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// A second signal ends the bench at once.
+/// The exit code after a second signal, which ends the bench at once.
 const IMPATIENT: i32 = 130;
 
-/// Lets [`check`] report Ctrl-C and SIGTERM from now on.
+/// From now on [`check`] reports Ctrl-C and SIGTERM.
 pub(crate) fn heed() -> std::io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let entered = runtime.enter();
@@ -32,7 +32,7 @@ pub(crate) fn heed() -> std::io::Result<()> {
     Ok(())
 }
 
-/// An error after the signal.
+/// Returns an error after such a signal.
 pub(crate) fn check() -> Result<(), String> {
     if HAS_COME.load(Relaxed) { Err("interrupted".to_owned()) } else { Ok(()) }
 }

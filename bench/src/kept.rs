@@ -1,5 +1,5 @@
 //! Measures kept locks: their cost at their keeper, and the wait of another member that wants one.
-//! Measures the cost for two members that want one name in turn. Measures the time from the death
+//! Measures the cost for two members that want one name by turns. Measures the time from the death
 //! of a keeper until its lock can be granted again.
 
 use crate::clock::between;
@@ -13,33 +13,35 @@ use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 
-/// The members that keep locks. Another one grants them.
+/// The number of members that keep locks. Another member grants them.
 const KEEPERS: usize = 4;
-/// Names of each of them.
+/// The number of names of each keeper.
 const NAMES: u32 = 1_000;
-/// The limit of a kept lock and its release, in times of L.
+/// The limit of a kept lock and its release, as a multiple of L.
 const KEPT: f64 = 3.0;
 /// The share of locks, in percent, whose name another member keeps.
 const ELSEWHERE: [u32; 2] = [1, 10];
-/// The limit of their 99th percentile, as a multiple of R's.
+/// The limit of the 99th percentile of these locks, as a multiple of R's.
 const RECALLED: f64 = 2.2;
-/// The target for two members that want one name in turn, as a share of their rate without
+/// The target for two members that want one name by turns, as a share of their rate without
 /// keeping.
 const IN_TURN: f64 = 0.95;
-/// The limit of the time until another member has a lock whose keeper was killed.
+/// The limit of the time until another member has the lock of a killed keeper, in seconds.
 const KEEPER_DEATH: f64 = 0.010;
-/// The number of locks over which the messages of each are counted.
+/// The number of locks over which messages are counted.
 const COUNTED: u64 = 10_000;
 /// The share of a message that the member's other work may add to each lock.
 const MESSAGE_LIMIT: f64 = 0.01;
-/// The time of a run before the measured one.
+/// The time of a run before the measured run.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// The time until all messages are acknowledged.
 const SETTLE: Duration = Duration::from_millis(600);
-/// A member keeps a lock from the second time on that it locks it, and uses it from the third on.
+/// The locks of a name until it is kept and used. A member keeps a lock at its second lock of the
+/// name, and uses the keep from the third on.
 const TIMES: u64 = 3;
 
-/// Four members lock names of their own again and again, and another one grants them. With L.
+/// Measures four members that lock names of their own again and again, beside L. Another member
+/// grants the locks.
 pub(crate) fn kept(
     args: &BenchArgs,
     logs: &Path,
@@ -51,7 +53,8 @@ pub(crate) fn kept(
     kept_names((args, progress, sheet), logs, (Taken::Lock, |keeper| keeper), texts)
 }
 
-/// Four members take shares of the same names again and again, and another one grants them. With L.
+/// Measures four members that take shares of the same names again and again, beside L. Another
+/// member grants the shares.
 pub(crate) fn kept_shares(
     args: &BenchArgs,
     logs: &Path,
@@ -105,7 +108,7 @@ fn kept_names(
     Ok(())
 }
 
-/// The same members, of which each wants some names that the next one keeps. With R.
+/// Measures the same members when each also wants some names that the next one keeps, beside R.
 pub(crate) fn recalled(
     args: &BenchArgs,
     logs: &Path,
@@ -148,7 +151,7 @@ fn percentile_99(ran: &[LoadResult]) -> f64 {
     curve.iter().find(|(share, _)| *share == 0.99).map_or(0.0, |(_, seconds)| *seconds)
 }
 
-/// A cluster whose first member grants, and all others keep locks.
+/// A cluster in which the first member grants and all others keep locks.
 fn keepers(logs: &Path) -> BenchResult<BenchCluster> {
     let mut cluster = BenchCluster::set(KEEPERS + 1, logs.to_owned())?;
     cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
@@ -158,18 +161,18 @@ fn keepers(logs: &Path) -> BenchResult<BenchCluster> {
     Ok(cluster)
 }
 
-/// A load for each keeper, by its number.
+/// A load for each keeper, made from its number.
 fn for_each_keeper(load: impl Fn(u32) -> Load) -> Vec<(usize, Load)> {
     (1..=KEEPERS).map(|keeper| (keeper, load(keeper as u32))).collect()
 }
 
-/// The names of one keeper, which depend on the round, or L with as many.
+/// The names of one keeper, which depend on the round, or as many entries of L.
 fn names_of(round: u32, takes: Taken) -> Load {
     Load::Threads { threads: 1, names: NAMES, round, takes }
 }
 
-/// Runs each load until its member keeps its names. One member after the other: on few processors
-/// all of them together take longer for their names than a free keep lasts.
+/// Runs each load until its member keeps its names. The members run one after the other. On few
+/// processors, all at once would take longer for their names than a free keep lasts.
 fn warm_up(cluster: &mut BenchCluster, loads: &[(usize, Load)]) -> BenchResult<()> {
     for load in loads {
         let mut taken = 0;
@@ -180,7 +183,7 @@ fn warm_up(cluster: &mut BenchCluster, loads: &[(usize, Load)]) -> BenchResult<(
     Ok(())
 }
 
-/// Two members want one name in turn, with keeping and without it, in the same rounds.
+/// Measures two members that want one name by turns, with and without keeping, in the same rounds.
 pub(crate) fn in_turn(
     args: &BenchArgs,
     logs: &Path,
@@ -212,8 +215,8 @@ pub(crate) fn in_turn(
     Ok(())
 }
 
-/// The time from the kill of a lock's keeper, which keeps it free, to the grant to another member.
-/// The host can vouch for the death.
+/// Measures the time from the kill of a keeper of a free lock to the grant to another member. The
+/// host can vouch for the death.
 pub(crate) fn keeper_dies(
     args: &BenchArgs,
     logs: &Path,

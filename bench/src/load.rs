@@ -1,12 +1,11 @@
 //! The repeated work of the bench's processes, and the floors beside it. A floor is the least that
-//! anything of its kind can cost on this machine. It is measured in the same processes and on the
-//! same kind of runtime.
+//! work of this kind can cost on this machine. It is measured in the same processes and on the same
+//! kind of runtime.
 //!
-//! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
-//!   out;
+//! - L: a dashmap of names to tokio mutexes. An entry is inserted, locked, unlocked and removed;
 //! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each in a
-//!   write of its own. Then the same with all frames of one read in one write. That moves the most
-//!   bytes and no longer answers each frame on its own;
+//!   write of its own. A second form writes all frames of one read at once. That form moves the
+//!   most bytes, but does not answer each frame by itself;
 //! - H: processes that pass 64 bytes on through a hub.
 
 use crate::clock;
@@ -24,11 +23,11 @@ use tokio::task::JoinSet;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Length of a frame of the floors.
+/// The length of a frame of the floors, in bytes.
 const FRAME: usize = 64;
 /// The limit of bytes in one read.
 const BUFFER: usize = 64 * 1024;
-/// The number of names of a task whose names are scattered among held ones.
+/// The number of names of a task whose names are scattered among held names.
 const SCATTERED: u32 = 4096;
 /// The number of locks without a wait after which a task yields and reads the clock.
 pub(crate) const STRETCH: u64 = 128;
@@ -47,7 +46,7 @@ impl Locker for LockService {
     }
 }
 
-/// Takes shares.
+/// Takes shares of locks instead of locks.
 #[derive(Clone)]
 pub(crate) struct Reader(pub(crate) LockService);
 
@@ -62,7 +61,7 @@ impl Locker for Reader {
 pub(crate) struct LocalTable(Arc<DashMap<String, Arc<Mutex<()>>>>);
 
 impl LocalTable {
-    /// One with this many entries that stay, as if they were locked.
+    /// A table with `count` entries that stay, like held locks.
     pub(crate) fn holding(count: u32) -> LocalTable {
         let table = LocalTable::default();
         for number in 0..count {
@@ -95,7 +94,7 @@ pub(crate) async fn run<L: Locker>(
     join(tasks).await
 }
 
-/// The same, each on a thread of its own: a task that yields wakes no other runtime.
+/// Like [`run`], with each on a thread of its own: a task that yields wakes no other runtime.
 pub(crate) async fn on_threads<L: Locker>(
     lockers: Vec<L>,
     (names, round): (u32, u32),
@@ -111,14 +110,14 @@ pub(crate) async fn on_threads<L: Locker>(
     join(threads).await
 }
 
-/// Takes locks on a thread of its own. Those of names that another member keeps are timed.
+/// Takes locks on a thread of its own. The locks of names that another member keeps are timed.
 pub(crate) async fn recalls(
     mut service: LockService,
     affinity: Affinity,
     window: Window,
 ) -> Outcome<LoadResult> {
     let Affinity { names, keeper, keepers, percent } = affinity;
-    // As of its warm-up: one thread, with the keeper as the round.
+    // The names are those of the warm-up: one thread, with the keeper as the round.
     let [own, others] = [keeper, keeper % keepers + 1].map(|round| thread_names(0, names, round));
     let work = async move {
         let mut own = own.iter().cycle();
@@ -129,7 +128,7 @@ pub(crate) async fn recalls(
         let from = now;
         while now < window.to {
             for _ in 0..STRETCH {
-                // Knuth's generator: the same each time.
+                // Knuth's generator gives the same sequence in each run.
                 random = random
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
@@ -155,7 +154,8 @@ pub(crate) async fn recalls(
     thread.await?
 }
 
-/// `timed`: each lock is timed by itself, else each stretch of locks.
+/// Takes locks until the window ends. `timed`: each lock is timed by itself, else each stretch of
+/// locks.
 async fn take_all<L: Locker>(
     mut locker: L,
     names: Vec<String>,
@@ -197,14 +197,14 @@ fn task_names(names: Names, task: u32) -> Vec<String> {
         Names::One => vec!["prize".to_owned()],
         Names::Own => vec![format!("own-{task:012}")],
         Names::Scattered { held } => {
-            // Knuth's multiplier: spread like random numbers, and the same each time.
+            // Knuth's multiplier spreads the numbers like random ones, and alike in each run.
             let spread = |index: u32| index.wrapping_mul(2_654_435_761) % held.max(1);
             (0..SCATTERED).map(|index| free_name(spread(index + task * SCATTERED))).collect()
         }
     }
 }
 
-/// 16 bytes.
+/// Names of 16 bytes.
 fn thread_names(thread: u32, count: u32, round: u32) -> Vec<String> {
     (0..count).map(|number| format!("own-{thread:02}-{round:04}-{number:04}")).collect()
 }
@@ -212,7 +212,7 @@ fn thread_names(thread: u32, count: u32, round: u32) -> Vec<String> {
 /// The prefix of the names of held locks.
 pub(crate) const HELD: &str = "held-";
 
-/// 16 bytes.
+/// Names of 16 bytes.
 pub(crate) fn held_name(number: u32) -> String {
     format!("{HELD}{number:011}")
 }
@@ -222,18 +222,18 @@ fn free_name(number: u32) -> String {
     format!("{HELD}{:010}+", number / 10)
 }
 
-/// 16 bytes, of a lock that is taken once.
+/// The name of a lock that is taken once, of 16 bytes.
 pub(crate) fn passing_name(number: u32) -> String {
     format!("name-{number:011}")
 }
 
-/// Waits for a time of the machine's clock.
+/// Waits until this time of the machine's clock.
 async fn until(from: u64) {
     tokio::time::sleep(clock::between(clock::now(), from)).await;
 }
 
-/// Sends back all data, on each connection to the address that it returns: each frame by itself, or
-/// all frames of one read together.
+/// Listens at the returned address and sends back all data of each connection: each frame by
+/// itself, or all frames of one read together.
 pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -250,8 +250,8 @@ pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
     Ok(addr)
 }
 
-/// Waits for a frame, and writes it back; `together`: with all others that have come with it.
-/// Returns how many.
+/// Waits for a frame and writes it back. With `together`, also all other frames that have arrived.
+/// Returns the number of frames.
 async fn pass_back(
     stream: &mut BufReader<TcpStream>,
     frames: &mut Vec<u8>,
@@ -268,7 +268,7 @@ async fn pass_back(
     Ok((frames.len() / FRAME) as u64)
 }
 
-/// Floor R: keeps this many frames in flight.
+/// Measures floor R with this number of frames in flight.
 pub(crate) async fn ping_pong(
     at: SocketAddr,
     in_flight: u32,
@@ -300,8 +300,8 @@ pub(crate) async fn ping_pong(
     tokio::spawn(work).await?
 }
 
-/// The hub of floor H: passes the data of each connection on to the next. Accepts this many
-/// connections at the returned address.
+/// The hub of floor H: passes the data of each connection on to the next one. Accepts this number
+/// of connections at the returned address.
 pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -311,7 +311,8 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let (reader, writer) = stream.into_split();
-            // The buffer is as large as at R: a read that fills its buffer is followed by one more.
+            // The buffer is as large as in R: a read that fills its buffer is followed by another
+            // read.
             readers.push(BufReader::with_capacity(BUFFER, reader));
             writers.push(Arc::new(Mutex::new(writer)));
         }
@@ -332,7 +333,7 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
     Ok(addr)
 }
 
-/// A spoke of floor H: passes on the one frame of the circle. One spoke brings it.
+/// A spoke of floor H: passes on the one frame of the circle. One spoke starts with the frame.
 pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outcome<LoadResult> {
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
@@ -351,7 +352,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
             std::io::Result::Ok(())
         };
         let end = clock::between(clock::now(), window.to) + GRACE;
-        // The process that saw the end keeps the frame, so the others stop by the time.
+        // The process that sees the end keeps the frame, so the others stop by a time limit.
         if let Ok(failed) = tokio::time::timeout(end, pass).await {
             failed?;
         }

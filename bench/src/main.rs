@@ -1,8 +1,8 @@
-//! `elderlock-bench`: how long things take, with real processes on the loopback.
+//! `elderlock-bench`: measures times and costs with real processes on the loopback.
 //!
-//! A case is measured some times over, at several sizes. It comes to a [`Sheet`]: medians, targets,
-//! and whether the cost grows in step with the work. A target that is missed is said in words. Only
-//! a result that must not be at all, as a lock that was lost, makes the bench fail.
+//! A case is measured several times, at several sizes. The results form a [`Sheet`]: medians,
+//! targets, and whether the cost grows in step with the work. A missed target is reported. Only a
+//! broken guarantee, such as a lost lock, fails the bench.
 
 mod about;
 mod bulk;
@@ -68,8 +68,8 @@ enum Child {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.child {
-        // No runtime here: its threads come and go, and a child dies with the thread that started
-        // it.
+        // The bench has no runtime here: a runtime's threads come and go, and a child dies with the
+        // thread that started it.
         None => run(cli.args),
         Some(Child::Member(args)) => with_runtime(member::serve(args)),
         #[cfg(feature = "rivals")]
@@ -78,12 +78,12 @@ fn main() -> ExitCode {
     exit_code("elderlock-bench", done)
 }
 
-/// Something to measure.
+/// A case of the bench.
 struct Case {
     name: &'static str,
-    /// The unit of its sizes.
+    /// The unit of the case's sizes.
     sizes: &'static str,
-    /// Steps of each round.
+    /// The number of steps of each round.
     steps: fn(&BenchArgs) -> usize,
     run: fn(&BenchArgs, &Path, &Progress, &mut Sheet) -> Result<(), String>,
 }
@@ -137,7 +137,7 @@ struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 100_000],
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     holds: Vec<u32>,
-    /// The same cases: the number of waiting requests.
+    /// Cases transfer, leave, recovery: the number of waiting requests.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=2000))]
     waiters: u32,
     /// Case held: the number of held locks.
@@ -159,9 +159,9 @@ struct BenchArgs {
     /// elderlock. Needs a build with `--features rivals`.
     #[arg(long, conflicts_with = "only")]
     rivals: bool,
-    /// Leave each member's code at random addresses. By default all members have it at the same
-    /// addresses. So a processor's branch predictions for one member serve the next, as on machines
-    /// of their own.
+    /// Leave each member's code at random addresses. By default all members have their code at the
+    /// same addresses. So a processor's branch predictions for one member also help the next one,
+    /// as on separate machines.
     #[arg(long)]
     random_addresses: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
@@ -177,7 +177,7 @@ struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// How long each rate is measured.
+    /// The time for which each rate is measured.
     fn span(&self) -> Duration {
         Duration::from_millis(self.millis.into())
     }
@@ -266,7 +266,7 @@ fn beside_rivals(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
     Err(format!("this was built without the rivals' clients: {how}"))
 }
 
-/// How far the bench is, on standard error; nothing without a terminal.
+/// The progress of the bench, on standard error. Nothing is shown without a terminal.
 struct Progress {
     bar: ProgressBar,
 }
@@ -289,7 +289,7 @@ impl Progress {
         self.bar.set_message(text.to_owned());
     }
 
-    /// A round is over.
+    /// Counts one step as done.
     fn step(&self) {
         self.bar.inc(1);
     }

@@ -1,8 +1,8 @@
 //! Fills the tables of a Markdown page, such as docs/benchmarks.md, with measured figures.
 //!
 //! A table is between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. Only the text
-//! between them is replaced. It begins with the command of the run. A table changes only if one run
-//! measures all of its cases, so that no row is older than another, and none is missing.
+//! between the marks is replaced. It begins with the command of the run. A table changes only if
+//! one run measures all of its cases, so that its rows come from one run and are complete.
 //!
 //! The template of a table is in a file (`how-fast.md`, `grantor.md`), with fields for figures.
 //! Each field names a case and the name of the figure in that case:
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 struct MarkdownTable {
     mark: &'static str,
-    /// `None`: a row for each measured lock service.
+    /// The template of the table. `None`: a row for each measured lock service.
     template: Option<&'static str>,
 }
 
@@ -35,10 +35,10 @@ const SECURE: MarkdownTable =
 const KEPT: MarkdownTable = MarkdownTable { mark: "kept", template: Some(include_str!("kept.md")) };
 const RIVALS: MarkdownTable = MarkdownTable { mark: "rivals", template: None };
 const END: &str = "<!-- /bench -->";
-/// The longest line of prose.
+/// The longest line of prose, in characters.
 const LINE: usize = 100;
 
-/// A file, and which of its tables a run makes.
+/// A file, and the tables of it that a run fills.
 pub(crate) struct Markdown {
     file: PathBuf,
     tables: Vec<MarkdownTable>,
@@ -57,7 +57,7 @@ impl Markdown {
         Ok(markdown)
     }
 
-    /// Writes its tables into the file. An error leaves it as it was.
+    /// Writes the tables into the file. After an error the file is unchanged.
     pub(crate) fn write(&self, about: &str, sheets: &[Sheet]) -> Result<(), String> {
         let text = self.fill(|table| {
             let rows = match table.template {
@@ -69,7 +69,7 @@ impl Markdown {
         std::fs::write(&self.file, text).map_err(|error| self.complain(&error.to_string()))
     }
 
-    /// The text, with new content between its marks.
+    /// The text of a file, with new content between its marks.
     fn fill(
         &self,
         inside: impl Fn(&MarkdownTable) -> Result<String, String>,
@@ -88,7 +88,7 @@ impl Markdown {
     }
 }
 
-/// The tables whose cases are all measured. An error if only some cases of one are.
+/// The tables whose cases are all measured. A table with only some measured cases is an error.
 fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
     let mut tables = Vec::new();
     for table in [HOW_FAST, GRANTOR, SECURE, KEPT] {
@@ -118,14 +118,14 @@ fn cases(table: &MarkdownTable) -> Vec<&'static str> {
     cases
 }
 
-/// The wanted value, its case, and its figure.
+/// The parts of a field: the wanted value, the case, and the figure.
 fn parse(field: &str) -> Option<(&str, &str, &str)> {
     let (head, figure) = field.split_once(": ")?;
     let (verb, case) = head.rsplit_once(' ').unwrap_or(("", head));
     Some((verb, case, figure))
 }
 
-/// The words in lines of at most 100 characters.
+/// The text, wrapped into lines of at most 100 characters.
 fn wrapped(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -140,7 +140,7 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The text with `inside` between these marks.
+/// The text, with `inside` between these marks.
 fn replace(text: &str, mark: &str, inside: &str) -> Result<String, String> {
     let begin = format!("<!-- bench: {mark} -->");
     let mut parts = text.split(&begin);
@@ -343,7 +343,7 @@ mod tests {
         [HOW_FAST, GRANTOR, SECURE, KEPT].into_iter().filter_map(|table| table.template)
     }
 
-    /// A run of all cases would show it, after some minutes.
+    /// A check of the sources, because a run of all cases takes minutes.
     #[test]
     fn each_figure_of_a_table_is_noted_by_a_case() {
         let noted = sources();
@@ -363,7 +363,7 @@ mod tests {
         let figures = sources.split("Figure::").skip(1).filter_map(|rest| {
             let statement = rest.split(';').next()?;
             let is_judged = statement.contains(".at_most(") || statement.contains(".at_least(");
-            // A name that is a variable is not read here.
+            // A name that is a variable cannot be read here.
             let name = statement.split_once('(')?.1.trim_start().strip_prefix('"')?;
             is_judged.then_some(name.split('"').next()?)
         });

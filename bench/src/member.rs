@@ -27,14 +27,14 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How the parent starts a member.
+/// The arguments with which the parent starts a member.
 #[derive(Args)]
 pub(crate) struct MemberArgs {
     #[arg(long)]
     bind: SocketAddr,
     #[arg(long)]
     seed: SocketAddr,
-    /// Microseconds of busy polling, if not the default.
+    /// The microseconds of busy polling, unless it is the default.
     #[arg(long, env = "ELDERLOCK_BENCH_BUSY_POLL")]
     busy_poll: Option<u64>,
     /// File with a cluster key, to measure the cost of sealing.
@@ -42,11 +42,11 @@ pub(crate) struct MemberArgs {
     key_file: Option<PathBuf>,
 }
 
-/// A wait limit above all expected times: a request that waits so long has failed.
+/// A wait limit above all expected times: a request that waits longer has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 /// The number of concurrent requests while many locks are taken.
 const AT_ONCE: u32 = 64;
-/// A free lock.
+/// The name of a free lock.
 const PROBE: &str = "probe";
 /// The number of locks and releases before the count.
 const WARM_UP: u64 = 1000;
@@ -66,14 +66,14 @@ struct BenchMember {
     service: LockService,
     guards: Vec<Guard>,
     queues: Vec<Guard>,
-    /// Floor L, and the number of its held locks.
+    /// Floor L, and the number of its held entries.
     table: Option<(u32, LocalTable)>,
     probing: Option<(Arc<AtomicBool>, Probes)>,
 }
 
 pub(crate) async fn serve(args: MemberArgs) -> Done {
     let (sender, mut orders) = unbounded_channel();
-    // Fails when the other end is gone, and with it the process.
+    // The send fails when the other end, and with it the process, is ending.
     listen(move |order: Result<BenchOrder, String>| drop(sender.send(order)))?;
     let (bind, seed) = (args.bind.to_string(), args.seed.to_string());
     let mut builder = Member::builder("elderlock-bench").bind(bind).seeds([seed]).join_limit(LIMIT);
@@ -113,7 +113,7 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells the parent the member's events.
+/// Reports the member's events to the parent.
 async fn tell(mut events: Events) {
     while let Some(event) = events.next().await {
         let at = clock::now();
@@ -140,7 +140,7 @@ async fn load_page(member: &Member) -> Outcome<()> {
     let (sender, addr) = oneshot::channel();
     let view = HttpView::new(member);
     tokio::spawn(view.serve((Ipv4Addr::LOCALHOST, 0).into(), |addr| {
-        // The caller waits for it.
+        // The caller waits for the address.
         let _ = sender.send(addr);
     }));
     let mut stream = TcpStream::connect(addr.await?).await?;
@@ -275,8 +275,8 @@ impl BenchMember {
         }
     }
 
-    /// Once before it counts, so that memory that the first lock allocates and keeps is not
-    /// counted.
+    /// The lock is taken once before the count, so that memory that the first lock allocates and
+    /// keeps does not count.
     async fn take(&mut self, times: u64, shared: bool) -> Outcome<BenchReport> {
         let take = |times| {
             let service = self.service.clone();
@@ -360,7 +360,7 @@ impl BenchMember {
         Ok(())
     }
 
-    /// All holds, if each is still held.
+    /// The sum of all holds. An error if one of them is lost.
     fn check(&self) -> Outcome<Holdings> {
         let mut holdings = Holdings::default();
         for guard in &self.guards {
@@ -430,8 +430,8 @@ async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64,
     Ok(probes)
 }
 
-/// Lets this many requests wait for one lock, some of them give up from the middle, and the others
-/// be granted one after the other. Repeats that until there is enough to measure.
+/// Lets this number of requests wait for one lock. Some give up, from the middle, and the others
+/// are granted one after the other. Repeats that until there is enough to measure.
 async fn queue(service: LockService, waiters: u32) -> Outcome<BenchReport> {
     let (mut join, mut cancel, mut grant, mut times) = (0, 0, 0, 0);
     while times * waiters < ENOUGH {

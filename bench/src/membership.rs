@@ -1,4 +1,4 @@
-//! The cost of idle members, from few to many, and the time until all members know that one is
+//! The cost of idle members, from few to many, and the time until all members know that a member is
 //! gone.
 
 use crate::clock::between;
@@ -9,7 +9,7 @@ use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 
-/// The limit of a member's cost with more members, in costs with the fewest.
+/// The limit of a member's cost in a larger cluster, as a multiple of its cost in the smallest.
 const FLAT: f64 = 1.5;
 /// The limit of a view change: from the kill of a member until all others have the view without it.
 const VIEW: Duration = Duration::from_secs(1);
@@ -17,29 +17,29 @@ const VIEW: Duration = Duration::from_secs(1);
 const IDLE_BUSY: f64 = 0.01;
 /// The limit of an idle member's memory.
 const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
-/// The limit of the memory that its page over HTTP adds.
+/// The limit of the memory that a member's page over HTTP adds.
 const HTTP_MORE: f64 = 1024.0 * 1024.0;
-/// The fewest rounds whose memory is judged, and not only shown.
+/// The fewest rounds from which memory is judged, and not only shown.
 const JUDGED: u32 = 3;
-/// Members of the idle cluster.
+/// The number of members of the idle cluster.
 pub(crate) const IDLERS: usize = 5;
 /// The smallest cluster that survives the loss of one member.
 const FEWEST: usize = 3;
 /// The time until the members that joined last have met all others.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The time of a measurement. Beats, gossip and renewals all come several times in it.
+/// The time of a measurement. Beats, gossip and renewals all occur several times in it.
 const LOOK: Duration = Duration::from_secs(4);
 
 /// The resources that one member used in a measurement.
 struct Used {
-    /// Share of a core.
+    /// The share of a core.
     busy: f64,
-    /// Bytes in a second, in and out.
+    /// The bytes in a second, in and out.
     traffic: f64,
     resident: f64,
 }
 
-/// The resources that each used while all were idle.
+/// Measures the resources of each member while all are idle.
 fn watch(cluster: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
     let usages = |cluster: &mut BenchCluster| -> BenchResult<Vec<Usage>> {
         (0..members).map(|index| cluster.usage(index)).collect()
@@ -101,7 +101,7 @@ pub(crate) fn idle(
         sheet.note(size, with_http, largest_idle(&mut cluster, IDLERS)? - resident);
         progress.step();
     }
-    // Memory depends less than times on what else the machine does. Resident pages of one round
+    // Memory depends less than times on other work of the machine. The resident pages of one round
     // say little.
     if args.rounds >= JUDGED {
         sheet.demand(with_http);

@@ -27,7 +27,7 @@ pub(crate) enum BenchOrder {
     Check,
     /// Take the locks that others are to queue for. Answered `Done`.
     HoldQueues(u32),
-    /// Release them. Answered `Done`.
+    /// Release the locks of the queues. Answered `Done`.
     FreeQueues,
     /// Wait for locks that are held, and release each as soon as it is granted. Answered `Served`
     /// when all have been granted.
@@ -36,7 +36,7 @@ pub(crate) enum BenchOrder {
     Look(u32),
     /// Take and release a free lock repeatedly from now on. Answered `Done`.
     Probe,
-    /// Stop that. Answered `Probed`.
+    /// Stop the probes. Answered `Probed`.
     Rest,
     /// Become the grantor. Answered `Did`.
     Become,
@@ -60,7 +60,7 @@ pub(crate) enum BenchOrder {
     /// Take and release a free lock this many times, or a share of it, and count allocations and
     /// messages. Answered `Took`.
     Take {
-        /// How often.
+        /// How many times the lock is taken.
         times: u64,
         /// Whether a share is taken.
         shared: bool,
@@ -83,7 +83,7 @@ pub(crate) struct QueuedWaiter {
     pub(crate) waiter: u32,
 }
 
-/// A repeated operation.
+/// An operation that is repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
@@ -91,36 +91,36 @@ pub(crate) enum Load {
     Locks {
         /// The number of tasks at the same time.
         tasks: u32,
-        /// The names that they take.
+        /// The names that the tasks take.
         names: Names,
-        /// Whether the time of each is measured.
+        /// Whether each lock is timed.
         timed: bool,
     },
     /// Floor L.
     Table {
         /// The number of tasks at the same time.
         tasks: u32,
-        /// The names that they take.
+        /// The names that the tasks take.
         names: Names,
     },
-    /// Either of them on several threads, each with its own runtime and names.
+    /// Locks, shares or entries of floor L on several threads, each with its own runtime and names.
     Threads {
         /// The number of threads at the same time.
         threads: u32,
-        /// The number of names of each.
+        /// The number of names of each thread.
         names: u32,
-        /// The round. Each round takes other names, which share shards by chance.
+        /// The round. Each round uses other names, which share shards by chance.
         round: u32,
-        /// The kind of things that they take and release.
+        /// The kind of things that the threads take and release.
         takes: Taken,
     },
-    /// Take a name of its own and release it, and now and then one of the next keeper.
+    /// Take and release the member's own names, and now and then a name that the next keeper keeps.
     Recalls(Affinity),
     /// Floor R.
     PingPong {
         /// The process that answers.
         at: SocketAddr,
-        /// Frames in flight.
+        /// The number of frames in flight.
         in_flight: u32,
         /// Whether all frames of one read go into one write.
         together: bool,
@@ -129,7 +129,7 @@ pub(crate) enum Load {
     Spoke {
         /// The address of the hub.
         at: SocketAddr,
-        /// Whether this one brings the frame.
+        /// Whether this spoke starts with the frame.
         brings: bool,
     },
 }
@@ -146,15 +146,15 @@ pub(crate) enum Taken {
     Floor,
 }
 
-/// The names of a member that keeps locks, and how often it wants those of another.
+/// The names of a member that keeps locks, and how often it wants another keeper's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Affinity {
     /// The number of names of each keeper.
     pub(crate) names: u32,
-    /// The number of this keeper, from 1 on, and of all keepers.
+    /// The number of this keeper, from 1 on, and the number of all keepers.
     pub(crate) keeper: u32,
     pub(crate) keepers: u32,
-    /// The locks of 100 that are of the next keeper.
+    /// The locks of 100 whose name the next keeper keeps.
     pub(crate) percent: u32,
 }
 
@@ -166,14 +166,14 @@ pub(crate) enum Names {
     One,
     /// Each task takes a lock of its own.
     Own,
-    /// One after the other, among held locks.
+    /// Each task takes names one after the other, scattered among held names.
     Scattered {
         /// The number of held locks.
         held: u32,
     },
 }
 
-/// The begin and the end, so that several begin and end together.
+/// The beginning and the end of a measurement, so that several processes begin and end together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) from: u64,
@@ -185,46 +185,46 @@ pub(crate) struct Window {
 pub(crate) struct LoadResult {
     /// The number of locks that were taken and released, or of frames that came back.
     pub(crate) taken: u64,
-    /// The time that they took, for the task that took the longest.
+    /// The time of all operations, for the task with the longest time.
     pub(crate) nanos: u64,
-    /// The time of each, if that was wanted.
+    /// The time of each operation, if the load was timed.
     pub(crate) spans: Spans,
 }
 
 impl LoadResult {
-    /// Adds a load that ran beside it.
+    /// Adds the result of a load that ran at the same time.
     pub(crate) fn join(&mut self, other: LoadResult) {
         self.taken += other.taken;
         self.nanos = self.nanos.max(other.nanos);
         self.spans.join(&other.spans);
     }
 
-    /// How many there were in a second.
+    /// The number of operations in a second.
     pub(crate) fn rate(&self) -> f64 {
         self.taken as f64 * 1e9 / self.nanos.max(1) as f64
     }
 }
 
-/// The resources that a process has used since its beginning.
+/// The resources that a process has used since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Usage {
-    /// The time of this measurement.
+    /// The time of this measurement, in nanoseconds.
     pub(crate) at: u64,
     /// Nanoseconds on a processor, of all threads.
     pub(crate) busy: u64,
     /// Bytes in memory.
     pub(crate) resident: u64,
-    /// Bytes allocated since the count began, without the list of guards.
+    /// Bytes allocated since counting began, without the list of guards.
     pub(crate) allocated: i64,
     /// Messages to other members.
     pub(crate) frames_out: u64,
-    /// Messages from them.
+    /// Messages from other members.
     pub(crate) frames_in: u64,
-    /// Bytes to and from them, and the datagrams, counted as 100 bytes each.
+    /// Bytes to and from other members, with 100 bytes for each datagram.
     pub(crate) traffic: u64,
 }
 
-/// A waiter was granted its lock.
+/// The grant to a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Served {
     /// The waiter.
@@ -239,13 +239,13 @@ pub(crate) struct Served {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BenchReport {
-    /// It is a member, and this is its process.
+    /// The member has joined; this is its process id.
     Joined(String),
     /// The order is carried out.
     Done,
-    /// It has these locks, and believes in all of them.
+    /// The member believes in all these holds.
     Holding(Holdings),
-    /// Its waits are over.
+    /// The member's waits are over.
     Served(Vec<Served>),
     /// The grantor's answer to a query.
     Seen {
@@ -258,14 +258,14 @@ pub(crate) enum BenchReport {
     Probed(Vec<(u64, u64)>),
     /// A longer operation is done.
     Did {
-        /// The time at which it began.
+        /// The time at which the operation began.
         from: u64,
-        /// The time at which it was done.
+        /// The time at which the operation was done.
         to: u64,
     },
-    /// It has run the load, with this result.
+    /// The member has run the load, with this result.
     Ran(LoadResult),
-    /// It listens at this address.
+    /// The member listens at this address.
     Listens(SocketAddr),
     /// The allocations and messages while locks were taken.
     Took {
@@ -274,16 +274,16 @@ pub(crate) enum BenchReport {
         /// The number of messages sent.
         frames: u64,
     },
-    /// Nanoseconds for each waiter.
+    /// The times of waiters, in nanoseconds for each.
     Queued {
-        /// The time until it was queued.
+        /// The time until a waiter was queued.
         join: u64,
-        /// The time until it had given up.
+        /// The time until a waiter had given up.
         cancel: u64,
-        /// The time from the preceding release until it had the lock.
+        /// The time from the preceding release until a waiter had the lock.
         grant: u64,
     },
-    /// The resources that it uses.
+    /// The resources that the process uses.
     Using(Usage),
     /// An event at the member.
     Event {
@@ -292,12 +292,12 @@ pub(crate) enum BenchReport {
         /// The event itself.
         event: Event,
     },
-    /// The order cannot be carried out, or something went wrong that must not.
+    /// The order cannot be carried out, or a guarantee is broken.
     Failed(String),
 }
 
 impl BenchReport {
-    /// The begin and the end of a longer operation.
+    /// The beginning and the end of a longer operation.
     pub(crate) fn did(&self) -> Option<(u64, u64)> {
         match self {
             BenchReport::Did { from, to } => Some((*from, *to)),
@@ -310,7 +310,7 @@ impl BenchReport {
         (*self == BenchReport::Done).then_some(())
     }
 
-    /// Its holds.
+    /// The reported holds.
     pub(crate) fn holding(&self) -> Option<Holdings> {
         match self {
             BenchReport::Holding(holdings) => Some(*holdings),
@@ -329,7 +329,7 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// Adds one more.
+    /// Adds one more lock.
     pub(crate) fn add(&mut self, token: i64) {
         self.count += 1;
         self.tokens = self.tokens.wrapping_add(token.cast_unsigned());
@@ -346,7 +346,7 @@ impl Holdings {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
-    /// It has a new view, of these processes.
+    /// The member has a new view, of these processes.
     View(Vec<String>),
     /// The member has become a grantor.
     BecameGrantor,

@@ -1,8 +1,8 @@
-//! The page of plots: the result of `--json`, drawn. One file of HTML that loads nothing.
+//! The page of plots: the result of `--json`, drawn. The page is one HTML file that loads nothing.
 //!
-//! The figures of one case and unit share a drawing. Those that were measured at several sizes
-//! are lines over the sizes. The others are side by side, and a single one is in the table only.
-//! Large dots are medians, small ones the rounds, in their order where there is room for it. Scales
+//! The figures of one case and unit share a drawing. Figures that were measured at several sizes
+//! are lines over the sizes. The others are side by side; a single figure is in the table only.
+//! Large dots are medians. Small dots are the rounds, in their order where there is room. Scales
 //! are logarithmic, unless there is a zero.
 
 use crate::sheet::{Unit, thousands};
@@ -35,17 +35,17 @@ td, th { padding: .15rem .7rem; text-align: right;
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 260.0;
-/// Room for the labels beside the scales.
+/// The room for the labels beside the scales.
 const LEFT: f64 = 84.0;
-/// Half of the widest size.
+/// Half of the widest label of a size.
 const RIGHT: f64 = 30.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 const COLOURS: usize = 6;
-/// The distance from one round's dot to that of the next.
+/// The distance between the dots of two rounds.
 const APART: f64 = 10.0;
 
-/// The page of one run, with the circumstances of that run.
+/// The page of one run, with its circumstances.
 pub(crate) fn page(about: &str, record: &Value) -> String {
     let mut body = String::new();
     for case in list(&record["cases"]) {
@@ -141,7 +141,7 @@ fn lines(case: &Value, unit: &str) -> Vec<PlotLine> {
     lines
 }
 
-/// Medians of the values that each round's curve has at each share.
+/// The medians, at each share, of the values of all rounds' curves.
 fn curve(curve: &Value) -> PlotLine {
     let rounds: Vec<&[Value]> =
         list(&curve["rounds"]).iter().map(list).filter(|round| !round.is_empty()).collect();
@@ -169,8 +169,7 @@ enum XAxis {
     Shares,
 }
 
-/// The position of a share: each further nine takes as much room as the one before, and the whole
-/// is last.
+/// The position of a share. Each further nine takes the same room, and the whole comes last.
 fn nines(share: f64) -> f64 {
     if share >= 1.0 { 4.0 } else { -(1.0 - share).log10() }
 }
@@ -202,7 +201,7 @@ impl Scale {
         self.from + part * (self.to - self.from)
     }
 
-    /// Values that are worth a line: round ones, and some of them however short the scale is.
+    /// The values that get a line: round numbers, and some of them on any scale, however short.
     fn ticks(&self) -> Vec<f64> {
         let within = |tick: &f64| (self.least..=self.most).contains(tick);
         if self.is_log {
@@ -328,7 +327,7 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
                 y.at(point.most),
                 line.name
             );
-            // Side by side there is room: the rounds from left to right, and their result in
+            // There is room side by side: the rounds from left to right, with their result in
             // figures.
             let apart = if matches!(x, XAxis::Names) { APART } else { 0.0 };
             let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
@@ -414,7 +413,7 @@ mod tests {
     use crate::sheet::{Figure, Sheet};
     use serde_json::json;
 
-    /// The error in the tags, if any: each that begins has to end, in order.
+    /// The first error in the tags: each begun tag has to end, in order.
     fn unbalanced(page: &str) -> Option<String> {
         let mut open: Vec<&str> = Vec::new();
         for part in page.split('<').skip(1) {
@@ -466,7 +465,8 @@ mod tests {
         ] {
             assert!(page.contains(drawn), "{drawn} is missing");
         }
-        // Rates and shares over two sizes, and a curve; the one count is in the table.
+        // The drawings are rates and shares over two sizes, and a curve. The one count is in the
+        // table only.
         assert_eq!(page.matches("<svg").count(), 3);
         assert_eq!(page.matches("class=\"round\"").count(), 8, "each round has its dot");
     }

@@ -10,23 +10,24 @@ use std::path::{Path, PathBuf};
 
 /// The parts of a round.
 pub(crate) const PARTS: usize = 6;
-/// The variable that gives all members a key.
+/// The variable that gives all members of the bench a key.
 const VARIABLE: &str = "ELDERLOCK_BENCH_KEY_FILE";
 /// The limit of the time that the key adds to a lock and its release from another member.
 const REMOTE_MORE: f64 = 1e-6;
 /// The target for a rate with the key, as a share of the rate without it.
 const RATE: f64 = 0.9;
-/// The same at the grantor's own member, where nothing is sealed: noise alone.
+/// The target of the rate at the grantor's own member, as such a share. Nothing is sealed there, so
+/// only noise differs.
 const LOCAL_RATE: f64 = 0.95;
-/// The limit of allocations, which the member's other work adds.
+/// The limit of additional allocations, which the member's other work causes.
 const BESIDE: f64 = 0.01;
 /// The limit of the memory that the key adds to an idle member.
 const IDLE_MORE: f64 = 1024.0 * 1024.0;
-/// Tasks at the same time.
+/// The number of concurrent tasks.
 const MANY: u32 = 64;
-/// The measurements of each of the two in one round of `remote`.
+/// The number of measurements of each cluster in one round of `remote`.
 const SLICES: u32 = 40;
-/// Names that each thread goes through.
+/// The number of names of each thread.
 const OWN: u32 = 16;
 
 /// Two clusters of the same size, without the key and with it.
@@ -60,13 +61,13 @@ impl ClusterPair {
         }
     }
 
-    /// Two members of each, the first of which is the grantor.
+    /// Two members of each cluster, the first of which is the grantor.
     fn pairs(&self) -> BenchResult<[Pair; 2]> {
         let [without, with] = self.set(2)?;
         Ok([Pair::of(without)?, Pair::of(with)?])
     }
 
-    /// The member in place 0 of each is the grantor.
+    /// Two clusters whose member at index 0 is the grantor.
     fn set(&self, members: usize) -> BenchResult<[BenchCluster; 2]> {
         let mut clusters = [self.start(false, members)?, self.start(true, members)?];
         for cluster in &mut clusters {
@@ -76,7 +77,7 @@ impl ClusterPair {
     }
 }
 
-/// Measures both in each round, and each of them first in every other round.
+/// Measures both clusters in each round. In every other round the other one comes first.
 fn in_turn<T>(
     args: &BenchArgs,
     progress: &Progress,
@@ -100,10 +101,10 @@ fn in_turn<T>(
     Ok(())
 }
 
-/// The time of a lock and its release without the key, the same with it, and the difference. They
-/// are medians of many short measurements in turn. That is because other work of the machine
-/// changes the time by more than the key does, from one second to the next. So does each start of
-/// the processes, so that the pairs are new in each round.
+/// The times of a lock and its release without and with the key, and the difference. They are
+/// medians of many short measurements by turns. The machine's other work changes the time from one
+/// second to the next by more than the key does. Each start of the processes does so too, so each
+/// round has new pairs.
 fn remote_times(pairs: &mut [Pair; 2], args: &BenchArgs) -> BenchResult<[f64; 3]> {
     let short = BenchArgs { millis: (args.millis / SLICES).max(10), ..args.clone() };
     let mut all = [const { Vec::new() }; 3];
@@ -184,7 +185,7 @@ pub(crate) fn secure(
     })?;
     drop(idle);
 
-    // Each kill has a new cluster.
+    // Each kill needs a new cluster.
     let time = |has_key: &mut bool, _| {
         let cluster = both.start(*has_key, failover::MEMBERS)?;
         Ok(failover::GRANTOR.kill(cluster)?.as_secs_f64())

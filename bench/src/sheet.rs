@@ -1,4 +1,4 @@
-//! The sheet: the figures that one case has measured, the problems it met, and their text.
+//! The sheet: the figures that one case has measured, its problems, and their text.
 
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -25,24 +25,24 @@ pub(crate) enum Unit {
 /// The target of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Target {
-    /// No more than that.
+    /// The median is at most this value.
     AtMost(f64),
-    /// No less than that.
+    /// The median is at least this value.
     AtLeast(f64),
 }
 
 /// A measured quantity.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Figure {
-    /// Its name.
+    /// The name of the figure.
     pub(crate) name: &'static str,
-    /// Its unit.
+    /// The unit of the figure.
     pub(crate) unit: Unit,
-    /// The target of its median.
+    /// The target of the figure's median.
     pub(crate) target: Option<Target>,
 }
 
-/// One figure at one size, over all rounds.
+/// A figure at one size, over all rounds.
 pub(crate) struct Row {
     pub(crate) size: u32,
     figure: Figure,
@@ -52,7 +52,7 @@ pub(crate) struct Row {
 /// A curve: the time of the slowest share of all operations.
 struct Curve {
     name: &'static str,
-    /// Share of all, and the longest time of it in seconds; one list for each round.
+    /// A share of all operations and their longest time in seconds; one list for each round.
     rounds: Vec<Vec<(f64, f64)>>,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct Sheet {
     pub(crate) problems: Vec<String>,
 }
 
-/// A time is not linear if it more than doubles the cost of each further lock, from one size to ten
-/// times that. Noise and the logarithm of a tree add less.
+/// The limit for a linear time. From one size to ten times that size, the cost of each further lock
+/// may at most double. Noise and the logarithm of a tree add less.
 const LINEAR: f64 = 2.0;
 
 impl Figure {
@@ -84,7 +84,7 @@ impl Figure {
         Figure::new(name, Unit::Seconds)
     }
 
-    /// How often something happens, only shown.
+    /// A rate that is only shown.
     pub(crate) fn rate(name: &'static str) -> Figure {
         Figure::new(name, Unit::PerSecond)
     }
@@ -124,7 +124,7 @@ impl Unit {
         }
     }
 
-    /// A value and its range. The unit is given once, where it is the same for all three.
+    /// A value and its range. The unit is printed once, where all three have the same one.
     fn show_range(self, value: f64, least: f64, most: f64) -> String {
         let [value, mut least, mut most] = [value, least, most].map(|value| self.show(value));
         let counted = value.trim_start_matches(|c: char| c.is_ascii_digit() || "-,.".contains(c));
@@ -196,7 +196,7 @@ impl Target {
 }
 
 impl Row {
-    /// The median. For an even number of rounds, the mean of the two in the middle.
+    /// The median. For an even number of rounds, the mean of the two middle values.
     pub(crate) fn median(&self) -> f64 {
         let mut rounds = self.rounds.clone();
         rounds.sort_by(f64::total_cmp);
@@ -221,7 +221,7 @@ impl Row {
         self.figure.target.map(|target| target.is_met_by(self.median()))
     }
 
-    /// The median.
+    /// The median, for people.
     pub(crate) fn show(&self) -> String {
         self.figure.unit.show(self.median())
     }
@@ -231,28 +231,28 @@ impl Row {
         self.figure.unit.show_range(self.median(), self.least(), self.most())
     }
 
-    /// Its target.
+    /// The target of the figure.
     pub(crate) fn show_target(&self) -> Option<String> {
         self.figure.target.map(|target| target.show(self.figure.unit))
     }
 
-    /// Its name.
+    /// The name of the figure.
     pub(crate) fn name(&self) -> &'static str {
         self.figure.name
     }
 }
 
-/// How a figure grows with the locks that are held.
+/// The growth of a figure with the number of held locks.
 struct Growth {
     name: &'static str,
-    /// The nanoseconds that each further lock has cost since the size before, for each size above
-    /// the least.
+    /// For each size above the least: the nanoseconds that each further lock costs since the size
+    /// before.
     steps: Vec<(u32, f64)>,
 }
 
 impl Growth {
-    /// Returns whether each lock more costs about the same, however many there are; `None`: too few
-    /// sizes to say.
+    /// Returns whether each further lock costs about the same at all sizes. `None` if there are too
+    /// few sizes.
     fn is_linear(&self) -> Option<bool> {
         let [.., before, last] = &self.steps[..] else { return None };
         // Below a microsecond for each lock the first step is noise, and too short to matter.
@@ -272,7 +272,7 @@ impl Sheet {
         }
     }
 
-    /// One round's figure.
+    /// Notes a figure of one round.
     pub(crate) fn note(&mut self, size: u32, figure: Figure, value: f64) {
         match self.rows.iter_mut().find(|row| (row.size, row.figure) == (size, figure)) {
             Some(row) => row.rounds.push(value),
@@ -280,12 +280,12 @@ impl Sheet {
         }
     }
 
-    /// One round's time.
+    /// Notes a time of one round.
     pub(crate) fn note_time(&mut self, size: u32, figure: Figure, took: Duration) {
         self.note(size, figure, took.as_secs_f64());
     }
 
-    /// One round's curve: shares of all, and the longest time of each.
+    /// Notes a curve of one round: shares of all operations, and the longest time of each share.
     pub(crate) fn trace(&mut self, name: &'static str, curve: Vec<(f64, f64)>) {
         match self.curves.iter_mut().find(|other| other.name == name) {
             Some(other) => other.rounds.push(curve),
@@ -293,7 +293,7 @@ impl Sheet {
         }
     }
 
-    /// A figure that misses its target is a problem, and not only shown.
+    /// Notes as a problem, and not only as a remark, that a figure misses its target.
     pub(crate) fn demand(&mut self, figure: Figure) {
         let missed = |row: &&Row| row.figure == figure && row.is_met() == Some(false);
         let problems = self.rows.iter().filter(missed).map(|row| {
@@ -303,20 +303,20 @@ impl Sheet {
         self.problems.extend(problems);
     }
 
-    /// All figures, in the order in which they were noted.
+    /// All figures, in the order of their first notes.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The figure of that name at each of its sizes, from the least on.
+    /// The figure with this name at each of its sizes, from the least on.
     pub(crate) fn figure(&self, name: &str) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.figure.name == name).collect();
         rows.sort_by_key(|row| row.size);
         rows
     }
 
-    /// Returns the growth of times that have a target and are measured at several numbers of held
-    /// locks.
+    /// Returns the growth of the times that have a target and are measured at several numbers of
+    /// held locks.
     fn growths(&self) -> Vec<Growth> {
         let mut growths: Vec<Growth> = Vec::new();
         if self.sizes != HELD {
@@ -432,7 +432,7 @@ impl Sheet {
     }
 }
 
-/// Sizes are numbers of locks that are held.
+/// The unit of sizes that are numbers of held locks.
 pub(crate) const HELD: &str = "held";
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Steps from one power of two to the next, as a power of two.
+/// The number of steps from one power of two to the next, as a power of two.
 const FINE: u32 = 6;
 
 /// The number of times in each step, in nanoseconds.
@@ -26,7 +26,8 @@ impl Spans {
         self.0.iter_mut().zip(&other.0).for_each(|(count, other)| *count += other);
     }
 
-    /// The longest time of the quickest half, of nine tenths, and so on: shares and seconds.
+    /// The longest time of the quickest half, of the quickest nine tenths, and so on: shares and
+    /// seconds.
     pub(crate) fn percentiles(&self) -> Vec<(f64, f64)> {
         let all: u64 = self.0.iter().sum();
         let Some(last) = all.checked_sub(1) else { return Vec::new() };

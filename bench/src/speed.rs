@@ -1,5 +1,5 @@
-//! Locks a second: at the grantor's own member, from another one, and when all members want the
-//! same lock. Each stands beside its floor in the same processes and the same round.
+//! Locks in a second: at the grantor's own member, from another member, and when all members want
+//! the same lock. A floor is measured beside each in the same processes and the same round.
 
 use crate::cluster::{BenchCluster, BenchResult};
 use crate::message::{BenchOrder, BenchReport, Load, LoadResult, Names, Taken};
@@ -7,15 +7,15 @@ use crate::sheet::{Figure, Sheet, Unit};
 use crate::{BenchArgs, Progress};
 use std::path::Path;
 
-/// The limit of a lock and its release, in times of L.
+/// The limit of a lock and its release, as a multiple of L.
 const LOCAL: f64 = 2.5;
-/// The target for two threads, as a share of L's scaling.
+/// The target for the scaling to two threads, as a share of L's.
 const SCALING: f64 = 0.9;
 /// The limit of a lock and its release from another member, in round trips of R.
 const REMOTE: f64 = 1.3;
-/// Names that each thread goes through.
+/// The number of names of each thread.
 const OWN: u32 = 16;
-/// The target as a share of R's rate with as many in flight.
+/// The target as a share of R's rate with as many frames in flight.
 const REMOTE_MANY: f64 = 0.5;
 /// The target as a share of H's rate.
 const CONTENDED: f64 = 0.6;
@@ -23,18 +23,18 @@ const CONTENDED: f64 = 0.6;
 const EVEN: f64 = 0.95;
 /// The number of members that want one name.
 pub(crate) const CONTENDERS: usize = 8;
-/// The numbers of tasks; the rate of all tasks together is measured for each.
+/// The numbers of tasks. For each number the rate of all tasks together is measured.
 const TASKS: [u32; 4] = [1, 4, 16, 64];
-/// The number of locks over which the cost of each is counted.
+/// The number of locks over which allocations and messages are counted.
 const TIMES: u64 = 10_000;
 /// The share that the member's other work may add to the count of each lock.
 const BESIDE: f64 = 0.01;
-/// This many allocations of each lock are a leak. The member's other work never needs as many,
-/// however slow the machine is.
+/// The number of allocations of each lock that is taken for a leak. The member's other work never
+/// needs as many, however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// Measures at the grantor's own member, with L: one task and two. Each is on a thread with a
-/// runtime of its own, because a task that yields wakes no other runtime.
+/// Measures at the grantor's own member, beside L: one task and two. Each task is on a thread with
+/// a runtime of its own, because a task that yields wakes no other runtime.
 pub(crate) fn local(
     args: &BenchArgs,
     logs: &Path,
@@ -62,8 +62,8 @@ pub(crate) fn local(
         }
         let scaling = (two / one) / (floor_of_two / floor);
         sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
-        // Both lose where names of two threads lie in one shard, in theirs and in ours. With one
-        // name each that is chance, drawn anew in each round, and mostly does not happen.
+        // Two threads slow each other down where their names share a shard, in L and in elderlock.
+        // With one name each that is chance, which each round draws again.
         let [[one, floor], [two, floor_of_two]] = [both(1, 1)?, both(2, 1)?];
         for (threads, rate, floor) in [(1, one, floor), (2, two, floor_of_two)] {
             sheet.note(threads, Figure::rate("lock and release, one name each"), rate);
@@ -107,7 +107,7 @@ pub(crate) fn local(
     Ok(())
 }
 
-/// Measures from another member, one after the other, with R.
+/// Measures from another member, one lock after the other, beside R.
 pub(crate) fn remote(
     args: &BenchArgs,
     logs: &Path,
@@ -129,7 +129,8 @@ pub(crate) fn remote(
     Ok(())
 }
 
-/// Measures from another member, up to 64 tasks at the same time, with R and as many in flight.
+/// Measures from another member with up to 64 concurrent tasks, beside R with as many frames in
+/// flight.
 pub(crate) fn remote_many(
     args: &BenchArgs,
     logs: &Path,
@@ -178,12 +179,12 @@ pub(crate) fn fight(cluster: &mut BenchCluster, args: &BenchArgs) -> BenchResult
     cluster.run(&fighters, args.span())
 }
 
-/// The locks that all of them took in a second.
+/// The locks of all these members together in a second.
 pub(crate) fn rate_of_all(ran: &[LoadResult], args: &BenchArgs) -> f64 {
     ran.iter().map(|ran| ran.taken as f64).sum::<f64>() / args.span().as_secs_f64()
 }
 
-/// Two members: the grantor, and one that wants its locks.
+/// Two members: the grantor, and a member that wants its locks.
 pub(crate) struct Pair {
     cluster: BenchCluster,
     echo: std::net::SocketAddr,
@@ -222,7 +223,7 @@ impl Pair {
     }
 }
 
-/// Eight members want one name, and none of them grants it. With H.
+/// Measures eight members that want one name, beside H. None of them grants it.
 pub(crate) fn contended(
     args: &BenchArgs,
     logs: &Path,

@@ -1,5 +1,5 @@
-//! The time for which a service with a large table is without a grantor: in a transfer, a leave
-//! and a recovery.
+//! The time for which a service with a large table is without a grantor: in a transfer, a leave and
+//! a recovery.
 //!
 //! ```text
 //! 0  elder, a third of the holds and of the waits
@@ -10,9 +10,8 @@
 //! 4  client: takes and releases free locks all the time, and holds those that others wait for
 //! ```
 //!
-//! The gap is the longest time that the client waited for a free lock. After each round
-//! all holds are counted, at the holders and at the new grantor, and all waiters are served, in
-//! their order.
+//! The gap is the longest wait of the client for a free lock. After each round all holds are
+//! counted, at the holders and at the new grantor. Then all waiters are served in their order.
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
@@ -31,19 +30,19 @@ enum TakeoverKind {
     Recovery,
 }
 
-/// Holders and waiters.
+/// The indexes of the members with holds and waiters.
 const HOLDERS: [usize; 3] = [0, 2, 3];
 const GRANTOR: usize = 1;
 const TURK: usize = 2;
 const CLIENT: usize = 4;
 const MEMBERS: usize = 5;
-/// Locks that others wait for.
+/// The number of locks that others wait for.
 const QUEUES: u32 = 10;
-/// The time for which the client continues before and after. A round trip and the revalidation
-/// after a transfer end within it, and another grantor may follow (two `retry` of 200 ms).
+/// The time for which the client continues before and after the operation. A round trip and the
+/// revalidation after a transfer end within it. Another grantor may follow (two `retry` of 200 ms).
 const SETTLE: Duration = Duration::from_millis(600);
-/// The target for the time until a young turk has won, and until a leaving member has left. The
-/// longest wait of the client meanwhile has the same target.
+/// The target for the time until a young turk has won, and until a leaving member has left. It is
+/// also the target for the longest wait of the client meanwhile.
 const TARGET: Duration = Duration::from_millis(200);
 /// The target for the time from the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);
@@ -97,7 +96,7 @@ fn measure(
     Ok(())
 }
 
-/// One cluster with its holds.
+/// A cluster with its holds.
 struct TakeoverRun {
     cluster: BenchCluster,
     holds: u32,
@@ -200,7 +199,7 @@ impl TakeoverRun {
         Ok(Measured { from, to, what, seen: Some(seen) })
     }
 
-    /// All holds are there, at the holders and at the grantor.
+    /// Checks that all holds exist, at the holders and at the grantor.
     fn check(&mut self) -> BenchResult<()> {
         let mut all = Holdings::default();
         for (index, before) in HOLDERS.iter().zip(self.held.clone()) {
@@ -220,11 +219,11 @@ impl TakeoverRun {
         Ok(())
     }
 
-    /// All waiters are served, in order.
+    /// Waits until all waiters are served, in order.
     fn serve(&mut self, before: &[Vec<u32>]) -> BenchResult<()> {
         self.cluster.ask(CLIENT, &BenchOrder::FreeQueues, BenchReport::done)?;
         let mut served: Vec<BTreeMap<i64, u32>> = vec![BTreeMap::new(); QUEUES as usize];
-        // Those of one member may be the last, so they are waited for in any order.
+        // The waiters of any member may be the last, so they are awaited in any order.
         let mut open = HOLDERS.to_vec();
         while !open.is_empty() {
             let (index, grants) =
@@ -259,14 +258,14 @@ impl TakeoverRun {
     }
 }
 
-/// The measurements of one round, before the client was asked.
+/// The measurements of one round, without the client's.
 struct Measured {
     /// The beginning and the end of the measured time.
     from: u64,
     to: u64,
-    /// Each figure: its name, its begin, its end, and its target.
+    /// Each figure: its name, its beginning, its end, and its target.
     what: Vec<(&'static str, u64, u64, Option<Duration>)>,
-    /// When the new grantor saw the old one gone.
+    /// The time at which the new grantor saw that the old one was gone.
     seen: Option<u64>,
 }
 

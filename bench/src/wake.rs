@@ -1,4 +1,4 @@
-//! The cost of a release in messages while a request waits.
+//! The cost of a release in messages while requests wait.
 
 use crate::cluster::{BenchCluster, BenchResult};
 use crate::message::{BenchOrder, BenchReport, QueuedWaiter, Usage};
@@ -15,14 +15,14 @@ const WAITER: usize = 2;
 const WAITERS: u32 = 1000;
 /// The number of locks.
 const QUEUES: u32 = 10;
-/// One message with the release, and one with the grant.
+/// The expected messages: one with the release, and one with the grant.
 const MESSAGES: f64 = 2.0;
-/// The fewest rounds. A machine that stops for a while causes retransmissions in a round, which
-/// must not be the median.
+/// The fewest rounds. A pause of the machine causes retransmissions in a round, which must not be
+/// the median.
 const ROUNDS: u32 = 5;
-/// The time until all waiters have heard their positions, which the grantor sends late.
+/// The time until all waiters have received their positions, which the grantor sends late.
 const SETTLE: Duration = Duration::from_millis(100);
-/// The share that the members' constant traffic and acknowledgements may add.
+/// The share of messages that the members' constant traffic and acknowledgements may add.
 const BESIDE: f64 = 0.1;
 
 pub(crate) fn wake(
@@ -66,7 +66,7 @@ pub(crate) fn wake(
             Figure::new("messages to waiters", Unit::Count).at_most(1.0 + BESIDE),
             heard,
         );
-        // Rounds beyond those that were ordered are not counted by the bar.
+        // The bar does not count rounds beyond the ordered ones.
         if round <= args.rounds {
             progress.step();
         }

@@ -1,6 +1,6 @@
 //! The caller of a command: its user and its host.
 
-/// The name of the user by its own word, or else its number.
+/// The user's name from its environment, or else its number.
 pub(crate) fn user() -> String {
     let name = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     name.filter(|name| !name.is_empty()).unwrap_or_else(number)

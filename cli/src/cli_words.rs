@@ -2,7 +2,7 @@
 
 use elderlock::JoinError;
 
-/// Calls of the library, and the flags in their place.
+/// Calls of the library, and the flags that replace them in texts.
 const FLAGS: [(&str, &str); 13] = [
     ("seeds([\"host:port\"])", "--seed host:port"),
     ("found()", "--found"),

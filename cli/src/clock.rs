@@ -12,8 +12,8 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// Year, month and day, so many days after 1970-01-01. The years begin in March, so that a leap
-/// day is the last day of its year. Hinnant, "chrono-compatible low-level date algorithms".
+/// The year, month and day that is `days` days after 1970-01-01. The years begin in March, so that
+/// a leap day is the last day of its year. Hinnant, "chrono-compatible low-level date algorithms".
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

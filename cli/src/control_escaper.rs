@@ -5,7 +5,7 @@ use serde_json::Serializer;
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
 
-/// The value as JSON, in the layout of `formatter`.
+/// Writes the value as JSON, in the layout of `formatter`.
 pub(crate) fn to_json<T: Serialize>(
     value: &T,
     formatter: impl Formatter,
@@ -17,7 +17,7 @@ pub(crate) fn to_json<T: Serialize>(
 }
 
 /// A layout that also escapes DEL and the control characters from U+0080 to U+009F. JSON allows
-/// them raw, but a terminal may obey them.
+/// them raw, but a terminal may execute them.
 struct ControlEscaper<F>(F);
 
 impl<F: Formatter> Formatter for ControlEscaper<F> {

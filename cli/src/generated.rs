@@ -1,4 +1,4 @@
-//! Files that follow from the definition of the command line: completions and man pages.
+//! Files that are generated from the definition of the command line: completions and man pages.
 
 use crate::{Done, keys, lock, node};
 use clap::{Arg, Args, Command};
@@ -18,12 +18,13 @@ pub(crate) struct CompletionsArgs {
 /// For example: elderlock man /usr/local/share/man/man1
 #[derive(Args)]
 pub(crate) struct ManArgs {
-    /// The directory. It is made if it is not there.
+    /// The directory. It is created if it does not exist.
     dir: PathBuf,
 }
 
 pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> Done {
-    // Into memory first: the generator panics if its writer fails, as a closed pipe does.
+    // The text is generated in memory first: the generator panics if its writer fails, as a closed
+    // pipe does.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "elderlock", &mut text);
     std::io::stdout().write_all(&text)?;
@@ -52,7 +53,7 @@ fn write_pages(command: Command, dir: &Path) -> std::io::Result<()> {
 }
 
 /// The section about the variables of a command, which the generator of the pages leaves out. Empty
-/// for a command without any.
+/// for a command without variables.
 fn environment(command: &Command) -> String {
     let of_flags = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(of_flag);
     let mut entries: Vec<(String, String)> = of_flags.collect();
@@ -87,7 +88,7 @@ fn environment(command: &Command) -> String {
     format!(".SH ENVIRONMENT\n{}", lines.collect::<String>())
 }
 
-/// The variable of a flag, and the text about it.
+/// The variable of a flag, and its description.
 fn of_flag(arg: &Arg) -> Option<(String, String)> {
     let name = arg.get_env()?.to_str()?.to_owned();
     let flag = arg.get_long()?;

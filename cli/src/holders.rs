@@ -1,4 +1,4 @@
-//! Locks, their holders and processes as people read them.
+//! Locks, their holders and processes as text for people.
 
 use clap::Args;
 use elderlock::{
@@ -21,12 +21,12 @@ pub(crate) struct LockTarget {
 }
 
 impl LockTarget {
-    /// The name of its service.
+    /// The name of the lock's service.
     pub(crate) fn service(&self) -> Result<ServiceName, InvalidName> {
         ServiceName::new(&self.service)
     }
 
-    /// The name of the lock; `None`: the suspension.
+    /// The name of the lock. `None` for the suspension.
     pub(crate) fn name(&self) -> Result<Option<LockName>, InvalidName> {
         self.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()
     }
@@ -45,15 +45,14 @@ pub(crate) fn lock(service: &str, name: Option<&str>) -> String {
     }
 }
 
-/// A holder as people know it: its member, its process, where that is, its owner, token, and own
-/// text.
+/// A holder as text: its member, its process, its host, its owner, its token, and its metadata.
 pub(crate) fn holder_text(holder: &ReportedHolder) -> String {
     let ReportedHolder { info, addr, member, .. } = holder;
     let token = format!(" with token {}", info.token);
     process(info.process, (member.as_ref(), *addr), info.owner) + &token + &own_text(&info.metadata)
 }
 
-/// A process with the name of its member, where it is, and the owner within it.
+/// A process with the name of its member, its host, and the owner within it.
 pub(crate) fn process(
     process: ProcessId,
     (member, addr): (Option<&MemberName>, Option<SocketAddr>),
@@ -65,7 +64,7 @@ pub(crate) fn process(
     format!("{owner}{member}process {process}{at}")
 }
 
-/// The text that a holder or waiter gave with its request, in parentheses.
+/// The metadata that a holder or waiter gave with its request, in parentheses.
 pub(crate) fn own_text(metadata: &Metadata) -> String {
     if metadata.as_bytes().is_empty() {
         return String::new();

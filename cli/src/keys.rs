@@ -8,15 +8,16 @@ use elderlock::{ClusterKey, Keyring, Role};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The key itself, for systems that pass secrets in the environment. There is no flag, because
-/// other users see flags.
+/// The key itself, for systems that pass secrets in the environment. There is no flag for it,
+/// because other users see flags.
 pub(crate) const VARIABLE: &str = "ELDERLOCK_KEY";
 
-/// Makes a cluster key: 32 random bytes in base64. Give the same file to all members. Or derives
-/// the key of a role from it.
+/// Makes a cluster key: 32 random bytes in base64. All members need the same file. With `--derive`,
+/// makes the key of a role instead.
 #[derive(Args)]
 pub(crate) struct KeygenArgs {
-    /// Write it to this new file, which only its owner can read. Without it: to standard output.
+    /// Write the key to this new file, which only its owner can read. Without this flag: to
+    /// standard output.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Derive the key of a role instead, from the first key of the key file. An observer may ask
@@ -56,19 +57,19 @@ pub(crate) fn generate(args: KeygenArgs) -> Done {
 /// The variables of keys.
 const KEYS: SecretVariables = SecretVariables { file: "ELDERLOCK_KEY_FILE", text: VARIABLE };
 
-/// The keys of the strongest source. `None`: no source gives any.
+/// The keys of the strongest source. `None` if no source gives any.
 pub(crate) fn find(
     key_file: Option<&SecretFile>,
 ) -> Result<Option<Keyring>, Box<dyn std::error::Error>> {
     source(key_file)?.as_ref().map(read).transpose()
 }
 
-/// The source of the keys, which is not read yet.
+/// The source of the keys, without reading it.
 pub(crate) fn source(key_file: Option<&SecretFile>) -> Result<Option<Secret>, String> {
     KEYS.find(key_file)
 }
 
-/// Reads the keys.
+/// Reads the keys from their source.
 pub(crate) fn read(source: &Secret) -> Result<Keyring, Box<dyn std::error::Error>> {
     match source {
         Secret::File(path) => Ok(Keyring::read_file(path)?),
@@ -79,7 +80,7 @@ pub(crate) fn read(source: &Secret) -> Result<Keyring, Box<dyn std::error::Error
     }
 }
 
-/// Refuses `--insecure` beside a key, as the library does, in words of the command line.
+/// Refuses `--insecure` beside a key, as the library does, with the flags' names.
 pub(crate) fn check_insecure(insecure: bool, ring: Option<&Keyring>) -> Result<(), String> {
     if insecure && ring.is_some() {
         let problem =

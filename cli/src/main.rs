@@ -30,7 +30,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use processes::{Done, exit_code, with_runtime};
 use std::process::ExitCode;
 
-// Its description is that of the package.
+// The description is that of the package.
 #[derive(Parser)]
 #[command(name = "elderlock", version, about)]
 struct Cli {
@@ -77,18 +77,18 @@ enum Command {
     /// Becomes the command of `lock`.
     #[command(hide = true)]
     Exec(lock::ExecArgs),
-    /// One of the demo's processes.
+    /// A process of the demo.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        // No runtime here: its threads come and go, and a child dies with the thread that started
-        // it.
+        // The command has no runtime here: a runtime's threads come and go, and a child dies with
+        // the thread that started it.
         Command::Demo(args) => demo::run(args),
         Command::Exec(args) => lock::exec(args),
-        // Its child dies with the thread that started it: this one.
+        // The child of `lock` dies with the thread that started it, which is this one.
         Command::Lock(args) => with_runtime(lock::lock(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Keygen(args) => keys::generate(args),

@@ -9,8 +9,8 @@ use serde_json::json;
 use serde_json::ser::PrettyFormatter;
 use std::process::ExitCode;
 
-/// Where to ask. The exit code is 0 if the member answered and is in a view, and 1 if it joins and
-/// is in no view yet. It is 2 if the member was not reached.
+/// The member to ask. The exit code is 0 if the member answered and is in a view. It is 1 if the
+/// member joins and is in no view yet, and 2 if it was not reached.
 #[derive(Args)]
 pub(crate) struct MembersArgs {
     #[command(flatten)]

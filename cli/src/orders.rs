@@ -1,4 +1,4 @@
-//! `elderlock transfer`, `leave` and `force`: orders to one member, as an operator gives them.
+//! `elderlock transfer`, `leave` and `force`: orders of an operator to one member.
 
 use crate::cli_words::flags;
 use crate::control_escaper::to_json;
@@ -30,16 +30,16 @@ pub(crate) struct OrderTarget {
     key_file: Option<SecretFile>,
 }
 
-/// A service that moves.
+/// The service to transfer, and its next grantor.
 #[derive(Args)]
 pub(crate) struct TransferArgs {
     /// Name of the lock service.
     service: String,
     /// The member that becomes the grantor: its name, its address, or the first digits of its
-    /// process id. Else the member that is asked.
+    /// process id. Unless given: the member that is asked.
     #[arg(long, value_name = "MEMBER")]
     to: Option<String>,
-    /// How long it may take: 500ms, 5s, 2m.
+    /// How long the transfer may take: 500ms, 5s, 2m.
     #[arg(long, default_value = "30s", value_parser = duration)]
     wait: Duration,
     /// Print one JSON object when it is done.
@@ -60,16 +60,16 @@ pub(crate) struct MemberOrderArgs {
 }
 
 impl OrderTarget {
-    /// The one member of the view that this text names.
+    /// The single member of the view that this text names.
     async fn member(&self, member: &str) -> Result<MemberInfo, Box<dyn std::error::Error>> {
         let ring = keys::find(self.key_file.as_ref())?;
         let view = first_view(&self.at, &self.cluster, ring.as_ref()).await?;
         Ok(named(member, view.members.iter().map(|member| &member.info))?.clone())
     }
 
-    /// Holds a lock through the first of the members that can be reached. That member may still
-    /// join, or may die or leave before the grant. The next one of the list then takes the request,
-    /// at the end of the queue. `Ok(Err)`: it was not granted, for this reason.
+    /// Holds a lock through the first member that can be reached. That member may still be joining,
+    /// or may die or leave before the grant. The next one of the list then takes the request, at
+    /// the end of the queue. `Ok(Err)` is the reason why the lock was not granted.
     pub(crate) async fn hold(
         &self,
         request: SessionRequest,
@@ -129,7 +129,7 @@ impl OrderTarget {
     }
 }
 
-/// The member with this name, address or beginning of a process id.
+/// The member with this name or address, or whose process id begins with this text.
 fn named<'a>(
     text: &str,
     members: impl Iterator<Item = &'a MemberInfo> + Clone,
@@ -148,7 +148,7 @@ fn named<'a>(
     let text = text.escape_debug();
     match found[..] {
         [info] => Ok(info),
-        [] => Err(format!("no member is called {text}: there are {}", list(members.collect()))),
+        [] => Err(format!("no member is named {text}; members: {}", list(members.collect()))),
         _ => Err(format!("{text} names several members: {}", list(found))),
     }
 }
@@ -156,8 +156,8 @@ fn named<'a>(
 /// The exit code when no member uses the service.
 const NO_SERVICE: u8 = 4;
 
-/// Gives the order, and tells of each report with the address of the member that carries it out.
-/// Exit code 0 if all of it was done, 4 if there is no such service, else 1.
+/// Gives the order. Passes each report to `tell`, with the address of the member that carries the
+/// order out. The exit code is 0 if all of it was done, 4 if there is no such service, else 1.
 pub(crate) async fn give(
     target: &OrderTarget,
     order: Order,
@@ -165,8 +165,8 @@ pub(crate) async fn give(
 ) -> Done {
     let ring = keys::find(target.key_file.as_ref())?;
     let (ring, cluster) = (ring.as_ref(), target.cluster.as_str());
-    // Another member may be asked the same. To leave or to become the grantor is the matter of one
-    // member, which may do it yet.
+    // Repeating these orders at another member is safe. `Leave`, `Force` and `Transfer` are not
+    // repeated: the first member may still carry them out.
     let may_repeat =
         matches!(order, Order::Revoke { .. } | Order::Inspect { .. } | Order::Held { .. });
     let ask = |at| {
@@ -181,7 +181,7 @@ pub(crate) async fn give(
                     Err(AskError::Joins)
                 }
                 Err(error) if may_repeat => Err(error.into()),
-                // From here on the order may be carried out, so no other member is asked.
+                // From here on the member may carry the order out, so no other member is asked.
                 first => Ok((first, reports)),
             }
         }
@@ -221,9 +221,9 @@ fn service_of(order: &Order) -> Option<&ServiceName> {
     }
 }
 
-/// Gives an order and prints at its end what was done. The output is one JSON object, or the text
-/// for the address of the member and whether all of it was done. `by`: the member that carries it
-/// out, if it is passed on.
+/// Gives an order and prints the result at its end: one JSON object, or the text of `text`. That
+/// function gets the address of the member and whether all of it was done. `by` is the member that
+/// carries out an order that is passed on.
 async fn give_and_print(
     target: &OrderTarget,
     order: Order,
@@ -250,19 +250,19 @@ async fn give_and_print(
     Ok(code)
 }
 
-/// The JSON of these commands.
+/// The JSON of the commands of this module.
 #[derive(Serialize)]
 struct OutcomeJson {
     version: u32,
-    /// The service that has moved.
+    /// The transferred service.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<String>,
-    /// The member that has carried out the order.
+    /// The member that carried out the order.
     addr: String,
     complete: bool,
 }
 
-/// Exit code 0 if the member is the grantor, 4 if there is no such service.
+/// Runs `transfer`. The exit code is 0 if the member is the grantor, 4 if there is no such service.
 pub(crate) async fn transfer(args: TransferArgs) -> Done {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
@@ -281,7 +281,7 @@ pub(crate) async fn transfer(args: TransferArgs) -> Done {
     give_and_print(&args.target, order, (args.json, to), text).await
 }
 
-/// Exit code 0 if another member confirmed the leave, else 1.
+/// Runs `leave`. The exit code is 0 if another member confirmed the leave, else 1.
 pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
     give_and_print(&args.target, Order::Leave, (args.json, None), |at, complete| match complete {
         true => format!("the member at {at} has left"),
@@ -290,7 +290,7 @@ pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
     .await
 }
 
-/// Exit code 0 if the member goes on.
+/// Runs `force`. The exit code is 0 if the member continues.
 pub(crate) async fn force(args: MemberOrderArgs) -> Done {
     give_and_print(&args.target, Order::Force, (args.json, None), |at, _| {
         format!("the member at {at} goes on without a quorum, as a new lineage")

@@ -1,5 +1,5 @@
-//! Processes: this very program, started several times over, as members of a real cluster; and the
-//! end of each.
+//! Processes: this same program, started several times as members of a real cluster, and their
+//! ends.
 //!
 //! The parent sends orders and the children send reports, one JSON object per line, on the standard
 //! input and output of the child.
@@ -14,15 +14,15 @@ use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Instant;
 
-/// Lines that wait for the parent: a tenth of a second's worth of the demo's sales at most, then
-/// children wait at their pipes.
+/// The capacity for lines that wait for the parent: at most a tenth of a second of the demo's
+/// sales. Beyond it, children wait at their pipes.
 const INBOX: usize = 4096;
 
-/// The result of a command. Exit code 2 stands for "could not be done at all".
+/// The result of a command. Exit code 2 means that the command could not be carried out at all.
 pub(crate) type Done = Result<ExitCode, Box<dyn std::error::Error>>;
 
 /// The exit code of the program. An error is printed with those of its causes that its own text
-/// does not have.
+/// lacks.
 pub(crate) fn exit_code(program: &str, done: Done) -> ExitCode {
     done.unwrap_or_else(|error| {
         let mut text = error.to_string();
@@ -48,7 +48,7 @@ pub(crate) fn with_runtime(work: impl Future<Output = Done>) -> Done {
         .block_on(work)
 }
 
-/// Children by their indexes, as their parent has them. `R` is the type of the reports.
+/// Children by their indexes. `R` is the type of the reports.
 pub(crate) struct Processes<R> {
     children: Vec<Process>,
     lines: Receiver<OutputLine<R>>,
@@ -60,7 +60,7 @@ struct Process {
     orders: ChildStdin,
     /// The number of this run. The pipe of an earlier run at this index may still hold messages.
     run: u32,
-    /// How it ended, if that is known.
+    /// The child's exit status, once it is known to have ended.
     ended: Option<ExitStatus>,
 }
 
@@ -68,7 +68,7 @@ struct OutputLine<R> {
     index: usize,
     run: u32,
     at: Instant,
-    /// `None`: the pipe was closed.
+    /// A report, or why the line is none. `None` if the pipe was closed.
     report: Option<Result<R, String>>,
 }
 
@@ -76,9 +76,9 @@ struct OutputLine<R> {
 pub(crate) struct ChildUpdate<R> {
     /// The child's index.
     pub(crate) index: usize,
-    /// The time at which it arrived here.
+    /// The time at which the message arrived here.
     pub(crate) at: Instant,
-    /// The child is known to have ended: this was still in its pipe.
+    /// Whether the child is known to have ended: the message was still in its pipe.
     pub(crate) is_late: bool,
     /// The message.
     pub(crate) what: ChildOutput<R>,
@@ -97,14 +97,14 @@ pub(crate) enum StopSignal {
 pub(crate) enum ChildOutput<R> {
     /// A report of the child.
     Said(R),
-    /// The child's line is not a report, for that reason.
+    /// The child's line is not a report, for this reason.
     Nonsense(String),
     /// The child ended; [`Processes::ended`] says how.
     Ended,
 }
 
 impl<R: DeserializeOwned + Send + 'static> Processes<R> {
-    /// No child yet.
+    /// A set without children.
     pub(crate) fn new() -> Self {
         let (sender, lines) = sync_channel(INBOX);
         Processes { children: Vec::new(), lines, sender }
@@ -149,20 +149,20 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         Ok(())
     }
 
-    /// Sends an order. A child that cannot be reached is dead, and that is seen at its other pipe.
+    /// Sends an order. A failure means that the child is dead, which the end of its output shows.
     pub(crate) fn order(&mut self, index: usize, order: &impl Serialize) {
         let line = serde_json::to_string(order).expect("orders always serialise");
         let _ = writeln!(self.children[index].orders, "{line}");
     }
 
-    /// SIGKILL. No news of its end follows.
+    /// Sends SIGKILL. No message about the end follows.
     pub(crate) fn kill(&mut self, index: usize) {
         let process = &mut self.children[index];
         let _ = process.child.kill();
         process.ended = process.child.wait().ok();
     }
 
-    /// SIGSTOP or SIGCONT.
+    /// Sends SIGSTOP or SIGCONT.
     #[cfg(unix)]
     pub(crate) fn signal(&self, index: usize, signal: StopSignal) -> std::io::Result<()> {
         use rustix::process::{Pid, Signal, kill_process};
@@ -182,7 +182,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         ))
     }
 
-    /// The next update of any child; `None` when it is `until` and no child sent one.
+    /// The next update of any child. `None` if none arrives before `until`.
     pub(crate) fn next(&mut self, until: Instant) -> Option<ChildUpdate<R>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -205,19 +205,19 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         }
     }
 
-    /// How the child of this index ended; `None`: it lives, as far as is known.
+    /// The exit status of the child of this index. `None` while it is not known to have ended.
     pub(crate) fn ended(&self, index: usize) -> Option<ExitStatus> {
         self.children[index].ended
     }
 
-    /// How many are alive.
+    /// The number of living children.
     pub(crate) fn living(&self) -> usize {
         self.children.iter().filter(|process| process.ended.is_none()).count()
     }
 }
 
 impl<R> Drop for Processes<R> {
-    /// Kills all children, stopped ones included.
+    /// Kills all children, also stopped ones.
     fn drop(&mut self) {
         for process in &mut self.children {
             let _ = process.child.kill();
@@ -226,7 +226,7 @@ impl<R> Drop for Processes<R> {
     }
 }
 
-/// Sends a report to the parent by the child's end of its pipes.
+/// Sends a report from a child to its parent.
 pub(crate) fn send_report(report: &impl Serialize) {
     let mut line = serde_json::to_string(report).expect("reports always serialise");
     line.push('\n');
@@ -235,13 +235,13 @@ pub(crate) fn send_report(report: &impl Serialize) {
     }
 }
 
-/// The other end: follows the parent's orders on a thread of its own, for reading standard input
+/// Follows the parent's orders in the child, on a thread of its own, because reading standard input
 /// blocks.
 pub(crate) fn listen<O: DeserializeOwned>(
     mut follow: impl FnMut(Result<O, String>) + Send + 'static,
 ) -> std::io::Result<()> {
-    // Without a parent this process would run for ever: if it is stopped, it does not even see the
-    // end of its input.
+    // Without a parent this process would run for ever. A stopped process does not even see the end
+    // of its input.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     std::thread::spawn(move || {
@@ -253,14 +253,14 @@ pub(crate) fn listen<O: DeserializeOwned>(
     Ok(())
 }
 
-/// The exit code of a child after the end of its parent.
+/// The exit code of a child whose parent has ended.
 const ORPHAN: i32 = 3;
 
-/// Loopback addresses with a port that is free for TCP and UDP. All are held until all are found,
-/// so they differ.
+/// Loopback addresses with a port that is free for TCP and UDP. Each stays bound until all are
+/// found, so they differ.
 ///
-/// They come from below the range that the kernel gives to outgoing connections. A port of that
-/// range could be taken by another child's connection while its own child is dead.
+/// The ports are below the range that the kernel gives to outgoing connections. Another child's
+/// connection could take a port of that range while the port's own child is dead.
 pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
     const PORTS: std::ops::Range<u16> = 15_000..32_000;
     let start = std::process::id().wrapping_mul(37) % PORTS.len() as u32;
@@ -277,18 +277,18 @@ pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
     Err(std::io::Error::other("no free ports on the loopback"))
 }
 
-/// A temporary directory, taken away at the end unless kept.
+/// A temporary directory, removed at the end unless kept.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
-    /// Makes a directory of this process alone.
+    /// Creates a directory that only this process uses.
     pub(crate) fn make(name: &str) -> std::io::Result<Directory> {
         let path = std::env::temp_dir().join(format!("elderlock-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(Directory(path))
     }
 
-    /// Leaves it where it is.
+    /// Keeps the directory, and returns its path.
     pub(crate) fn keep(self) -> PathBuf {
         let path = self.0.clone();
         std::mem::forget(self);

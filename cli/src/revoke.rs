@@ -1,5 +1,5 @@
-//! `elderlock revoke`: has a member ask the holders of a lock to release it, and take it away with
-//! `--force`.
+//! `elderlock revoke`: makes a member ask the holders of a lock to release it. With `--force` it
+//! takes the lock away.
 
 use crate::control_escaper::to_json;
 use crate::duration::duration;
@@ -14,14 +14,14 @@ use serde_json::json;
 use serde_json::ser::PrettyFormatter;
 use std::time::Duration;
 
-/// The hold to ask for, and the cluster.
+/// The lock to revoke, and the cluster.
 #[derive(Args)]
 pub(crate) struct RevokeArgs {
     #[command(flatten)]
     lock: LockTarget,
-    /// Take it away from contacted holders that have not released it when the wait is over. From
-    /// holders that did not ask for it as revocable it is taken away at once, if their members
-    /// allow that (`elderlock node --allow-forced-revokes`).
+    /// Take the lock away from contacted holders that have not released it when the wait is over.
+    /// From holders that did not ask for it as revocable it is taken away at once. Their members
+    /// have to allow that (`elderlock node --allow-forced-revokes`).
     #[arg(long)]
     force: bool,
     /// The operator, for the events of members whose locks are taken away (the user unless given).
@@ -30,7 +30,7 @@ pub(crate) struct RevokeArgs {
     /// Print one JSON object when it is done.
     #[arg(long)]
     json: bool,
-    /// The text that the holder is told.
+    /// The text that the holder is given.
     #[arg(long, default_value = "elderlock revoke")]
     why: String,
     /// How long a contacted holder has to release it: 500ms, 5s, 2m.
@@ -40,7 +40,8 @@ pub(crate) struct RevokeArgs {
     target: OrderTarget,
 }
 
-/// Exit code 0 if every holder released the lock or lost it, or no member holds it; else 1.
+/// Runs the command. The exit code is 0 if every holder released the lock or lost it, or no member
+/// holds it; else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
     let named = args.operator.clone().filter(|name| !name.is_empty());
     let operator = named.unwrap_or_else(caller::user);
@@ -111,7 +112,7 @@ impl ReportLine {
     }
 }
 
-/// A report as people read it. `told`: the number of holders that were told before.
+/// A report as a line for people. `told` is the number of holders that were told before.
 fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> {
     let what = args.lock.text();
     Some(match report {

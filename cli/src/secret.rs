@@ -1,4 +1,4 @@
-//! Secrets of a command: keys or a token, from the strongest source that gives them.
+//! Secrets of a command: keys or a token, from the strongest source that has them.
 //!
 //! | source, the strongest first | a file | the secret itself |
 //! |---|---|---|
@@ -6,7 +6,8 @@
 //! | environment | `ELDERLOCK_KEY_FILE` | `ELDERLOCK_KEY` |
 //! | configuration file | `key_file` | none |
 //!
-//! A source hides the weaker ones. Both forms of one source are an error: none of them is stronger.
+//! A source hides the weaker ones. Both forms in one source are an error, because neither is
+//! stronger.
 
 use clap::builder::{PathBufValueParser, TypedValueParser, ValueParserFactory};
 use clap::parser::ValueSource;
@@ -15,7 +16,7 @@ use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// The file of a secret, by the source that names it.
+/// The file of a secret, by the source that names the file.
 #[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
 #[serde(from = "PathBuf")]
 pub(crate) enum SecretFile {
@@ -30,7 +31,7 @@ pub(crate) enum SecretFile {
 /// A secret, from the strongest source that gives one.
 #[cfg_attr(test, derive(PartialEq, Eq, Debug))]
 pub(crate) enum Secret {
-    /// The file has it.
+    /// The file with the secret.
     File(PathBuf),
     /// The secret itself.
     Text(String),
@@ -45,7 +46,7 @@ pub(crate) struct SecretVariables {
 }
 
 impl SecretVariables {
-    /// The secret. `None`: no source gives one.
+    /// The secret of the strongest source. `None` if no source has one.
     pub(crate) fn find(&self, file: Option<&SecretFile>) -> Result<Option<Secret>, String> {
         let text = std::env::var(self.text).ok().filter(|text| !text.trim().is_empty());
         self.strongest(file, text)

@@ -1,4 +1,4 @@
-//! `elderlock status`: the state of the cluster, by way of any running member.
+//! `elderlock status`: the state of the cluster, through any running member.
 
 use crate::cluster_status::{self, ClusterStatus};
 use crate::control_escaper::to_json;
@@ -15,16 +15,16 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often `--watch` asks.
+/// The interval of `--watch`.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// The exit code of `--ready` for a member that is suspended or joining.
 const NOT_READY: u8 = 1;
 
-/// The advice about a process that joins.
+/// The advice about a process that is still joining.
 pub(crate) const ASK_AGAIN: &str = ": ask again when it has joined";
 
-/// A running member, and the key to ask it with.
+/// A running member, and the key for questions to it.
 #[derive(Args, Clone)]
 pub(crate) struct MemberAddress {
     /// Address of a running member (host:port). Given several times, or with commas: the first of
@@ -40,7 +40,7 @@ pub(crate) struct MemberAddress {
     key_file: Option<SecretFile>,
 }
 
-/// Where to ask, and for what.
+/// The member to ask, and the form of the answer.
 #[derive(Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) struct StatusArgs {
 }
 
 impl MemberAddress {
-    /// The same for another member of the cluster.
+    /// The address of another member of the cluster, with the same cluster name and key.
     pub(crate) fn at(&self, addr: SocketAddr) -> MemberAddress {
         MemberAddress { at: vec![addr.to_string()], ..self.clone() }
     }
@@ -82,7 +82,7 @@ impl MemberAddress {
         Ok((MemberAddress { at: vec![at.to_owned()], ..self.clone() }, status))
     }
 
-    /// The status of another member, which the one at this address asks in its turn.
+    /// The status of another member, asked through the member at this address.
     pub(crate) async fn ask_of(
         &self,
         process: ProcessId,
@@ -100,10 +100,10 @@ impl MemberAddress {
     }
 }
 
-/// Why a member of a list has not answered.
+/// The reason why a member of a list has not answered.
 pub(crate) enum AskError {
     Query(QueryError),
-    /// It joins, and another member may know the answer.
+    /// The member is joining; another member may know the answer.
     Joins,
 }
 
@@ -131,8 +131,8 @@ pub(crate) async fn first_view(
     Ok(first_reached(addrs, ask).await?.1)
 }
 
-/// Asks the members one after the other, up to the first that can be reached and answers. Returns
-/// its address and its answer.
+/// Asks the members one after the other, until one of them can be reached and answers. Returns its
+/// address and its answer.
 pub(crate) async fn first_reached<'a, T, F>(
     addrs: &'a [String],
     ask: impl Fn(&'a str) -> F,
@@ -162,16 +162,16 @@ where
 
 fn is_out_of_reach(error: &QueryError) -> bool {
     use QueryError::{Closed, TimedOut, Unreachable};
-    // A forwarded port without a process behind it takes the connection and closes it.
+    // A forwarded port without a process behind it accepts a connection and closes it.
     matches!(error, Unreachable { .. } | TimedOut { .. } | Closed { .. })
 }
 
-/// Says that the process at this address is in no view.
+/// The text that the process at this address is in no view.
 pub(crate) fn in_no_view(at: &str) -> String {
     format!("the process at {} joins and is in no view yet", at.escape_debug())
 }
 
-/// Says that the process at this address is in no view, and what to do.
+/// The text that the process at this address is in no view, with advice.
 pub(crate) fn joins(at: &str) -> String {
     in_no_view(at) + ASK_AGAIN
 }
@@ -198,15 +198,14 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the latest answer in place of the answer before, until the output is closed.
+/// Shows the latest answer in place of the one before, until the output is closed.
 async fn watch(address: &MemberAddress) -> Done {
     loop {
         let text = match cluster_status::ask(address).await {
             Ok(found) => cluster_table(&found),
             Err(error) => format!("{error}\n"),
         };
-        // Go to the top left, clear to the end: a terminal does not flicker as when it is cleared
-        // first.
+        // Go to the top left and clear the rest. Clearing the whole screen first would flicker.
         let screen = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
         let mut out = std::io::stdout();
         let written = out.write_all(screen.as_bytes()).and_then(|()| out.flush());
@@ -223,7 +222,7 @@ async fn watch(address: &MemberAddress) -> Done {
 struct StatusJson {
     #[serde(flatten)]
     report: StatusReport,
-    /// The process ids of members that did not answer: a service whose grantor is among them may be
+    /// The process ids of members that did not answer. A service whose grantor is among them may be
     /// missing, or has no locks.
     not_reached: Vec<String>,
 }
@@ -237,7 +236,7 @@ impl StatusJson {
     }
 }
 
-/// The state of the cluster as people read it.
+/// The state of the cluster as text.
 fn cluster_table(found: &ClusterStatus) -> String {
     let mut text = table(&found.status);
     for (info, why) in &found.not_reached {
@@ -247,7 +246,7 @@ fn cluster_table(found: &ClusterStatus) -> String {
     text
 }
 
-/// The status as people read it.
+/// The status as text.
 fn table(status: &Status) -> String {
     let mut text = format!(
         "member   {}, process {} at {}\n",
@@ -318,7 +317,7 @@ fn member(status: &Status, process: ProcessId) -> String {
     }
 }
 
-/// The holders of a lock, of shares or of permits, and how many members have its object open.
+/// The holders of a lock, of shares or of permits, and the number of members with its object open.
 fn held(status: &Status, lock: &LockStatus) -> String {
     let mut text = match &lock.holder {
         None => "free".to_owned(),
@@ -341,7 +340,7 @@ fn held(status: &Status, lock: &LockStatus) -> String {
     text
 }
 
-/// The suspension of a service, with its own text if one was given.
+/// The suspension of a service, with its metadata if it has some.
 fn suspension(status: &Status, lock: &LockStatus) -> String {
     let (process, why, state) = match (&lock.holder, &lock.next) {
         (Some(HolderInfo { process, metadata, token, revocable, .. }), _) => {
@@ -356,7 +355,7 @@ fn suspension(status: &Status, lock: &LockStatus) -> String {
     format!("  {state} by {by}{}; {} waiting\n", own_text(why), lock.waiter_count)
 }
 
-/// Tells that other members may request the hold back.
+/// The mark of a hold that other members may request back.
 fn revocability(revocable: bool) -> &'static str {
     if revocable { ", revocable" } else { "" }
 }
@@ -386,7 +385,7 @@ mod tests {
         let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
-            // The names are matched with the separators of columns: a member's name is a number in
+            // Each name is matched with the separators of columns. A member's name is a number in
             // hexadecimal, and may begin like a lock's.
             let row = |name: &str| {
                 text.lines()

@@ -15,7 +15,7 @@ use serde_json::ser::PrettyFormatter;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-/// The lock to ask about, and the cluster.
+/// The lock to show, and the cluster.
 #[derive(Args)]
 pub(crate) struct WhyArgs {
     #[command(flatten)]
@@ -48,9 +48,9 @@ pub(crate) struct HeldArgs {
 pub(crate) struct HoldLine {
     name: Option<String>,
     addr: Option<SocketAddr>,
-    /// Whether the holder's member has answered how long the lease of the hold lasts.
+    /// Whether the holder's member has answered how much of the lease is left.
     lease_known: bool,
-    /// The seconds of the lease that are left; `None`: unknown, or it has none.
+    /// The remaining seconds of the lease. `None` if they are unknown, or the hold has no lease.
     lease_left: Option<f64>,
     #[serde(flatten)]
     holder: HolderReport,
@@ -132,10 +132,10 @@ struct Answer {
     more_holders: u64,
     waiters: Vec<ReportedWaiter>,
     more_waiters: u64,
-    /// The holds, and the holds that their owners wait for.
+    /// The blockers of the lock: its holds, and the holds that their owners wait for.
     chain: Vec<ReportedBlocker>,
     chain_is_cut: bool,
-    /// There is no such service, so nothing is printed but the error.
+    /// There is no such service, so only the error is printed.
     no_service: bool,
 }
 
@@ -165,8 +165,8 @@ impl Answer {
 /// The exit code when the holders are in a circle.
 const DEADLOCK: u8 = 5;
 
-/// Exit code 0 if the grantor answered, whether the lock is held or not. Exit code 5 if its holders
-/// are in a deadlock, or wait for one. Exit code 4 if there is no such service.
+/// Runs `why`. The exit code is 0 if the grantor answered, whether the lock is held or not. It is 5
+/// if the holders are in a deadlock, or wait for one, and 4 if there is no such service.
 pub(crate) async fn why(args: WhyArgs) -> Done {
     let name = args.lock.name()?;
     let order = Order::Inspect { service: args.lock.service()?, name: name.clone() };
@@ -202,7 +202,7 @@ pub(crate) async fn why(args: WhyArgs) -> Done {
     Ok(code)
 }
 
-/// The answer as people read it.
+/// The answer as text.
 fn text(what: &str, answer: &Answer) -> String {
     let mut lines = Vec::new();
     for holder in &answer.holders {
@@ -238,7 +238,7 @@ fn held_line(what: &str, holder: &ReportedHolder) -> String {
     format!("{what} is {} by {}{lease}", held_as(&holder.info), holder_text(holder))
 }
 
-/// What the holders wait for, each step indented.
+/// The holds that the holders wait for, each step indented.
 fn chain_text(answer: &Answer) -> Vec<String> {
     let mut lines = Vec::new();
     let mut path: Vec<&ReportedHolder> = Vec::new();
@@ -280,7 +280,7 @@ fn chain_text(answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// A lock, or the suspension, whose name has its escapes already.
+/// A lock, or the suspension, by a name that is already escaped.
 fn lock_text(service: &str, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{name} of {}", service.escape_debug()),
@@ -316,8 +316,8 @@ fn mode(mode: Mode) -> String {
     }
 }
 
-/// Exit code 0 if the grantor answered, whether any lock is held or not; 4 if there is no such
-/// service.
+/// Runs `held`. The exit code is 0 if the grantor answered, whether any lock is held or not. It is
+/// 4 if there is no such service.
 pub(crate) async fn held(args: HeldArgs) -> Done {
     let order = Order::Held { service: ServiceName::new(&args.service)?, leases: args.leases };
     let mut answer = Answer::default();

@@ -9,8 +9,8 @@
 //! | `.stock.json.new` | the new content during a call; the next call replaces a left-over one |
 //!
 //! Each call locks the lock file (`flock`), compares the stamps, and records its own. No lock is
-//! kept between calls. A writer that stops between its read and its write hinders no other, and is
-//! refused when it goes on. A writer that stops *within* a call keeps the lock, and others get
+//! kept between calls. A writer that stops between its read and its write blocks no other, and is
+//! refused when it resumes. A writer that stops *within* a call keeps the lock, and others get
 //! [`FileError::Locked`] after their limit.
 //!
 //! A file, and its fence, are replaced by a rename: written under another name, synchronised,
@@ -20,8 +20,8 @@
 //! A rename replaces a symbolic link itself, not the file that it points to.
 //!
 //! All processes must reach the file by the same path in the same file system, and `flock` must
-//! hold between them. It does on local file systems. On NFS it does between machines only where the
-//! server and all clients support locks. Blocking calls: in async code use
+//! work between them. It works on local file systems. On NFS it works between machines only where
+//! the server and all clients support locks. The calls block: in async code use
 //! `tokio::task::spawn_blocking`.
 
 use crate::stamp::{NoStamp, Stale, Stamp, exclusive_stamp};
@@ -70,13 +70,14 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl FencedFile {
-    /// The file at `path`. It need not exist; its directory must. Nothing is touched.
+    /// A fence for the file at `path`. The file need not exist; its directory must. No file is
+    /// touched.
     pub fn new(path: impl Into<PathBuf>) -> FencedFile {
         FencedFile { path: path.into(), wait: DEFAULT_WAIT }
     }
 
-    /// How long each call waits while the call of another process or thread has the lock file.
-    /// Default: 10 s.
+    /// Sets the time for which a call waits while a call of another process or thread has the lock
+    /// file. Default: 10 s.
     pub fn wait(mut self, limit: Duration) -> FencedFile {
         self.wait = limit;
         self
@@ -91,7 +92,7 @@ impl FencedFile {
     /// are refused, so call it before the work that ends with [`replace`](FencedFile::replace).
     ///
     /// # Errors
-    /// [`FileError`]. The content is as before; earlier holders may be refused or not.
+    /// [`FileError`]. The content is unchanged; earlier holders may or may not be refused.
     pub fn read(&self, holder: &(impl Fenced + ?Sized)) -> Result<Option<Vec<u8>>, FileError> {
         let admitted = self.admit(holder)?;
         let content = match std::fs::read(&self.path) {
@@ -108,7 +109,7 @@ impl FencedFile {
     ///
     /// # Errors
     /// [`FileError`]. After [`FileError::Io`] the content is the old one or the new one, never a
-    /// mixture: replace it again. After any other error it is as before.
+    /// mixture: replace it again. After any other error the content is unchanged.
     pub fn replace(
         &self,
         holder: &(impl Fenced + ?Sized),
@@ -161,7 +162,7 @@ impl FencedFile {
         }
     }
 
-    /// Writes a file beside `target`, and puts it in its place. Only with the lock file locked.
+    /// Writes a file beside `target`, and renames it to `target`. Only with the lock file locked.
     fn put(&self, target: &Path, content: &[u8]) -> Result<(), FileError> {
         let new = self.beside("new")?;
         let write = || -> io::Result<()> {
@@ -172,7 +173,7 @@ impl FencedFile {
             file.write_all(content)?;
             file.sync_all()?;
             std::fs::rename(&new, target)?;
-            // Without it, a crash may undo the rename.
+            // Without this sync, a crash may undo the rename.
             File::open(self.directory())?.sync_all()
         };
         write().map_err(|error| failed("replace", target, error))
@@ -219,8 +220,8 @@ pub enum FileError {
     /// A later holder has read or replaced the file. Nothing was changed: take the lock again.
     #[error(transparent)]
     Stale(Stale),
-    /// Another call has the lock file, and the limit ran out: a process is slow, or stopped within
-    /// a call. Nothing was changed. Try again if the guard is still held.
+    /// A call of another process has the lock file, and the limit ran out: that process is slow, or
+    /// stopped within a call. Nothing was changed. Try again if the guard is still held.
     #[error("{} was locked by another process for {waited:?}; try again", path.display())]
     Locked {
         /// The lock file.

@@ -95,9 +95,9 @@ pub enum StoreError {
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Puts the fence around a service. `resource` names the resource of a request; `None`: the request
-/// is not fenced. The name has 1 to [`MAX_RESOURCE`](crate::MAX_RESOURCE) bytes; another one is
-/// answered with 400.
+/// Puts the fence around a service. `resource` returns the name of a request's resource, or `None`
+/// if the request is not fenced. The name has 1 to [`MAX_RESOURCE`](crate::MAX_RESOURCE) bytes; a
+/// request with another name is answered with 400.
 ///
 /// ```
 /// # #[cfg(feature = "rusqlite")]
@@ -141,8 +141,8 @@ struct Shared<S, R> {
 }
 
 impl<S: FenceStore, R: Fn(&Parts) -> Option<String>> FenceLayer<S, R> {
-    /// A fence with its stamps in `store`. Its clones, and all services that it is put around, are
-    /// one fence.
+    /// A fence with its stamps in `store`. All clones of the layer, and all services around which
+    /// they are put, share one fence.
     pub fn new(store: S, resource: R) -> FenceLayer<S, R> {
         FenceLayer { shared: Arc::new(Shared { store, resource, queues: Queues::default() }) }
     }
@@ -295,7 +295,7 @@ struct Queues {
 #[derive(Default)]
 struct QueueMap {
     queues: HashMap<String, Weak<tokio::sync::Mutex<()>>>,
-    /// The number of queues at which the unused ones are removed.
+    /// The number of queues at which unused queues are removed.
     sweep_at: usize,
 }
 
@@ -340,24 +340,24 @@ mod sqlite_store {
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
 
-    /// How long a statement waits for another process that has the file.
+    /// The time for which a statement waits for another process that has the file.
     const BUSY: Duration = Duration::from_secs(5);
 
-    /// A [`FenceStore`] in a SQLite file: a stamp that was admitted survives the end of the process
-    /// and of the machine. Clones share one connection. Its calls need tokio: SQLite blocks, so
-    /// each call runs on a blocking thread.
+    /// A [`FenceStore`] in a SQLite file: an admitted stamp survives the end of the process and of
+    /// the machine. Clones share one connection. The calls need tokio: SQLite blocks, so each call
+    /// runs on a blocking thread.
     #[derive(Clone, Debug)]
     pub struct SqliteStore {
         file: Arc<Mutex<Connection>>,
     }
 
-    /// A [`SqliteStore`] that cannot be opened.
+    /// The error when a [`SqliteStore`] cannot be opened.
     #[derive(Debug, thiserror::Error)]
     #[error("the store of fencing tokens cannot be opened: {0}")]
     pub struct OpenStoreError(#[from] rusqlite::Error);
 
     impl SqliteStore {
-        /// Opens the file, which is made if it is missing, and makes the table
+        /// Opens the file and creates it if it is missing. Creates the table
         /// [`elderlock_fences`](crate::sql::sqlite) in it. Blocks.
         ///
         /// # Errors
@@ -366,7 +366,7 @@ mod sqlite_store {
             let file = Connection::open(path)?;
             file.busy_timeout(BUSY)?;
             file.pragma_update(None, "journal_mode", "wal")?;
-            // A stamp that a power cut forgets would let an earlier holder in.
+            // A power cut must not lose a stamp, because that would let an earlier holder in.
             file.pragma_update(None, "synchronous", "full")?;
             file.execute_batch(sqlite::CREATE_TABLE)?;
             Ok(SqliteStore { file: Arc::new(Mutex::new(file)) })

@@ -4,12 +4,12 @@
 //! The stamp of the last writer is in the object's metadata. A holder [reads](ObjectFence::read)
 //! the object with its stamp and its version, and [replaces](Seen::replace) exactly that version by
 //! a conditional put. So no update is lost: of two writers that have read one version, one fails
-//! with [`ObjectError::Changed`]. The stamp decides which of them is to try again. A holder that
-//! finds a later stamp is stale ([`ObjectError::Stale`]), and every other one reads again.
+//! with [`ObjectError::Changed`]. The stamp decides which of them may try again. A holder that
+//! finds a later stamp is stale ([`ObjectError::Stale`]); any other holder reads again.
 //!
-//! A read costs one request and changes nothing: the write proves that it was fresh. So an earlier
-//! holder may write until a later one has written. The later holder then gets `Changed`, reads the
-//! earlier holder's write, and goes on.
+//! A read costs one request and changes nothing: the write proves that the read was fresh. So an
+//! earlier holder may write until a later one has written. The later holder then gets `Changed`,
+//! reads the earlier holder's write, and continues.
 //!
 //! | store of `object_store` 0.14 | works |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! | `InMemory` | yes |
 //! | `LocalFileSystem` | no: it has neither metadata nor conditional updates. Calls that write fail with [`ObjectError::Unsupported`] and change nothing; use the feature `files` |
 //!
-//! A write by other means than this module removes the stamp, and with it the fence, until the next
-//! holder writes. A deletion does so, too: write an empty object in its place.
+//! A write without this module removes the stamp, and with it the fence, until the next holder
+//! writes. So does a deletion: write an empty object instead.
 
 use crate::stamp::{NoStamp, Stale, Stamp, stamp_for};
 use bytes::Bytes;
@@ -29,10 +29,11 @@ use object_store::{
     UpdateVersion,
 };
 
-/// The key of the stamp in the object's metadata: one word, as Azure takes no hyphen there.
+/// The key of the stamp in the object's metadata. It is one word, because Azure accepts no hyphen
+/// in it.
 pub const METADATA_KEY: &str = "fencingtoken";
 
-/// The objects of one store, fenced. Cheap to make: it borrows the store.
+/// The objects of one store, behind a fence. The value is cheap to make: it borrows the store.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -63,7 +64,7 @@ impl<'a> ObjectFence<'a> {
         ObjectFence { store }
     }
 
-    /// Reads an object, or finds that there is none yet, for a holder that is to replace it.
+    /// Reads an object for a holder that is to replace it, or finds that there is none yet.
     ///
     /// # Errors
     /// [`ObjectError`]. Nothing is changed by reading.
@@ -107,7 +108,7 @@ impl<'a> ObjectFence<'a> {
     }
 }
 
-/// One version of an object as a holder has read it, or the knowledge that there was none.
+/// A version of an object as a holder has read it, or the fact that there was none.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
     store: &'a dyn ObjectStore,
@@ -117,18 +118,19 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The content; `None`: there was no such object.
+    /// The content. `None` if there was no such object.
     pub fn content(&self) -> Option<&Bytes> {
         self.found.as_ref().map(|(content, _)| content)
     }
 
-    /// The stamp of its last writer; `None`: there was no object, or it was written without one.
+    /// The stamp of the object's last writer. `None` if there was no object, or it was written
+    /// without a stamp.
     pub fn stamp(&self) -> Option<Stamp> {
         self.stamp
     }
 
-    /// Replaces this version by `content` with the holder's stamp, if it is still the latest one.
-    /// The object's other metadata is not kept.
+    /// Replaces this version by `content` with the holder's stamp, if the version is still the
+    /// latest. The object's other metadata is not kept.
     ///
     /// # Errors
     /// [`ObjectError`]. After [`ObjectError::Store`] the object may have been replaced: read again.
@@ -153,7 +155,7 @@ impl Seen<'_> {
         );
         match self.store.put_opts(&self.path, content.into(), options).await {
             Ok(_) => Ok(()),
-            // `NotFound`: it was deleted since.
+            // `NotFound` means that the object was deleted since.
             Err(
                 Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotFound { .. },
             ) => {

@@ -2,7 +2,8 @@
 
 use crate::sql::AdmitError;
 
-/// Sorts an error by its SQLSTATE. `is_closed`: the driver says that the connection is gone.
+/// Sorts an error by its SQLSTATE. `is_closed` tells whether the driver reports the connection as
+/// closed.
 pub(crate) fn classify<E: std::error::Error>(
     error: E,
     code: Option<&str>,
@@ -10,11 +11,11 @@ pub(crate) fn classify<E: std::error::Error>(
 ) -> AdmitError<E> {
     match code.unwrap_or_default() {
         "42P01" => AdmitError::NoTable(error),
-        // `lock_timeout`, and `statement_timeout` while the statement waits: it has nothing else to
-        // wait for.
+        // `lock_timeout`, and `statement_timeout` while the statement waits: it can only wait for
+        // the row.
         "55P03" | "57014" => AdmitError::Locked(error),
         "40001" | "40P01" => AdmitError::Retry(error),
-        // Ended by an administrator, by a crash, or as idle in a transaction.
+        // The connection was ended by an administrator, by a crash, or as idle in a transaction.
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => AdmitError::Disconnected(error),
         code if code.starts_with("08") => AdmitError::Disconnected(error),
         _ if is_closed => AdmitError::Disconnected(error),
@@ -35,8 +36,8 @@ mod driver {
 
         async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Self::Error> {
             let (token, lineage) = (stamp.token.as_i64(), stamp.lineage.as_i64());
-            // With given types the driver need not prepare the statement: one round trip, also by
-            // way of a pooler.
+            // With given types the driver need not prepare the statement: one round trip, also
+            // through a pooler.
             let changed = self
                 .execute_typed(
                     postgres::ADMIT,

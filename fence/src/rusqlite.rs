@@ -1,4 +1,4 @@
-//! `rusqlite`: SQLite by a driver that blocks.
+//! `rusqlite`: SQLite through a blocking driver.
 
 use crate::sql::{AdmitError, Answer, sqlite};
 use crate::stamp::Stamp;

@@ -11,11 +11,11 @@
 //! reads a stock of 10 and sleeps past its lease; the next holder, with 101, reads 10. If only
 //! writes were checked, 100 would write 9, which is in order. Then 101 would write 9: one sale is
 //! lost, and no token was ever refused. With the statement at the head, 101 waits for the
-//! transaction of 100, or shuts it out before it reads.
+//! transaction of 100, or excludes it before it reads.
 //!
-//! From the statement on, the transaction has the row, and with it the resource, until it ends.
-//! Transactions of several writers so follow each other in the order of their tokens, and each
-//! reads what the transaction before it wrote.
+//! From the statement on, the transaction has the row, and with it the resource, until it ends. So
+//! the transactions of several writers follow each other in the order of their tokens. Each reads
+//! what the transaction before it wrote.
 //!
 //! A resource is fenced by the tokens of **one lock name**. Tokens of two names, or of two
 //! services, cannot be compared.
@@ -29,11 +29,12 @@
 //! | MariaDB, MySQL | all | the statements wait for the row; the snapshot of `REPEATABLE READ` is made by the first plain `SELECT` after them |
 //!
 //! In MariaDB and MySQL a plain `SELECT` before the fence makes the snapshot too early. Reads after
-//! the fence then show what was there before the wait. So the fence is the first statement there
-//! also for this reason.
+//! the fence then show the state before the wait. This is another reason why the fence is the first
+//! statement there.
 //!
 //! # A writer that stops in its transaction keeps the row
-//! No other writer of that resource goes on until the transaction ends. Two settings bound this:
+//! No other writer of that resource can continue until the transaction ends. Two settings bound
+//! this:
 //!
 //! | | waiting for the row ends with an error | an idle transaction is ended by the server |
 //! |---|---|---|
@@ -61,11 +62,11 @@
 //!   an assumption about time, as leases are: a virtual machine that was paused for longer breaks
 //!   it.
 //!
-//! Two lineages that live at once, after an operator's `force`, count both. The rows of the older
-//! one stay as long as a member of it may run. A resource that is deleted itself keeps its row for
-//! as long. The table grows by one row of some 100 bytes for each resource that was ever written,
-//! so it may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`; it is safe
-//! beside running writers, as it waits for their rows.
+//! Two lineages that live at once, after an operator's `force`, count both. Rows of the older
+//! lineage stay as long as one of its members may run. A deleted resource keeps its row for as
+//! long. The table grows by one row of some 100 bytes for each resource that was ever written, so
+//! it may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`. It is safe
+//! beside running writers, because it waits for their rows.
 
 use crate::stamp::{NoStamp, Stale, Stamp, stamp_for};
 use elderlock::{Fenced, Lost};
@@ -95,8 +96,8 @@ CREATE TABLE IF NOT EXISTS elderlock_fences (
 
     statement! {
         /// Admits `$1` resource, `$2` token ([`Token::as_i64`](elderlock::Token::as_i64)), `$3`
-        /// lineage ([`LineageId::as_i64`](elderlock::LineageId::as_i64)). The first statement of
-        /// the transaction. It changes one row, or none: then the holder is stale, and the
+        /// lineage ([`LineageId::as_i64`](elderlock::LineageId::as_i64)). It is the first statement
+        /// of the transaction. It changes one row, or none: then the holder is stale, and the
         /// transaction is rolled back.
         ///
         /// `CURRENT_TIMESTAMP` would be the start of the transaction, which may be long before.
@@ -109,8 +110,8 @@ ON CONFLICT (resource) DO UPDATE
     }
 
     statement! {
-        /// Token and lineage of the last holder that was admitted to `$1`, for the message of an
-        /// error.
+        /// The token and the lineage of the last holder that was admitted to `$1`, for an error
+        /// message.
         STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = $1"
     }
 
@@ -158,15 +159,16 @@ ON CONFLICT (resource) DO UPDATE
 
 /// The statements for MySQL and MariaDB, with InnoDB.
 ///
-/// How many rows [`ADMIT`](mysql::ADMIT) changes depends on a flag of the connection
+/// The number of rows that [`ADMIT`](mysql::ADMIT) changes depends on a flag of the connection
 /// (`CLIENT_FOUND_ROWS`), and a second transaction of one holder changes none. So the number is not
 /// used: [`STORED`](mysql::STORED) reads the row in the same transaction. If the row has the
 /// holder's own token and lineage, the holder was admitted. If not, the holder is stale, and the
-/// transaction is rolled back. The first statement has locked the row, so nothing comes between.
+/// transaction is rolled back. The first statement has locked the row, so no other write comes
+/// between.
 pub mod mysql {
     statement! {
-        /// Makes the table; for a migration. Names are compared byte by byte: the collations of
-        /// texts would take `a`, `A` and `a ` for one resource.
+        /// Creates the table; for a migration. Names are compared byte by byte: the collations of
+        /// texts would treat `a`, `A` and `a ` as one resource.
         CREATE_TABLE = "\
 CREATE TABLE IF NOT EXISTS elderlock_fences (
     resource VARBINARY(1024) NOT NULL PRIMARY KEY,
@@ -177,9 +179,9 @@ CREATE TABLE IF NOT EXISTS elderlock_fences (
     }
 
     statement! {
-        /// Raises the row of resource, token and lineage, in this order. The first statement of the
-        /// transaction. Assignments are made from left to right: the token is the last one, for the
-        /// others compare it.
+        /// Raises the row of resource, token and lineage, in this order. It is the first statement
+        /// of the transaction. Assignments are made from left to right. The token comes last,
+        /// because the others compare it.
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?, ?, ?)
 ON DUPLICATE KEY UPDATE
@@ -189,20 +191,20 @@ ON DUPLICATE KEY UPDATE
     }
 
     statement! {
-        /// Token and lineage of the last holder that was admitted to the resource. A locking read:
-        /// it sees the row as it is, and makes no snapshot.
+        /// The token and the lineage of the last holder that was admitted to the resource. The read
+        /// locks the row: it sees the present row, and makes no snapshot.
         STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = ? FOR UPDATE"
     }
 
     statement! {
-        /// Deletes the rows that were admitted before the moment given. See
-        /// [when that is safe](super).
+        /// Deletes the rows that were admitted before the given moment. See [when that is
+        /// safe](super).
         FORGET = "DELETE FROM elderlock_fences WHERE admitted_at < ?"
     }
 }
 
-/// The statements for MariaDB 10.5 or later, where one statement is enough. The others are those of
-/// [`mysql`].
+/// The statements for MariaDB 10.5 or later, where one statement is enough. The other statements
+/// are those of [`mysql`].
 pub mod mariadb {
     statement! {
         /// Like [`mysql::ADMIT`](super::mysql::ADMIT), and returns the row. If it has another token
@@ -217,8 +219,8 @@ RETURNING token, lineage"
     }
 }
 
-/// Fences the transactions of a SQL database. It is a plain value without a connection: make one
-/// where it is needed, or keep one for the program.
+/// Fences the transactions of a SQL database. The fence is a plain value without a connection: make
+/// one where it is needed, or keep one for the program.
 ///
 /// ```no_run
 /// # #[cfg(feature = "tokio-postgres")]
@@ -248,8 +250,8 @@ impl Fence {
     }
 
     /// Admits a holder to a resource for the rest of the transaction, or refuses it. Call it before
-    /// any other statement of the transaction. One round trip (two in MySQL and MariaDB), and one
-    /// more to say why a holder is stale.
+    /// any other statement of the transaction. The call takes one round trip (two in MySQL and
+    /// MariaDB), and one more to report why a holder is stale.
     ///
     /// A holder may call this in any number of transactions, until a later holder is admitted.
     /// `holder` is a guard of an exclusive lock, a leader's [`Term`](elderlock::Term) or a
@@ -262,8 +264,8 @@ impl Fence {
     /// then nothing is changed.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the statement may or may not have been made: roll the transaction
-    /// back.
+    /// If the future is dropped, the statement may or may not have been executed: roll the
+    /// transaction back.
     pub async fn admit<T: Transaction>(
         &self,
         transaction: &mut T,
@@ -274,7 +276,7 @@ impl Fence {
         transaction.show(resource, shown).await.map_err(T::classify)?.decide(resource, shown)
     }
 
-    /// Like [`admit`](Fence::admit), for a driver that blocks.
+    /// Like [`admit`](Fence::admit), for a blocking driver.
     ///
     /// # Errors
     /// [`AdmitError`]. In every case the transaction must be rolled back, which dropping it does;
@@ -300,7 +302,7 @@ impl Fence {
 /// | `tokio-postgres` | `tokio_postgres::Transaction` |
 /// | `sqlx-postgres`, `sqlx-sqlite`, `sqlx-mysql` | `sqlx::Transaction` of that database |
 ///
-/// `rusqlite` blocks: see `Fence::admit_blocking`. For every other driver there are the
+/// `rusqlite` blocks: see `Fence::admit_blocking`. For any other driver there are the
 /// [statements](self).
 pub trait Transaction: sealed::Sealed {
     /// The driver's error.
@@ -325,9 +327,10 @@ pub(crate) mod sealed {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// The transaction goes on.
+    /// The stamp is admitted, and the transaction continues.
     Admitted,
-    /// This stamp was admitted before, as far as it can be read.
+    /// The stamp is stale. The value is the stamp that was admitted before, as far as it can be
+    /// read.
     Stale(Option<Stamp>),
 }
 
@@ -344,8 +347,8 @@ impl Answer {
 
 /// Why a holder was not admitted. `E` is the driver's error.
 ///
-/// In every case the transaction must be rolled back; then nothing is changed, and the fence is as
-/// it was before.
+/// In every case the transaction must be rolled back. Then nothing is changed, and the fence is as
+/// before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmitError<E> {
@@ -377,14 +380,14 @@ pub enum AdmitError<E> {
          {0}"
     )]
     Retry(#[source] E),
-    /// The connection is broken, or the database ends it. Whether the statement was made is
-    /// unknown, and without a commit it counts for nothing. Use another connection.
+    /// The connection is broken, or the database ends it. It is unknown whether the statement was
+    /// executed; without a commit it has no effect. Use another connection.
     #[error(
         "the connection to the database is broken; use another one and run all of the transaction \
          again: {0}"
     )]
     Disconnected(#[source] E),
-    /// Another error of the driver, for example a missing privilege.
+    /// Any other error of the driver, for example a missing privilege.
     #[error("the fence statement failed: {0}")]
     Other(#[source] E),
 }

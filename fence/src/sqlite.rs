@@ -4,7 +4,8 @@ use crate::sql::AdmitError;
 
 /// Sorts an error by its extended result code.
 pub(crate) fn classify<E: std::error::Error>(error: E, code: Option<i32>) -> AdmitError<E> {
-    /// Another connection has written since this transaction read: it did so before the fence.
+    /// A different connection has written since this transaction read. So the transaction read
+    /// before the fence.
     const BUSY_SNAPSHOT: i32 = 517;
     let Some(code) = code else { return AdmitError::Other(error) };
     match code & 0xff {
@@ -13,7 +14,7 @@ pub(crate) fn classify<E: std::error::Error>(error: E, code: Option<i32>) -> Adm
         5 | 6 => AdmitError::Locked(error),
         // IOERR, CANTOPEN.
         10 | 14 => AdmitError::Disconnected(error),
-        // SQLite has no code for it.
+        // SQLite has no code for a missing table.
         1 if error.to_string().contains("no such table: elderlock_fences") => {
             AdmitError::NoTable(error)
         }

@@ -4,7 +4,7 @@ use crate::sql::{AdmitError, Answer, Transaction, sealed};
 use crate::stamp::Stamp;
 use sqlx::Error;
 
-/// An error of the connection or of the driver, not of the database.
+/// Returns whether the error is of the connection or of the driver, and not of the database.
 fn is_closed(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::Tls(_) | Error::WorkerCrashed | Error::PoolClosed)
 }
@@ -94,11 +94,11 @@ impl Transaction for sqlx::Transaction<'_, sqlx::MySql> {
         let database = error.as_database_error().and_then(|error| error.try_downcast_ref());
         match database.map(sqlx::mysql::MySqlDatabaseError::number) {
             Some(1146) => AdmitError::NoTable(error),
-            // Waiting for a lock, and the limits of a statement in MariaDB and in MySQL.
+            // The wait for a lock, and the limits of a statement in MariaDB and in MySQL.
             Some(1205 | 1969 | 3024) => AdmitError::Locked(error),
             // A deadlock, and MariaDB's `innodb_snapshot_isolation`.
             Some(1213 | 1020) => AdmitError::Retry(error),
-            // Shut down, or killed, also as idle in a transaction.
+            // The server was shut down or the connection was killed, also as idle in a transaction.
             Some(1053 | 1927 | 4031 | 3169) => AdmitError::Disconnected(error),
             None if is_closed(&error) => AdmitError::Disconnected(error),
             _ => AdmitError::Other(error),

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 /// The token of a grant and the lineage that dealt it. A writer shows it to a resource.
 ///
-/// As text it is `token-lineage`: decimal digits, a hyphen, and 16 hexadecimal digits. It is
-/// [`Fenced`], so a program that got it from a holder in another process can pass it to every call
-/// of this crate. It does not know whether the hold still exists; the resource decides.
+/// As text it is `token-lineage`: decimal digits, a hyphen, and 16 hexadecimal digits. A stamp is
+/// [`Fenced`], so a program can pass a stamp from a holder in another process to every call of this
+/// crate. A stamp does not know whether the hold still exists; the resource decides.
 ///
 /// ```
 /// use elderlock_fence::Stamp;
@@ -22,21 +22,21 @@ use std::str::FromStr;
 pub struct Stamp {
     /// The token.
     pub token: Token,
-    /// Its lineage.
+    /// The lineage of the token.
     pub lineage: LineageId,
 }
 
 impl Stamp {
-    /// The stamp of a hold that goes on.
+    /// The stamp of a present hold.
     ///
     /// # Errors
-    /// [`Lost`]: the hold is over. Nothing is changed by asking.
+    /// [`Lost`]: the hold is over. The call changes nothing.
     pub fn of(holder: &(impl Fenced + ?Sized)) -> Result<Stamp, Lost> {
         Ok(Stamp { token: holder.fence()?, lineage: holder.lineage() })
     }
 
     /// Returns whether a writer with this stamp may write after the writer with `stored`, as a
-    /// [`TokenGate`] decides. It may if its token is higher, or if its stamp is the same.
+    /// [`TokenGate`] decides. A higher token may, and so may an equal stamp.
     pub fn admits_after(self, stored: Stamp) -> bool {
         TokenGate::with_highest(stored.token, stored.lineage)
             .admit(self.token, self.lineage)
@@ -58,15 +58,15 @@ impl Stamp {
         }
     }
 
-    /// Reads a stamp from two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`:
-    /// the first is not a token.
+    /// Reads a stamp from two `BIGINT` columns, as the [statements](crate::sql) store them. `None`
+    /// if the first is not a token.
     pub fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
         Some(Stamp { token: Token::from_i64(token)?, lineage: LineageId::from_i64(lineage) })
     }
 }
 
 impl Fenced for Stamp {
-    /// Never fails: a stamp does not know whether the hold goes on.
+    /// Never fails: a stamp does not know whether the hold still exists.
     fn fence(&self) -> Result<Token, Lost> {
         Ok(self.token)
     }
@@ -110,7 +110,7 @@ pub enum InvalidStamp {
     Lineage(#[from] InvalidLineage),
 }
 
-/// The error of a holder that may no longer write: a later holder was admitted, or one with an
+/// The error of a holder that may no longer write. A later holder was admitted, or a holder with an
 /// equal token of another lineage.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
@@ -124,12 +124,12 @@ pub struct Stale {
     pub resource: String,
     /// The stamp that was shown.
     pub shown: Stamp,
-    /// The stamp that was admitted before; `None`: it cannot be read, for example because a policy
-    /// of the table hides it.
+    /// The stamp that was admitted before. `None` if it cannot be read, for example because a
+    /// policy of the table hides it.
     pub stored: Option<Stamp>,
 }
 
-/// Why a holder has no stamp to show.
+/// The reason why a holder has no stamp to show.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoStamp {
@@ -137,7 +137,7 @@ pub enum NoStamp {
     #[error("{0}; nothing was sent to the resource: take the lock again")]
     Lost(#[from] Lost),
     /// The guard is a share, or permits: others hold the same name, and the order of their tokens
-    /// says nothing. Nothing was sent to the resource.
+    /// means nothing. Nothing was sent to the resource.
     #[error(
         "the guard is a share or permits, whose tokens order no writes; fence with an exclusive \
          lock of the resource"
@@ -149,15 +149,15 @@ pub enum NoStamp {
          bytes"
     )]
     InvalidResource {
-        /// Its length in bytes.
+        /// The length of the name in bytes.
         length: usize,
     },
 }
 
-/// The longest name of a resource, in bytes: every database here can index it.
+/// The longest name of a resource, in bytes. Every supported database can index it.
 pub const MAX_RESOURCE: usize = 1024;
 
-/// The stamp that `holder` shows to `resource`, or why there is none.
+/// The stamp that `holder` shows to `resource`, or the reason why there is none.
 pub(crate) fn stamp_for(resource: &str, holder: &(impl Fenced + ?Sized)) -> Result<Stamp, NoStamp> {
     check_resource(resource)?;
     exclusive_stamp(holder)

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 /// The services that clients use.
 pub const SERVICES: [&str; 2] = ["stock", "till"];
-/// The locks of each.
+/// The locks of each service.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// The objects of each: how many permits there are, and a text.
+/// The objects of each service: one has the number of permits as its value, the other a text.
 const OBJECTS: [&str; 2] = ["pool", "note"];
 /// The least that a run must show to count: time under faults, kinds of faults, calls of clients.
 const COUNTS: (u64, usize, usize) = (60 * SECOND, 3, 200);
@@ -51,11 +51,11 @@ const HOMES: u64 = 1 << 45;
 const HOT: u64 = 1 << 46;
 /// How long a member makes most requests, when members follow the load.
 const HOT_SPAN: u64 = 5 * SECOND;
-/// The latest calls that such a question or order is about.
+/// Questions along chains, and orders, are about one of so many latest calls.
 const LATEST: usize = 60;
 
 impl ChaosPlan {
-    /// Runs it to the end, or to the first break.
+    /// Runs the plan to the end, or to the first break.
     pub fn run(&self, world: World) -> ChaosRun {
         let log = Log { scene: self.scene(), steps: Vec::new(), end: 0 };
         let mut run = ChaosRun {
@@ -98,7 +98,7 @@ pub struct ChaosRun {
     pub forced: Option<QuorumLoss>,
     /// Whether only a part was healed.
     pub part: bool,
-    /// How long it was disturbed, and the calls of clients until then.
+    /// How long the run was disturbed, and the calls of clients until then.
     disturbed: (u64, usize),
     /// Writes to be made later, with a token that `fence` gave before.
     pending: Vec<(u64, Ask)>,
@@ -113,7 +113,8 @@ impl ChaosRun {
         self.world.apply(step)
     }
 
-    /// The same with a step of a fault, which does not know how many calls there are by now.
+    /// Logs and applies a step of a fault. A call of the fault gets its number only here, because
+    /// the plan does not know how many calls come before it.
     fn apply_of_fault(&mut self, mut step: Step) {
         if let Step::Ask { call, site, .. } = &mut step {
             *call = self.world.history().calls.len();
@@ -333,7 +334,7 @@ impl ChaosRun {
         Some(core)
     }
 
-    /// Lets the World go on until it is so, for at most two member leases.
+    /// Lets the World go on until the condition holds, for at most two member leases.
     fn run_until(&mut self, plan: &ChaosPlan, is_so: impl Fn(&World) -> bool) {
         self.world.run_until(is_so, plan.timing.member_lease * 2);
         // A step comes after all events that are due at its instant, for a log has only the time.
@@ -460,8 +461,8 @@ impl ChaosRun {
     }
 
     /// A client asks what a request waits for, or asks a holder's member about a hold. An operator
-    /// may instead look at a lock, and end a hold that was reported. This comes beside the other
-    /// acts, so that these stay as they are.
+    /// may instead look at a lock, and end a hold that was reported. These acts have random streams
+    /// of their own, so the other acts stay as they are.
     fn act_on_chains(&mut self, plan: &ChaosPlan) {
         let mut rng = Rng::new(plan.seed, CHAINS + self.deed);
         let (asks, orders) = (rng.chance(plan.chains), rng.chance(plan.forces));
@@ -496,8 +497,8 @@ impl ChaosRun {
         self.apply(Step::Ask { call, site, service, wanted, owner: 0, says, wait, lease });
     }
 
-    /// Where members keep locks, a program of a member uses one lock again and again. This comes
-    /// beside the other acts.
+    /// Where members keep locks, a program of a member uses one lock again and again. The other
+    /// acts stay as they are.
     fn act_on_kept(&mut self, plan: &ChaosPlan) {
         let mut rng = Rng::new(plan.seed, HOMES + (1 << 20) + self.deed);
         let site = rng.below(self.world.sites().len() as u64) as usize;
@@ -531,8 +532,8 @@ impl ChaosRun {
     }
 
     /// Where members follow the load, one member after the other makes most requests: it locks a
-    /// free name of its own again and again. At times two members do, and neither has most. This
-    /// comes beside the other acts.
+    /// free name of its own again and again. At times two members take turns, and neither makes
+    /// most requests. The other acts stay as they are.
     fn act_on_load(&mut self, plan: &ChaosPlan) {
         let sites = self.world.sites().len() as u64;
         let span = self.world.now / HOT_SPAN;
@@ -604,7 +605,7 @@ impl ChaosRun {
                 let mut lease = rng.chance(400_000).then(|| ms(&mut rng, 3_000));
                 let (mut service, name) =
                     (rng.pick(&SERVICES).to_string(), rng.pick(&NAMES).to_string());
-                // Now and then a new service.
+                // Now and then the request is for a new service.
                 if rng.chance(30_000) {
                     service = format!("day{}", now / (2 * SECOND));
                 }
@@ -632,7 +633,7 @@ impl ChaosRun {
                     wanted = ClientWant::Share(name.clone());
                 }
                 if wanted == ClientWant::Suspension && requests.chance(800_000) {
-                    // All others wait for its end.
+                    // The suspension has a lease, because all other requests wait for its end.
                     lease = Some(ms(&mut requests, 1_500));
                 }
                 let often = if plan.keeps { 200_000 } else { 700_000 };

@@ -30,7 +30,7 @@ pub enum Target {
     Elder,
     /// The grantor of the first service.
     Grantor,
-    /// The council member with this number, counted round without the elder.
+    /// The council member with this index among all but the elder, modulo their number.
     Council(usize),
     /// A grantor that recovers, or waits for the table of another.
     Recovering,
@@ -103,7 +103,8 @@ pub enum FaultKind {
     Crash(Target),
     /// Elder and grantor are killed at once.
     CrashBoth,
-    /// All are killed at once, and started again at the end. Where votes are kept on disk.
+    /// All processes are killed at once, and others are started at the end. Only where votes are
+    /// kept on disk.
     CrashAll,
     /// A process is killed and its data directory is lost; another is started there at the end.
     LoseDisk(Target),
@@ -137,7 +138,7 @@ pub enum FaultKind {
     Late(LatePackets),
     /// A council member receives nothing for an elder lease. When it is back, the elder is cut off
     /// with some others.
-    Overthrow(Overthrow),
+    ElderTakeover(ElderTakeover),
     /// Cuts the elder off with some others as soon as a view is installed.
     SplitView(CutOffGroup),
     /// A member is cut off until it is about to be removed, and is heard again before the removal
@@ -162,20 +163,22 @@ pub enum FaultKind {
     /// Two members take a lock each of one service, and then want to suspend it, one after the
     /// other.
     Duel {
-        /// The first of the two, of all but the grantor, counted round.
+        /// The index of the first of the two among all members but the grantor, modulo their
+        /// number.
         first: usize,
     },
     /// A probe passes along the wait of one owner and is late after that. Meanwhile the wait ends,
     /// and the next owner begins to wait for the first one: they are a circle at no instant.
     PassingWait {
-        /// Chooses the members, of all but the grantor.
+        /// The index of the second member among all but the grantor and the first member, modulo
+        /// their number. The third member is the next one.
         first: usize,
     },
     /// A value is written, and the grantor is killed before one of the members with the object open
     /// has heard of it.
     TornValue {
-        /// The member of those that hears nothing of it, counted round; the member before it
-        /// writes.
+        /// The index of the writer among those with the object open, modulo their number. The next
+        /// one does not hear of the value.
         late: usize,
         /// The writer adds this much; `None`: it writes a text.
         adds: Option<i32>,
@@ -183,20 +186,20 @@ pub enum FaultKind {
     /// A member receives nothing from the others, and they receive what it sends.
     Deafen(Target),
     /// Two members refuse each other's connections, the first hears late of views, and its
-    /// connections to the others break. Where the operator trusts refusals.
+    /// connections to the others break. Only where the operator trusts refusals.
     RejectPair(Target, usize),
     /// A member is named grantor and learns it late, when the request that led to the naming is
     /// over.
     LateNaming {
-        /// The member that is named, of all but the elder, counted round; then comes the other
-        /// member that asks.
+        /// The index of the named member among all but the elder, modulo their number. The next one
+        /// is the other member that asks.
         named: usize,
         /// The elder's host fails meanwhile. Otherwise the former grantor failed before, and the
         /// request of the other member is over before the naming arrives.
         elder_fails: bool,
     },
     /// A process outside the cluster lies to a member, or to all: so often, as the second number
-    /// says, with lies drawn from the first. Where the cluster has no key.
+    /// says, with lies drawn from the first. Only where the cluster has no key.
     LyingStranger(Option<Target>, u64, u32),
     /// Each write to a data directory takes this long.
     SlowDisk(Target, u64),
@@ -209,8 +212,8 @@ pub enum FaultKind {
     /// A member learns a moment late that another has joined. The joiner takes a lock meanwhile,
     /// and the member becomes the grantor.
     Newcomer {
-        /// The young turk, of all but the grantor and the elder, counted round; then comes the
-        /// joiner.
+        /// The index of the young turk among all but the grantor and the elder, modulo their
+        /// number. The next one is the joiner.
         turk: usize,
     },
 }
@@ -262,17 +265,17 @@ pub enum ConcurrentFault {
     GrantorLeaves,
 }
 
-/// An elder that is followed while it believes that all is well.
+/// An elder is replaced while it believes that all is well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overthrow {
-    /// The council member that takes over, counted round.
+pub struct ElderTakeover {
+    /// The index of the council member that takes over, modulo their number.
     pub candidate: usize,
-    /// How long it receives nothing before.
+    /// How long that member receives nothing before.
     pub deaf: u64,
     /// The members that are cut off with the elder.
     pub loyal: CutOffGroup,
-    /// The others are killed, and started again at once, when the elder is cut off. Where votes are
-    /// kept on disk.
+    /// The others are killed, and started again at once, when the elder is cut off. Only where
+    /// votes are kept on disk.
     pub restart: bool,
 }
 
@@ -309,7 +312,7 @@ impl FaultKind {
             FaultKind::WallClock(..) => "wall clock",
             FaultKind::NoDatagrams(_) => "no datagrams",
             FaultKind::Late(_) => "late",
-            FaultKind::Overthrow(_) => "overthrow",
+            FaultKind::ElderTakeover(_) => "elder takeover",
             FaultKind::SplitView(_) => "split view",
             FaultKind::Reprieve(_) => "reprieve",
             FaultKind::Turncoat(..) => "turncoat",
@@ -367,18 +370,18 @@ pub struct Fault {
 }
 
 /// How long a fault waits at least for its victim to be there, or to be spared.
-const PATIENCE: u64 = 10 * SECOND;
-/// The same for a fault that no other fault may go beside.
-const LONE_PATIENCE: u64 = SECOND;
+const BEGIN_LIMIT: u64 = 10 * SECOND;
+/// The limit for a fault beside which no other fault may go on.
+const LONE_BEGIN_LIMIT: u64 = SECOND;
 
 impl Fault {
-    /// Returns the time until which it may still begin, if it cannot at first.
+    /// Returns the time until which the fault may still begin, if it cannot at first.
     pub fn may_begin_until(&self) -> u64 {
-        let patience = if self.is_lone() { LONE_PATIENCE } else { self.lasts.max(PATIENCE) };
-        self.at + patience
+        let limit = if self.is_lone() { LONE_BEGIN_LIMIT } else { self.lasts.max(BEGIN_LIMIT) };
+        self.at + limit
     }
 
-    /// Returns the time until which it may go on.
+    /// Returns the time until which the fault may go on.
     pub fn may_last_until(&self) -> u64 {
         self.may_begin_until() + self.lasts
     }
@@ -394,7 +397,7 @@ impl Fault {
         )
     }
 
-    /// Returns whether its target exists only for moments.
+    /// Returns whether the target of the fault exists only for moments.
     pub fn is_lurking(&self) -> bool {
         matches!(self.what, FaultKind::SplitView(_))
             || matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
@@ -410,7 +413,7 @@ pub(crate) fn millis(nanos: u64) -> Duration {
 mod tests {
     use super::FaultNumbers;
 
-    /// The command that a break prints is one that the command line takes.
+    /// The command line takes the command that a break prints.
     #[test]
     fn numbers_of_faults_are_read_as_they_are_told() {
         for numbers in [vec![], vec![3], vec![3, 10, 12]] {

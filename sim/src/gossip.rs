@@ -1,10 +1,10 @@
 //! Real gossip: each site runs the [`Swim`] that ships beside its node, over the simulated
 //! network.
 //!
-//! It is wired as `src/runtime/net/udp.rs` wires it. Each life has a new machine, whose generation
-//! is the wall clock, or more than that of the same process's last life. Datagrams have the frame
-//! of `wire`. A seed is asked once for its whole state. Hints go straight into the core. A leaving
-//! process announces it. Without it the World invents the hints of gossip.
+//! The gossip is wired as `src/runtime/net/udp.rs` wires it. Each life has a new machine, whose
+//! generation is the wall clock, or more than that of the same process's last life. Datagrams have
+//! the frame of `wire`. A seed is asked once for its whole state. Hints go straight into the core.
+//! A leaving process announces its end. A World without real gossip invents the hints itself.
 
 use crate::chance::mix;
 use crate::network::Delivery;
@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 
 /// The cluster's name in datagrams.
 const CLUSTER: &str = "sim";
-/// The same as in the runtime.
+/// The size hint of the runtime.
 const SIZE_HINT: u32 = 10;
 /// Datagrams that the system keeps for a stopped process.
 const MAX_WAITING: usize = 128;
@@ -43,9 +43,9 @@ pub(crate) struct Gossip {
     swim: Option<Swim<GossipCodec>>,
     /// The process that it belongs to.
     process: Option<ProcessId>,
-    /// The last one given to a machine of the same process of the system.
+    /// The last generation that a machine of this operating system process got.
     generation: u64,
-    /// The messages that came while it was stopped.
+    /// The messages that came while the process was stopped.
     waiting: VecDeque<GossipMessage>,
     out: Vec<SwimOutput>,
 }
@@ -215,7 +215,7 @@ impl World {
                         self.send_word(site, to, way, GossipMessage::Datagram(datagram));
                     }
                 }
-                // The core may have ended in the middle of this.
+                // The core may have ended while these outputs were carried out.
                 SwimOutput::Hint(hint)
                     if process.is_some_and(|process| self.sites[site].is(process)) =>
                 {

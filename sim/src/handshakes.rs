@@ -1,10 +1,11 @@
 //! Handshakes, records, sealed gossip and sealed relays on a network that belongs to an attacker.
 //!
 //! The attacker keeps every packet. It delivers each to any process, as often as it likes, whole,
-//! cut, changed, or joined from two. Some processes lie too. One has the cluster key and claims the
-//! id of a member; one has an operator's key and wants to be a member. One is of another cluster
-//! under the same key, and one has a key of its own. The values of `elderlock::wire::secure` do all
-//! the rest, as they do in a member, and a seed decides the run.
+//! cut, changed, or joined from two. Some processes lie too. An insider has the cluster key and
+//! claims the id of a member. An operator has an operator's key and wants to be a member. A third
+//! process is of another cluster under the same key, and a fourth has a key of its own. The values
+//! of `elderlock::wire::secure` do all the rest, as they do in a member, and a seed decides the
+//! run.
 //!
 //! | invariant | demand |
 //! |---|---|
@@ -68,7 +69,8 @@ fn ensure(holds: bool, invariant: &'static str, what: impl FnOnce() -> String) -
     if holds { Ok(()) } else { Err(HandshakeViolation { invariant, what: what() }) }
 }
 
-/// The index of the made thing that was accepted. Else something was accepted that no process made.
+/// The index of the accepted packet among the packets that processes made. `None` breaks the
+/// invariant: no process made the packet.
 fn expect(
     made: Option<usize>,
     invariant: &'static str,
@@ -89,12 +91,12 @@ fn check_version(session: &Session, dialler: &Endpoint, listener: &Endpoint) -> 
 struct Endpoint {
     cluster: &'static str,
     identity: StaticKey,
-    /// The id that it says it has.
+    /// The id that the process claims.
     claims: ProcessId,
     versions: Versions,
-    /// Opens with all of these.
+    /// The keys with which the process opens packets.
     ring: Keyring,
-    /// Dials with this key.
+    /// The key with which the process dials.
     key: ClusterKey,
     purpose: Purpose,
     gossip: SealedGossip,
@@ -129,14 +131,15 @@ impl Endpoint {
 
 /// One end of a session.
 struct SessionEnd {
-    /// The index of the other end: of the answer for a dial, and the other way round.
+    /// The index of the other end: of the answer if this is a dial's end, and of the dial
+    /// otherwise.
     peer: usize,
     session: Session,
     sent: Vec<Vec<u8>>,
     records: Vec<Vec<u8>>,
     /// The number of the other end's frames that were opened.
     opened: usize,
-    /// It has refused a record, so its connection is closed.
+    /// This end has refused a record, so its connection is closed.
     is_over: bool,
 }
 
@@ -158,7 +161,7 @@ struct Dial {
 struct Answer {
     by: usize,
     waiting: Option<Responder>,
-    /// The dial whose packet it answered.
+    /// The dial that is answered.
     dial: usize,
     respond: Vec<u8>,
     end: Option<SessionEnd>,
@@ -169,7 +172,7 @@ struct Datagram {
     to: usize,
     payload: Vec<u8>,
     bytes: Vec<u8>,
-    /// The key of its seal is the sender's first.
+    /// The key of the seal: the first key of the sender's keyring.
     key: ClusterKey,
 }
 
@@ -181,7 +184,7 @@ struct RelayedPacket {
     sealed: Packet,
 }
 
-/// Everything, and the attacker's notes of it.
+/// The processes and their packets, and the attacker's notes of them.
 struct AttackedNetwork {
     rng: Rng,
     endpoints: Vec<Endpoint>,
@@ -436,7 +439,7 @@ impl AttackedNetwork {
     }
 
     fn finish_answer(&mut self) -> AttackVerdict {
-        // Dials that have an answer which still waits.
+        // Dials with an answer that still waits.
         let ready: Vec<usize> = (0..self.dials.len())
             .filter(|dial| {
                 let end = self.dials[*dial].end.as_ref();
@@ -504,7 +507,7 @@ impl AttackedNetwork {
         }
     }
 
-    /// The ends of whole sessions: whether it is a dial's, and its index.
+    /// The ends of whole sessions: whether each is a dial's, and its index.
     fn ends(&self) -> Vec<(bool, usize)> {
         let whole = |(index, answer): (usize, &Answer)| Some((index, answer.end.as_ref()?.peer));
         let answers = self.answers.iter().enumerate().filter_map(whole);

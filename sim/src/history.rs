@@ -22,9 +22,9 @@ pub enum ClientRequest {
     Add(Ask, i32),
     /// Make the share that the call has the lock.
     Upgrade(Ask),
-    /// Make its member the grantor.
+    /// Make the client's member the grantor.
     Become,
-    /// End all of its member's part in the service.
+    /// End the whole part of the client's member in the service.
     Destroy,
     /// Query the grantor.
     Query(Query),
@@ -37,9 +37,9 @@ pub enum ClientRequest {
 /// The mode of a hold: beside which other holds it may stand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HoldMode {
-    /// No other hold may stand beside it.
+    /// No other hold may stand beside this hold.
     Alone,
-    /// Other shares may stand beside it.
+    /// Other shares may stand beside this share.
     Share,
     /// A number of permits, beside others up to the limit.
     Permits(u32),
@@ -58,7 +58,7 @@ impl HoldMode {
         }
     }
 
-    /// Returns whether the two may stand beside each other.
+    /// Returns whether two holds of these modes may stand beside each other.
     pub fn suffers(self, other: HoldMode) -> bool {
         matches!(
             (self, other),
@@ -77,7 +77,7 @@ pub struct ObjectView {
     pub version: Token,
     /// The value.
     pub value: Value,
-    /// Whether a later one may have been lost.
+    /// Whether a later version may have been lost.
     pub stale: bool,
 }
 
@@ -106,13 +106,13 @@ pub struct Call {
     /// The mode of its hold, or of its future hold: a lock may become a share, a share a lock,
     /// permits fewer.
     pub mode: HoldMode,
-    /// The mode that it was to get. Its grantor may know it in that mode, as long as the outcome is
-    /// unknown.
+    /// The mode that the hold was to get. The grantor may know the hold in that mode, as long as
+    /// the outcome is unknown.
     pub turns: Option<HoldMode>,
-    /// The latest upgrade of it.
+    /// The latest upgrade of the hold.
     pub upgrade: Option<Ask>,
     /// The call had the lock, and has a share of it since: its grantor may not know yet.
-    pub narrowed: bool,
+    pub reduced: bool,
     /// The present view of its open object.
     pub sight: Option<ObjectView>,
     /// The owner.
@@ -139,9 +139,9 @@ pub struct Call {
     pub until: Time,
     /// Why the hold ended, if it was lost.
     pub lost: Option<LostReason>,
-    /// The client released it.
+    /// The client released the hold.
     pub released: bool,
-    /// When it did so, in true time.
+    /// When the client released it, in true time.
     pub released_at: u64,
     /// The process of the call has ended.
     pub gone: bool,
@@ -160,39 +160,40 @@ impl Call {
         key.map_or_else(|| self.service.as_str().to_string(), lock_name)
     }
 
-    /// Returns whether both are about one lock, or about the suspension.
+    /// Returns whether both calls are about one lock, or about the suspension.
     pub fn shares(&self, other: &Call) -> bool {
         self.keys.iter().any(|key| other.keys.contains(key))
     }
 
-    /// Returns whether it wants the suspension of the service.
+    /// Returns whether the call wants the suspension of the service.
     pub fn suspends(&self) -> bool {
         self.deed == ClientRequest::Hold(Want::Suspension)
     }
 
-    /// Returns whether both cannot hold at once, as they are now.
+    /// Returns whether the two calls, in their present modes, cannot hold at once.
     pub fn clashes(&self, other: &Call) -> bool {
         !self.mode.suffers(other.mode) && self.shares(other)
     }
 
-    /// Returns whether it has a lock that may become a share: one, and not a service.
+    /// Returns whether the call has a single lock, which may become a share.
     pub fn may_be_shared(&self) -> bool {
         self.mode == HoldMode::Alone
             && matches!(self.deed, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
     }
 
-    /// Returns whether it has an object open, or wants to.
+    /// Returns whether the call has an object open, or wants to.
     pub fn opens(&self) -> bool {
         matches!(self.deed, ClientRequest::Hold(Want::Open(_)))
     }
 
-    /// Returns whether a grantor may know it by this want: in its present, former or next mode.
+    /// Returns whether a grantor may know the call by this want: in its present, former or next
+    /// mode.
     pub fn may_be_known_as(&self, want: &Want) -> bool {
         let ClientRequest::Hold(asked) = &self.deed else { return false };
         let may_be = |mode| {
             mode == self.mode
                 || self.turns == Some(mode)
-                || (self.narrowed && mode == HoldMode::Alone)
+                || (self.reduced && mode == HoldMode::Alone)
         };
         match (asked, want) {
             (Want::Lock(name) | Want::Share(name), Want::Lock(other) | Want::Share(other)) => {
@@ -208,7 +209,7 @@ impl Call {
         }
     }
 
-    /// Each lock that it was granted, with its token.
+    /// Each lock that the call was granted, with its token.
     pub fn tokens(&self) -> impl Iterator<Item = (&Key, Token)> {
         let first = self.token();
         let nth = move |index: usize| first.map(|first| nth(first, index));
@@ -225,12 +226,13 @@ impl Call {
         self.outcome.is_none() && !self.released && !self.gone
     }
 
-    /// Returns whether it was granted, and its end was neither told to the client nor caused by it.
+    /// Returns whether the call was granted, and its end was neither told to the client nor caused
+    /// by the client.
     pub fn is_claim(&self) -> bool {
         self.is_granted() && self.lost.is_none() && !self.released && !self.gone
     }
 
-    /// Returns whether it was granted, or opened.
+    /// Returns whether the call was granted, or opened.
     pub fn is_granted(&self) -> bool {
         matches!(self.outcome, Some(Outcome::Granted { .. } | Outcome::Opened { .. }))
     }
@@ -301,12 +303,12 @@ impl History {
         self.claims.get(key).into_iter().flatten().copied()
     }
 
-    /// All that have an object open.
+    /// All calls that have an object open.
     pub fn opened(&self) -> impl Iterator<Item = Ask> + '_ {
         self.opened.values().flatten().copied()
     }
 
-    /// Those that have this object open.
+    /// The calls that have this object open.
     pub fn opened_of(&self, key: &Key) -> impl Iterator<Item = Ask> + '_ {
         self.opened.get(key).into_iter().flatten().copied()
     }
@@ -332,7 +334,7 @@ impl History {
         self.calls.iter().flat_map(|call| call.keys.iter().cloned()).collect()
     }
 
-    /// The answer came.
+    /// Notes the answer to a call.
     pub(crate) fn answer(&mut self, ask: Ask, outcome: Outcome, now: u64) {
         let call = &mut self.calls[ask.0];
         self.open.remove(&ask);
@@ -354,7 +356,7 @@ impl History {
         call.outcome = Some(outcome);
     }
 
-    /// The client asks for another mode of its hold, by this upgrade.
+    /// Notes that the client asks for another mode of its hold, by this upgrade.
     pub(crate) fn turn(&mut self, ask: Ask, mode: HoldMode, upgrade: Ask) {
         self.calls[ask.0].turns = Some(mode);
         self.calls[ask.0].upgrade = Some(upgrade);
@@ -368,8 +370,8 @@ impl History {
         }
     }
 
-    /// Its grantor has answered this upgrade, and all before it. If no later one is under way, the
-    /// grantor knows its present mode and token.
+    /// Notes that the grantor has answered this upgrade, and all before it. If no later upgrade is
+    /// under way, the grantor knows the present mode and token of the hold.
     pub(crate) fn is_settled(&mut self, ask: Ask, upgrade: Ask) {
         let call = &mut self.calls[ask.0];
         if call.upgrade <= Some(upgrade) {
@@ -380,7 +382,7 @@ impl History {
     /// Notes that the lock of the call is a share from now on.
     pub(crate) fn downgrade(&mut self, ask: Ask) {
         self.calls[ask.0].mode = HoldMode::Share;
-        self.calls[ask.0].narrowed = true;
+        self.calls[ask.0].reduced = true;
     }
 
     /// The client returns some of its permits.
@@ -390,7 +392,7 @@ impl History {
         }
     }
 
-    /// The client sees another value.
+    /// Notes that the client sees another value.
     pub(crate) fn see(&mut self, ask: Ask, sight: ObjectView) {
         self.calls[ask.0].sight = Some(sight);
     }
@@ -406,7 +408,7 @@ impl History {
         self.unclaim(ask);
     }
 
-    /// The client released it.
+    /// The client released the hold.
     pub(crate) fn release(&mut self, ask: Ask, now: u64) {
         self.calls[ask.0].released = true;
         self.calls[ask.0].released_at = now;

@@ -1,11 +1,11 @@
 //! The history checker: reads the [`Record`] of a run and decides whether the protocol allows it.
 //!
-//! It knows nothing but the record: not the World, not the cores, and none of the code in
-//! [`invariants`](crate::invariants). It therefore repeats no mistake of theirs. The invariants
-//! check single moments. The history checker sorts the holds of each lock by their tokens and
-//! sweeps over the whole run.
+//! The history checker knows nothing but the record: not the World, not the cores, and none of the
+//! code in [`invariants`](crate::invariants). It therefore repeats none of their mistakes. The
+//! invariants check single moments. The history checker sorts the holds of each lock by their
+//! tokens and sweeps over the whole run.
 //!
-//! A call of an ended process is unknown for ever. It may have been granted, so its grant is
+//! A call of an ended process is unknown for ever. The call may have been granted, so its grant is
 //! neither demanded nor excluded.
 
 mod locks;

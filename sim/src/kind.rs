@@ -1,4 +1,4 @@
-//! Short names for packets, for traces and for picking one out of the stream.
+//! Short names for packets, for traces and for the choice of single packets.
 
 use elderlock::protocol::{Message, Packet};
 

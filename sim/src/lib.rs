@@ -3,8 +3,8 @@
 //!
 //! - [`World`] is the cluster: cores, clocks, network, clients and the resource that the locks
 //!   protect.
-//! - [`world::Observer`] is what a World tells each [`world::Observation`]. `observers` has all
-//!   that listens: the recorder, the counter of [`rare`] states and the [`invariants`].
+//! - A World tells each [`world::Observation`] to its [`world::Observer`]. `observers` has all
+//!   observers: the recorder, the counter of [`rare`] states and the [`invariants`].
 //! - [`invariants`] are the properties that must always hold; they are checked after every step.
 //! - Scenario tests (`tests/`) show one scenario each. [`chaos`] draws runs from a seed and heals
 //!   at the end, and then [`liveness`] demands that everything works.

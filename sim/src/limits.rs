@@ -7,7 +7,7 @@ use elderlock::protocol::Limits;
 /// several chunks all the same.
 pub const SMALL_PARTS: Limits = Limits { part_bytes: 400, ..Limits::DEFAULT };
 
-/// One bound of all.
+/// A bound, as a field of all bounds.
 type Bound = fn(&mut Limits) -> &mut u32;
 
 /// The bounds by name, each with the least and the most that chaos draws for it.
@@ -37,7 +37,7 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 23] = [
     ("early-bytes", |limits| &mut limits.link.early_bytes, (1, 3_000)),
 ];
 
-/// Those that were bounded after many seeds had become known, and have a draw of their own.
+/// The bounds that were added after many seeds had become known. They have a draw of their own.
 const LATER_BOUNDS: [(&str, Bound, (u64, u64)); 2] = [
     ("kept-bytes", |limits| &mut limits.link.kept_bytes, (2_000, 20_000)),
     ("kept-locks", |limits| &mut limits.link.kept_locks, (0, 3)),
@@ -66,7 +66,8 @@ fn draw_tiny(limits: &mut Limits, bounds: &[(&str, Bound, (u64, u64))], rng: &mu
     }
 }
 
-/// All of them, each after a space; the later ones if they are not the usual ones.
+/// All bounds as words of a script, each after a space. A later bound is left out if it has its
+/// usual value.
 pub(crate) fn write(mut limits: Limits) -> String {
     let mut usual = SMALL_PARTS;
     let later = LATER_BOUNDS.iter().filter(|(_, bound, _)| bound(&mut limits) != bound(&mut usual));

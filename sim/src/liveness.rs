@@ -65,9 +65,9 @@ impl World {
         // Packets under way arrive first, and hold up later packets until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
         // Leaving members leave first, so that another process can start there.
-        let patience = self.common.timing.member_lease * 2;
+        let limit = self.common.timing.member_lease * 2;
         let leaves = |peer: &Site| peer.is_alive() && peer.leaving;
-        self.run_until(|world| !these.iter().any(|site| leaves(&world.sites[*site])), patience);
+        self.run_until(|world| !these.iter().any(|site| leaves(&world.sites[*site])), limit);
         for &site in these {
             if self.sites[site].run == ProcessState::Down {
                 self.start(site);
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Restores these and demands that everything works among them.
+    /// Restores these sites and demands that everything works among them.
     pub fn restore_part_and_demand(&mut self, core: &[usize]) -> bool {
         let known: Vec<usize> =
             core.iter().copied().filter(|site| *site < self.sites.len()).collect();

@@ -165,7 +165,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Replays it in a World, to the end or to the first break. A panic of the core is a break.
+    /// Replays the log in a World, to the end or to the first break. A panic of the core is a
+    /// break.
     pub fn replay(&self, mut world: World) -> World {
         let told = catch_unwind(AssertUnwindSafe(|| {
             for (at, step) in &self.steps {

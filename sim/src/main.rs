@@ -14,11 +14,11 @@ use std::process::ExitCode;
 #[command(version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Runs seeds of chaos on all cores of the machine, and shrinks the first break.
     Chaos(command::chaos::ChaosOptions),
     /// Searches small Worlds exhaustively.
@@ -46,16 +46,16 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Chaos(options) => command::chaos::run(&options),
-        Command::Check(options) => command::check::run(&options),
-        Command::Crowd(options) => command::crowd::run(&options),
-        Command::Drawn(options) => command::drawn::run(&options),
-        Command::Handshakes(options) => command::handshakes::run(&options),
-        Command::Judge(options) => command::judge::run(&options),
-        Command::Mutants(options) => command::mutants::run(&options),
-        Command::Recipes(options) => command::recipes::run(&options),
-        Command::Replay(options) => command::replay::run(&options),
-        Command::Report(options) => command::report::run(&options),
-        Command::Tape(options) => command::tape::run(&options),
+        CliCommand::Chaos(options) => command::chaos::run(&options),
+        CliCommand::Check(options) => command::check::run(&options),
+        CliCommand::Crowd(options) => command::crowd::run(&options),
+        CliCommand::Drawn(options) => command::drawn::run(&options),
+        CliCommand::Handshakes(options) => command::handshakes::run(&options),
+        CliCommand::Judge(options) => command::judge::run(&options),
+        CliCommand::Mutants(options) => command::mutants::run(&options),
+        CliCommand::Recipes(options) => command::recipes::run(&options),
+        CliCommand::Replay(options) => command::replay::run(&options),
+        CliCommand::Report(options) => command::report::run(&options),
+        CliCommand::Tape(options) => command::tape::run(&options),
     }
 }

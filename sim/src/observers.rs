@@ -1,6 +1,6 @@
 //! All observers of a World: the [`Recorder`], the counter of rare states and the
-//! [invariants](crate::invariants). They import the World, and it knows only its trait
-//! [`Observer`].
+//! [invariants](crate::invariants). The observers import the World, and the World knows only its
+//! trait [`Observer`].
 
 use crate::invariants::InvariantSet;
 use crate::rare::{RareState, RareStateCounter};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observers {
     pub(crate) recorder: Recorder,
-    /// Nothing is counted as rare without it.
+    /// Without the counter, nothing is counted as rare.
     rare: Option<Box<RareStateCounter>>,
     pub(crate) invariants: InvariantSet,
 }
@@ -64,9 +64,9 @@ impl World {
         self.undigested().untraced()
     }
 
-    /// Like [`lenient`](Self::lenient), for a World at the start of a search. From here on it is
-    /// checked, and neither counted as rare nor written down: a model checker makes far too many
-    /// Worlds.
+    /// Like [`lenient`](Self::lenient), for a World at the start of a search. From here on the
+    /// World is checked, and neither counted as rare nor written down: a model checker makes far
+    /// too many Worlds.
     pub(crate) fn only_checked(mut self) -> World {
         let observers = self.observers_mut();
         observers.rare = None;
@@ -82,7 +82,7 @@ impl World {
         premises
     }
 
-    /// An invariant whose premise held is checked outside the steps.
+    /// Counts a premise of an invariant that is checked outside the steps.
     pub(crate) fn count_premise(&mut self, invariant: &'static str) {
         self.observers_mut().invariants.count(invariant);
     }

@@ -26,8 +26,8 @@ pub fn found_by(mutant: ProtocolMutant) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is
-/// hunted only if it is named.
+/// Returns whether a unit test of the core finds the break and chaos does not (`sim/survivors.md`).
+/// Chaos hunts such a break only if it is named.
 pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
     matches!(
         mutant,

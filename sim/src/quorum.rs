@@ -22,8 +22,8 @@ impl World {
         self.latest.values().last()
     }
 
-    /// The newest view, and the proposals that follow it. A voter may have accepted one, and a
-    /// candidate that finds it must finish it.
+    /// The newest view, and the proposals that follow it. A voter may have accepted such a
+    /// proposal, and a candidate that finds it must finish it.
     fn at_stake(&self) -> impl Iterator<Item = &View> + Clone {
         let newest = self.newest();
         let follows = move |view: &&View| {
@@ -135,8 +135,8 @@ impl World {
             self.sites().filter(|site| !sites.contains(site) && self.has_leased(*site)).collect();
         let remembers = |site: &usize| {
             let peer = &self.sites[*site];
-            // It must be a member and know it: a joiner that was taken in but not told is still in
-            // discovery.
+            // The process must be a member and know it: a joiner that was taken in but not told is
+            // still in discovery.
             let own = peer.node.as_ref().and_then(|node| node.view());
             let is_in = |of: &View| peer.process().is_some_and(|process| of.contains(process));
             peer.seeds.contains(&peer.addr) && is_in(newest) && own.is_some_and(is_in)
@@ -160,7 +160,7 @@ impl World {
         peer.is_alive() && !peer.will_leave() && peer.lease_end() > Time::ZERO
     }
 
-    /// Returns whether these can go on without the others. They can if they are a quorum of
+    /// Returns whether these sites can go on without the others. They can if they are a quorum of
     /// everything at stake and of every view that one of them has. One of them must also be a seed
     /// that remembers the cluster, so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
@@ -176,10 +176,10 @@ impl World {
     }
 
     /// Returns whether the demanded sites have lost the quorum, in person and by the votes on their
-    /// disks. There are three cases. They are not a quorum of the newest view's council. They have
-    /// views, and are not a quorum of any of them. Or they are not a quorum of a later view that
-    /// one of their disks has as accepted or decided. Then no process can decide anything, and none
-    /// may.
+    /// disks. There are three cases. The sites are not a quorum of the newest view's council. The
+    /// sites have views, and are not a quorum of any of them. Or the sites are not a quorum of a
+    /// later view that one of their disks has as accepted or decided. Then no process can decide
+    /// anything, and none may.
     pub fn quorum_is_lost(&self) -> bool {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());

@@ -1,6 +1,6 @@
-//! Rare states: corners that a run gets into by bad luck only. A batch of runs that never reached
-//! one of them shows nothing about it. So they are counted, and a large batch without one of them
-//! fails.
+//! Rare states: corners that a run gets into by bad luck only. A batch of runs that never reached a
+//! rare state shows nothing about it. So rare states are counted, and a large batch fails if it
+//! never reaches one of them.
 
 use crate::history::{Ask, Call, Key};
 use crate::kind::message;
@@ -21,7 +21,7 @@ macro_rules! states {
         }
 
         impl RareState {
-            /// All of them.
+            /// All rare states.
             pub const ALL: &[RareState] = &[$(RareState::$state,)*];
 
             /// Its name in reports.
@@ -268,7 +268,8 @@ pub struct RareStateCounter {
     asked: BTreeSet<(ProcessId, Epoch)>,
     /// Namings under way: the named process and the elder.
     namings: BTreeMap<ProcessId, ProcessId>,
-    /// The highest view, the process that installed it first, and the number that have.
+    /// The highest view, the process that installed it first, and the number of processes that
+    /// have.
     top: Option<View>,
     first: Option<ProcessId>,
     installers: usize,
@@ -289,7 +290,7 @@ pub struct RareStateCounter {
 }
 
 impl RareStateCounter {
-    /// How often each was reached.
+    /// How often each rare state was reached.
     pub fn counts(&self) -> &BTreeMap<RareState, u64> {
         &self.counts
     }
@@ -821,7 +822,7 @@ impl RareStateCounter {
     }
 }
 
-/// Above every epoch.
+/// A number above every epoch.
 const LAST_EPOCH: Epoch = Epoch(Token::new(Slot::MAX, 0));
 
 /// Returns whether the client still waits, or has given up waiting just now.

@@ -1,8 +1,8 @@
 //! The record of a run: its events as values that can be written as JSON lines, checked again and
 //! drawn.
 //!
-//! It speaks in sites (`m0`, `m1`, ...), numbers of calls and true time, never in process ids:
-//! equal runs have equal records.
+//! A record speaks in sites (`m0`, `m1`, ...), numbers of calls and true time, never in process
+//! ids: equal runs have equal records.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ pub enum RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// Returns whether it is something to hold.
+    /// Returns whether the request is for something to hold.
     pub fn is_hold(self) -> bool {
         matches!(
             self,
@@ -120,7 +120,7 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "is_false")]
         crowded: bool,
     },
-    /// A client asks for something. From here on it is `call`.
+    /// A client asks for something. Later lines name the request by `call`.
     Invoke {
         /// The number of the call in this run.
         call: usize,
@@ -211,7 +211,7 @@ pub enum Entry {
         version: u64,
         /// The value, for people.
         value: String,
-        /// Whether a later one may have been lost.
+        /// Whether a later version may have been lost.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stale: bool,
     },
@@ -260,9 +260,9 @@ pub enum Entry {
         /// The number of each member's process at its site, in the order of `members`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lives: Vec<u64>,
-        /// The ones that are ghosts: site and life.
+        /// The members that are ghosts: site and life.
         ghosts: Vec<(usize, u64)>,
-        /// The ones that have no vote yet: site and life.
+        /// The members that have no vote yet: site and life.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         learners: Vec<(usize, u64)>,
         /// The lineage: site and life of the process that founded it.
@@ -279,7 +279,7 @@ pub enum Entry {
     Tokens {
         /// The service.
         service: String,
-        /// The first of them.
+        /// The first of these tokens.
         first: u64,
     },
     /// The member grants a service from now on.
@@ -324,8 +324,8 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mended: Vec<(usize, usize)>,
     },
-    /// Packets may have been under way for this long from now on, in nanoseconds. Rounded up, so
-    /// that it is written seldom.
+    /// Packets may have been under way for this long from now on, in nanoseconds. The time is
+    /// rounded up, so that it is written seldom.
     Slow {
         /// The time under way, in nanoseconds.
         upto: u64,
@@ -389,7 +389,8 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The members of a view that may vote, oldest first: site and life. No other entry has some.
+    /// The members of a view that may vote, oldest first: site and life. All other entries have
+    /// none.
     pub fn voters(&self) -> Vec<(usize, u64)> {
         let Entry::View { members, lives, ghosts, learners, .. } = self else { return Vec::new() };
         let processes = members.iter().copied().zip(lives.iter().copied());

@@ -257,7 +257,7 @@ impl Recorder {
             {
                 fail("not held")
             }
-            Outcome::NotHeld | Outcome::Narrowed => return,
+            Outcome::NotHeld | Outcome::Reduced => return,
         };
         self.here(world, site, entry);
     }
@@ -361,10 +361,10 @@ impl Recorder {
             }
             Event::FollowsLoad { .. } => named("follows_load"),
             Event::Orphaned => named("orphaned"),
-            // The loss follows.
+            // The event of the loss follows.
             Event::ForcedRevoke { .. } => return,
             Event::IdentityTaken => named("identity_taken"),
-            // A lie that changes nothing.
+            // A refused claim changes nothing.
             Event::VoteClaimRefused { .. } => return,
             // No simulated member has so many bytes of requests.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => return,
@@ -372,7 +372,7 @@ impl Recorder {
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);
                 let roles = self.roles.get(site);
-                // Unless a predecessor has answered it with its table.
+                // A predecessor may have answered the recovery with its table.
                 let has_recovered = acts_after(asked.2, world, site, (service, *epoch));
                 if has_recovered && roles.is_some_and(|roles| roles.contains(&asked)) {
                     self.begun.push((asked.0, asked.1));

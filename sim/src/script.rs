@@ -29,7 +29,7 @@ impl Log {
             writeln!(text, "at {} {}", words::time(*at), write_step(step))
                 .expect("a string takes what is written to it");
         }
-        // A demand takes its time itself.
+        // A demand at the end takes its own time, so no time of the end is written.
         if self.steps.last().is_none_or(|(at, step)| *at < self.end && !step.takes_time()) {
             text += if text.ends_with("---\n") { "\n" } else { "---\n\n" };
             text += &format!("at {}\n", words::time(self.end));

@@ -33,7 +33,7 @@ pub fn shrink(plan: &ChaosPlan, found: &Violation, prepare: impl Fn(World) -> Wo
 }
 
 /// Leaves out the steps of a log that the break does not need: first clients' calls with all their
-/// steps, then single steps. The log as it is if it does not break so.
+/// steps, then single steps. Returns the log as it is if it does not break in this way.
 ///
 /// A log without a call has fewer packets, and those after it have another luck; a break that
 /// depends on a race would be missed. So the remainder is tried with some other lucks as well, and

@@ -48,7 +48,7 @@ pub struct Site {
     pub wall: i64,
     /// Whether the present process runs.
     pub run: ProcessState,
-    /// The present process, or the last one. Copies of a World share those in which nothing
+    /// The present process, or the last one. Copies of a World share the processes in which nothing
     /// happened since.
     pub node: Option<Arc<Node>>,
     /// The process has been told to leave.

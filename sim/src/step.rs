@@ -21,7 +21,7 @@ use std::time::Duration;
 /// [`RestorePart`](Step::RestorePart) take time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// A client asks for something. From here on it is `call`.
+    /// A client asks for something. Later steps name the request by `call`.
     Ask {
         /// The number by which later steps name it.
         call: usize,
@@ -88,13 +88,15 @@ pub enum Step {
         until: u64,
     },
 
-    /// Nothing sent from the first site arrives at the second any more. Cuts count.
+    /// Nothing sent from the first site arrives at the second any more. Each cut needs a `Mend` of
+    /// its own.
     Cut(usize, usize),
     /// Takes back one cut; a pair that reaches each other again notices.
     Mend(usize, usize),
     /// Everything sent from the first site to the second takes this much longer.
     Slow(usize, usize, Duration),
-    /// Packets from the first site wait at the end of their way to the second. Clogs count.
+    /// Packets from the first site wait at the end of their way to the second. Each clog needs an
+    /// `Unclog` of its own.
     Clog(usize, usize),
     /// Takes back one clog; the waiting packets arrive, in order.
     Unclog(usize, usize),
@@ -102,13 +104,14 @@ pub enum Step {
     Narrow(usize, usize, Option<NarrowPath>),
     /// The connection between the two breaks; packets under way in both directions are lost.
     Reset(usize, usize),
-    /// The same, and only packets under way from the first to the second are lost.
+    /// The connection between the two breaks; only packets under way from the first to the second
+    /// are lost.
     ResetHalf(usize, usize),
     /// A cut, where the first site is told that no process listens at the second.
     Reject(usize, usize),
     /// Takes back one rejection.
     Accept(usize, usize),
-    /// Datagrams between the two get lost. It counts.
+    /// Datagrams between the two get lost. Each such step needs an `Undeafen` of its own.
     Deafen(usize, usize),
     /// Takes back one `Deafen`.
     Undeafen(usize, usize),
@@ -150,7 +153,7 @@ pub enum Step {
     /// nothing is demanded of them.
     RestorePart(Vec<usize>),
 
-    /// The following steps are a fault of a plan; this is for the record only.
+    /// The following steps are a fault of a plan; this step is for the record only.
     Fault {
         /// Its number in the plan.
         fault: usize,
@@ -159,7 +162,7 @@ pub enum Step {
         /// The sites that it hits.
         sites: Vec<usize>,
     },
-    /// That fault ends with the following steps; this is for the record only.
+    /// That fault ends with the following steps; this step is for the record only.
     Mended {
         /// Its number in the plan.
         fault: usize,
@@ -193,21 +196,21 @@ pub enum ClientWant {
     Open(String, String),
     /// Give the object that a call has open this value.
     Put(usize, String),
-    /// The same, if the value is still the value that the client sees now.
+    /// Give the object this value, if it still has the value that the client sees now.
     PutIf(usize, String),
     /// Add this much to the number in the object that a call has open.
     Add(usize, i32),
     /// Make the share that a call has the lock.
     Upgrade(usize),
-    /// Make its member the grantor.
+    /// Make the client's member the grantor.
     Become,
-    /// End all of its member's part in the service.
+    /// End the whole part of the client's member in the service.
     Destroy,
     /// Query the holders and the waiters of the lock.
     SeeLock(String),
     /// Query the holder of the service's suspension.
     SeeSuspension,
-    /// Query its position in the queue.
+    /// Query the position of a call in the queue.
     SeePosition(usize),
     /// Query all holds.
     SeeHeld,
@@ -215,7 +218,7 @@ pub enum ClientWant {
     SeeWaiting(String),
     /// Query the holds that the request of a call waits for.
     SeeBlockers(usize),
-    /// Ask the member of the first hold in the answer to a query of this call about it.
+    /// Ask about the first hold in the answer to a query of this call, at that hold's member.
     SeeOwner(usize),
     /// Request a revocation: the holder of the lock is told.
     AskBack(String),
@@ -227,7 +230,7 @@ pub enum ClientWant {
 }
 
 impl ClientWant {
-    /// Returns whether it is something to hold.
+    /// Returns whether the want is something to hold.
     pub fn is_hold(&self) -> bool {
         matches!(
             self,
@@ -239,7 +242,7 @@ impl ClientWant {
         )
     }
 
-    /// The call that it is about.
+    /// The call that the want is about.
     pub(crate) fn about_mut(&mut self) -> Option<&mut usize> {
         match self {
             ClientWant::SeePosition(call)
@@ -337,7 +340,7 @@ fn value(text: &str) -> Option<Value> {
 }
 
 impl Step {
-    /// The call whose client does it.
+    /// The call whose client does the step.
     pub fn call(&self) -> Option<usize> {
         match self {
             Step::Ask { call, .. } => Some(*call),
@@ -360,12 +363,12 @@ impl Step {
         }
     }
 
-    /// Returns whether it lasts until everything works again.
+    /// Returns whether the step lasts until everything works again.
     pub fn takes_time(&self) -> bool {
         matches!(self, Step::Restore | Step::RestorePart(_))
     }
 
-    /// Returns whether it is for the record only.
+    /// Returns whether the step is for the record only.
     pub fn is_remark(&self) -> bool {
         matches!(self, Step::Fault { .. } | Step::Mended { .. })
     }
@@ -380,25 +383,26 @@ pub enum OutsideHint {
     Refused,
     /// Another process answers at the address of the process.
     Replaced,
-    /// A process on its host saw its end: this is certain, and so only allowed for dead processes.
+    /// A member on the host of the process saw its end. The hint is certain, and so only allowed
+    /// for dead processes.
     Dead,
-    /// A connection to it was opened.
+    /// A connection to the process was opened.
     Connected,
 }
 
 /// The packets of a rule; a field that is `None` matches any.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PacketFilter {
-    /// The site that they come from.
+    /// The site that the packets come from.
     pub from: Option<usize>,
-    /// The site that they go to.
+    /// The site that the packets go to.
     pub to: Option<usize>,
-    /// Their name, one of [`KINDS`](crate::kind::KINDS).
+    /// The name of the packets, one of [`KINDS`](crate::kind::KINDS).
     pub kind: Option<&'static str>,
 }
 
 impl PacketFilter {
-    /// Returns whether this packet is one of them.
+    /// Returns whether the filter matches this packet.
     pub fn contain(&self, flight: &PacketDescription<'_>) -> bool {
         self.from.is_none_or(|from| from == flight.from)
             && self.to.is_none_or(|to| to == flight.to)
@@ -419,7 +423,7 @@ pub(crate) struct StepNames {
 }
 
 impl Step {
-    /// The sites that it names.
+    /// The sites that the step names.
     pub fn sites(&self) -> Vec<usize> {
         match self {
             Step::Ask { site, .. }
@@ -473,7 +477,7 @@ impl World {
                 }
                 let Some(deed) = wanted.deed(self) else { return false };
                 let Ok(metadata) = Metadata::new(says.as_bytes()) else { return false };
-                // It may be answered at once, and then logs use this name.
+                // The call may be answered at once, and then logs use this name.
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
@@ -616,7 +620,7 @@ impl World {
         self.named.names.get(&ask).copied()
     }
 
-    /// How many packets have been kept back of these, by a step.
+    /// How many packets of this filter a step has kept back.
     pub fn held_of(&self, packets: &PacketFilter) -> usize {
         let rules = self.named.rules.iter().filter(|(these, _)| these == packets);
         rules.map(|(_, rule)| self.matched(*rule)).sum()

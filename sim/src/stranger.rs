@@ -19,8 +19,8 @@ use elderlock::protocol::{
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// The number of kinds of lies that are drawn. Those beyond take the place of half of another kind,
-/// so that recorded lies keep their kinds otherwise.
+/// The number of kinds of lies that are drawn. Kinds beyond this number take the place of half of
+/// another kind, so that recorded lies keep their kinds otherwise.
 const KINDS: u64 = 25;
 
 /// The kind of lie that claims votes.
@@ -32,7 +32,7 @@ const ANSWERS: u64 = 25;
 /// The kind of lie that is a view of another lineage.
 const OTHER_LINEAGE: u64 = 26;
 
-/// The kinds of lies of which these take half.
+/// The kinds of lies of which `OTHER_LINEAGE` and `ANSWERS` take half.
 const SAME_VIEW: u64 = 0;
 const PRE_VOTE: u64 = 15;
 
@@ -209,7 +209,7 @@ fn packet(rng: &LieRng, stranger: &MemberInfo, view: &View) -> Packet {
     let member = &view.members[rng.draw(2, view.members.len() as u64) as usize].info;
     let dead = member.process;
     let later = ViewNumber(view.number.0 + 1 + rng.draw(3, 3) * rng.draw(4, 1 << 20));
-    // A guess of a proof, or none.
+    // The nonce is a guess, or none.
     let nonce = if rng.draw(5, 2) == 0 { 0 } else { rng.draw(6, u64::MAX) };
     let ballot = Ballot { round: rng.draw(7, 1 << 30) as u32, process: me.process };
     let instance = ViewNumber(view.number.0 + 1);
@@ -252,7 +252,7 @@ fn packet(rng: &LieRng, stranger: &MemberInfo, view: &View) -> Packet {
             let change = Change { remove, ..Change::default() };
             Notice::Install { lineage: view.lineage, instance, change, nonce }
         }
-        // Learners that never show themselves.
+        // The stranger asks to join as learners that never show themselves.
         4..=5 => Notice::Join { me, heard: view.number },
         6 => {
             let process = ProcessId(me.process.0 ^ rng.draw(26, 2) as u128);
@@ -265,7 +265,7 @@ fn packet(rng: &LieRng, stranger: &MemberInfo, view: &View) -> Packet {
         }
         8 => {
             let belonging = belonging(younger, ViewNumber(younger.founded.0));
-            // It speaks as if it were a member, which no connection of its own shows.
+            // The stranger speaks as if it were a member, which no connection of its own shows.
             let process = if rng.draw(25, 2) == 0 { me.process } else { dead };
             let me = MemberInfo { process, ..me };
             Notice::Hello { me, asked: member.addr, belonging, nonce }
@@ -313,7 +313,8 @@ fn packet(rng: &LieRng, stranger: &MemberInfo, view: &View) -> Packet {
             again: true,
             settled: true,
         },
-        // A first view, of itself and a member, above all that was dealt or just above its own.
+        // The lie is a first view with the stranger and a member. The view begins just above the
+        // member's view, or far above it.
         21 => {
             let ahead = 1 + rng.draw(19, 2) * rng.draw(20, 1 << 16);
             let founders = vec![me, member.clone()];

@@ -38,7 +38,7 @@ impl Clone for Stream {
 pub struct DamageCounts {
     /// Frames that were damaged.
     pub damaged: u64,
-    /// Connections that broke because of it.
+    /// Connections that broke because of damaged frames.
     pub broken: u64,
     /// Broken connections with a frame that did not end in time.
     pub unfinished: u64,
@@ -55,7 +55,7 @@ impl Default for Stream {
 
 /// The receiver's results of a stream.
 enum StreamInput {
-    /// The sent packet, or with the packet that was decoded in its place.
+    /// The sent packet, or the packet that was decoded in its place.
     Read(Box<PacketInTransit>),
     Broken,
 }
@@ -141,7 +141,7 @@ impl World {
         if !stream.decoder.is_empty() {
             if stream.begun.is_none() {
                 stream.begun = Some(self.now);
-                // The same time limit as in the runtime.
+                // The runtime has the same time limit.
                 let limit = (self.common.timing.member_lease / 2).as_nanos() as u64;
                 self.schedule(limit, ScheduledEvent::FrameEnds { from, to, begun: self.now });
             }

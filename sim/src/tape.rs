@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Steps of one tape: enough for a meaningful run, few enough for hundreds of tapes in a second.
 const MAX_STEPS: usize = 250;
-/// A tape is over then, in virtual time: some leases.
+/// The longest virtual time of a tape: some leases.
 const MAX_SPAN: u64 = 12 * SECOND;
 /// Requests of one member at a time.
 const MAX_OPEN: usize = 8;
@@ -32,7 +32,7 @@ const SPANS: [u64; 8] = [5, 20, 80, 300, 700, 1_200, 2_600, 4_000];
 pub struct TapeResult {
     /// The World at the end.
     pub world: World,
-    /// The story, to be told again without the tape.
+    /// The log of the run, which can be replayed without the tape.
     pub log: Log,
     /// Whether everything could be demanded at the end, and held.
     pub complete: bool,
@@ -62,8 +62,8 @@ impl Tape<'_> {
     }
 
     fn scene(&mut self) -> Scene {
-        // Mostly few: runs of three founders are seven times as fast as runs of five and two
-        // joiners, and most faults matter with three.
+        // Most tapes have three founders. Such runs are seven times as fast as runs of five
+        // founders and two joiners, and most faults matter with three.
         let founders = [3, 3, 3, 3, 3, 2, 4, 5][self.below(8)];
         let joiners = [0, 0, 0, 0, 1, 1, 1, 2][self.below(8)];
         let sites = founders + joiners;
@@ -74,7 +74,7 @@ impl Tape<'_> {
             joiners,
             council: if self.is(4) { 3 } else { 7 },
             hosts: (0..sites as u32).map(|site| if shared { site % 2 } else { site }).collect(),
-            // Just inside the bound of 20,000, to either side.
+            // The rates are just inside the bound of 20,000, to either side.
             clocks: (0..sites)
                 .map(|site| if skewed { [-19_500, 19_500, 0][site % 3] } else { 0 })
                 .collect(),
@@ -84,7 +84,7 @@ impl Tape<'_> {
     }
 
     fn packets(&mut self, sites: usize) -> PacketFilter {
-        // One more than there are: any.
+        // The number behind the last site stands for any site.
         let some = |at: usize| (at < sites).then_some(at);
         let kind = self.below(KINDS.len() + 1);
         PacketFilter {
@@ -168,7 +168,7 @@ impl TapeResult {
                 cut(site, other)
             }
             24 => {
-                // Cut off from the sites with set bits, both ways.
+                // The site is cut off from the sites with set bits, both ways.
                 let others = tape.next().unwrap_or_default();
                 for other in (0..sites).filter(|other| *other != site && others >> other & 1 == 1) {
                     self.apply(Step::Cut(site, other));

@@ -4,7 +4,7 @@ use crate::record::{Entry, Record, RecordedRequest};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// The first range.
+/// The length of the first range.
 const MILLISECOND: u64 = 1_000_000;
 
 /// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked
@@ -279,12 +279,12 @@ mod tests {
             timed.grantor_failovers.longest()
         };
         let killed = || line(100, 0, Entry::End { how: "killed".into() });
-        // The request comes long after.
+        // The request comes long after the kill.
         assert_eq!(
             gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]),
             30
         );
-        // The time at which there is a grantor again.
+        // The next grantor acts before the request comes.
         let next =
             line(300, 1, Entry::Grantor { service: "s".into(), epoch: 2, recovering: false });
         assert_eq!(
@@ -307,7 +307,7 @@ mod tests {
         ];
         lines.extend([line(700, 1, Entry::Release { call: 0 }), line(720, 2, ok(1))]);
         assert_eq!(gap(&lines), 20);
-        // Given up meanwhile.
+        // The first request is given up meanwhile.
         let mut lines = vec![
             line(10, 0, grantor()),
             line(20, 1, ask(0)),
@@ -316,8 +316,8 @@ mod tests {
         ];
         lines.extend([line(800, 1, ask(1)), line(850, 1, ok(1))]);
         assert_eq!(gap(&lines), 50);
-        // A suspension has all of it, and while it waits for holders no other request can be
-        // served.
+        // A suspension has the whole service, and while it waits for holders no other request can
+        // be served.
         let mut lines = vec![
             line(10, 0, grantor()),
             line(20, 1, want(0, RecordedRequest::Lock, &["x", "y"])),

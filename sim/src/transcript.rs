@@ -185,7 +185,7 @@ impl Transcript {
             }
             Entry::Mended { fault } => format!("fault {fault} is over"),
             Entry::Heal => "all is healed".to_string(),
-            // Its words are full of process ids.
+            // The words of a violation are full of process ids.
             Entry::Break { invariant, lock, .. } => {
                 let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
                 format!("BROKEN {invariant}{lock}")

@@ -46,7 +46,7 @@ pub struct World {
     pub(crate) sites: Vec<Site>,
     site_by_addr: BTreeMap<SocketAddr, usize>,
     pub(crate) network: Network,
-    /// Copies of a World share it until a client does something.
+    /// Copies of a World share the history until a client does something.
     pub(crate) history: Arc<History>,
     pub(crate) store: Store,
     observer: Option<Box<dyn Observer>>,
@@ -63,7 +63,7 @@ pub struct World {
     pub(crate) fickle: BTreeMap<Ask, Duration>,
     /// When a view was installed that is later than all before.
     pub(crate) viewed_at: u64,
-    /// The number of such views.
+    /// The number of views that were later than all before.
     pub(crate) later_views: u64,
     /// The sites to which the demands after healing apply; `None`: all.
     pub(crate) core: Option<BTreeSet<usize>>,
@@ -83,7 +83,7 @@ pub struct World {
     pub(crate) detects: bool,
     /// Members may keep locks after their release.
     pub(crate) keeps: bool,
-    /// They may keep shares too.
+    /// Members may keep shares too.
     pub(crate) keeps_shares: bool,
     /// Members ask to grant a service if they make most of its requests.
     pub(crate) follows: bool,
@@ -102,11 +102,11 @@ pub struct World {
     /// Whether the digests are kept.
     digested: bool,
     pub(crate) digest: Digest,
-    /// The sights of clients and of observers of views, and nothing of the messages behind them.
+    /// The digest of all that clients and observers of views see, and of no message behind it.
     pub(crate) outcomes: Digest,
     events: u64,
     at_once: (u64, usize, u32),
-    /// Steps of a member at the instant of its step before.
+    /// Steps of a member at the instant of its preceding step.
     pub(crate) repeated: u64,
     /// Whether broken connections and gossip are noticed.
     hints: bool,

@@ -11,13 +11,13 @@ pub(super) struct Effects {
     pub(super) sends: Vec<(SwimId, Vec<u8>)>,
     /// Timers to start.
     pub(super) timers: Vec<(Timer<SwimId>, Duration)>,
-    /// The table of members may have changed: compare it.
+    /// Whether the table of members may have changed, so that it must be compared.
     pub(super) changed: bool,
-    /// Foca's last statement of itself: whether it takes part in gossip.
+    /// Foca's latest statement of whether it takes part in gossip.
     pub(super) connected: Option<bool>,
-    /// Foca took a new identity because a peer called the old one down.
+    /// Whether foca took a new identity because a peer called the old one down.
     pub(super) rejoined: bool,
-    /// foca was called down and could not take a new identity.
+    /// Whether a peer called foca down and foca could not take a new identity.
     pub(super) defunct: bool,
 }
 
@@ -44,7 +44,7 @@ impl Runtime<SwimId> for &mut Effects {
     }
 
     fn submit_after(&mut self, timer: Timer<SwimId>, after: Duration) {
-        // For a member that is down when first heard of, there is no notification but this.
+        // This timer is the only sign of a member that is already down when its first news arrives.
         self.changed |= matches!(timer, Timer::RemoveDown(_));
         self.timers.push((timer, after));
     }

@@ -8,26 +8,26 @@ use std::net::SocketAddr;
 /// The lock protocol knows members by `process` alone. `generation` exists because to foca "down"
 /// is final for an identity. A member that was wrongly declared down comes back as a later
 /// generation of the same process.
-// Ordered field by field: by generation, then process. The address makes the order agree with
-// equality.
+// The order is field by field: by generation, then by process. The address makes the order agree
+// with equality.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct SwimId {
-    /// Higher than that of any earlier identity at this address.
+    /// Higher than the generation of any earlier identity at this address.
     pub generation: u64,
     /// The process, see [`ProcessId`](crate::protocol::ProcessId).
     pub process: u128,
-    /// Where it is reached.
+    /// The address at which the process is reached.
     pub addr: SocketAddr,
 }
 
 impl SwimId {
-    /// Stands for any process at `addr`, when only the address is known. Good for announcing and
-    /// for nothing else.
+    /// An identity for any process at `addr`, when only the address is known. Use it for announcing
+    /// and for nothing else.
     pub const fn placeholder(addr: SocketAddr) -> Self {
         SwimId { generation: 0, process: 0, addr }
     }
 
-    /// Returns whether this stands for any process at its address.
+    /// Returns whether this identity is for any process at its address.
     pub const fn is_placeholder(&self) -> bool {
         self.generation == 0 && self.process == 0
     }

@@ -8,9 +8,9 @@
 //! - timers that are never lost (`timers.rs`);
 //! - a filter for packets that foca 2.0.0 sends by mistake and that make healthy members change
 //!   identity;
-//! - announcing to the seeds for ever: foca, once alone, does nothing to come back;
-//! - hints that come from comparing foca's table with the last reported states, because its
-//!   notifications leave things out (a quick restart is only a rename);
+//! - endless announcing to the seeds: foca, once alone, does nothing to come back;
+//! - hints from a comparison of foca's table with the last reported states, because foca's
+//!   notifications leave out changes (a quick restart is only a rename);
 //! - limits to the entries that strangers can make it remember.
 //!
 //! # Files

@@ -22,14 +22,14 @@ pub const MAX_PACKET: usize = 1400 - 64 - 64;
 /// gossip by single packets serves well, and a few megabytes.
 pub const MAX_MEMBERS: usize = 10_000;
 
-/// The gossip of one member, as a pure state machine. Each input goes in by [`step`](Swim::step)
-/// with its time, packets and hints come out, and [`deadline`](Swim::deadline) says when to step
-/// next.
+/// The gossip of one member, as a pure state machine. [`step`](Swim::step) takes each input with
+/// its time, and returns packets and hints. [`deadline`](Swim::deadline) is the time of the next
+/// step.
 ///
 /// The same seed and the same steps give the same outputs.
 pub struct Swim<C> {
     foca: Foca<SwimId, C, StdRng, NoCustomBroadcast>,
-    /// A second copy, since foca does not lend its own.
+    /// A second codec, since foca does not lend its own.
     codec: C,
     effects: Effects,
     timers: Timers,
@@ -38,11 +38,11 @@ pub struct Swim<C> {
     told: BTreeMap<SocketAddr, ReportedState>,
     announcing: Announcing,
     renewing: Renewing,
-    /// Whether foca takes part in gossip. If not, it waits for a peer to talk to it.
+    /// Whether foca takes part in gossip. If not, it waits for a packet from a peer.
     connected: bool,
     left: bool,
     refused: u64,
-    /// Sends every TurnUndead, also the ones that foca sends by mistake.
+    /// Sends every TurnUndead packet, including those that foca sends by mistake.
     #[cfg(test)]
     pub(super) unfiltered: bool,
 }
@@ -54,11 +54,11 @@ pub enum SwimInput<'a> {
     Datagram(&'a [u8]),
     /// A peer's [`Swim::state`] arrived.
     State(&'a [u8]),
-    /// These are the addresses of all seeds now. They replace the former.
+    /// The present addresses of all seeds. They replace the former ones.
     Seeds(BTreeSet<SocketAddr>),
     /// The deadline was reached, or may have been.
     Timer,
-    /// This member goes for good: it tells a few peers, and nothing comes out after that.
+    /// This member leaves for good: it tells a few peers, and has no output after that.
     Leave,
 }
 
@@ -86,22 +86,22 @@ struct ReportedState {
     is_up: bool,
 }
 
-/// Rounds of announcing: without them, members that have lost each other stay apart.
+/// Rounds of announcing. Without them, members that have lost each other would stay apart.
 #[derive(Default)]
 struct Announcing {
     last: Option<Time>,
     next: Option<Time>,
-    /// The positions at which the next round goes on among more seeds, and more others, than one
+    /// The positions at which the next round continues, if there are more seeds or others than one
     /// round takes.
     seed: usize,
     other: usize,
 }
 
-/// How the changes of identity follow each other.
+/// The recent changes of identity.
 #[derive(Default)]
 struct Renewing {
     last: Option<Time>,
-    /// How many came in quick succession.
+    /// The number of changes in quick succession.
     streak: u32,
 }
 
@@ -110,30 +110,31 @@ impl Renewing {
         self.last.is_some_and(|last| now.since(last) < span)
     }
 
-    /// Returns whether the next would come too soon after several others.
+    /// Returns whether another change would come too soon after several others.
     fn is_hasty(&self, now: Time) -> bool {
         self.streak >= 2 && self.is_within(now, RENEWAL_GAP)
     }
 }
 
-/// How often seeds are announced to, for ever. By measurement the members then merge about two
-/// seconds after a cut is healed. Foca's own means take minutes, and never merge a cluster of two.
+/// The interval of announcements to seeds, which never end. By measurement the members then merge
+/// about two seconds after a cut is healed. Foca's own means take minutes, and never merge a
+/// cluster of two.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
-/// The same while no member is known to be up: there is no other to disturb.
+/// The interval while no member is known to be up: there is no other to disturb.
 const ANNOUNCE_EVERY_ALONE: Duration = Duration::from_secs(1);
-/// Rounds "at once" still keep this distance, or two members that keep calling each other down
-/// would flood.
+/// The shortest distance of two rounds, even of rounds "at once": two members that keep calling
+/// each other down would flood otherwise.
 const ANNOUNCE_GAP: Duration = Duration::from_millis(250);
-/// Each announcement is answered by a full packet.
+/// The most announcements of a round to seeds. Each is answered by a full packet.
 const ANNOUNCE_WIDTH: usize = 8;
-/// How many seeds are announced to as soon as they are named.
+/// The most new seeds that are announced to at once.
 const NEW_SEEDS: usize = 64;
-/// Renewals further apart than this have nothing to do with each other.
+/// Renewals that are further apart than this are independent.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
-/// After the second in a row, renewals keep this distance. Two processes that claim one address
+/// The distance that renewals keep after the second in a row. Two processes that claim one address
 /// call each other down for as long as both live, as fast as packets travel.
 const RENEWAL_GAP: Duration = Duration::from_millis(100);
-/// No renewal skips more than 2 to the power of this: 50 days of milliseconds.
+/// No renewal skips more generations than 2 to the power of this: 50 days of milliseconds.
 const RENEWAL_DOUBLINGS: u32 = 32;
 
 impl<C> Swim<C>
@@ -141,12 +142,12 @@ where
     C: Codec<SwimId> + Clone,
     C::Error: StdError + Send,
 {
-    /// The gossip of the process `me`, which knows no other yet.
+    /// The gossip of the process `me`, which knows no other process yet.
     ///
     /// `generation` is higher than that of any former process at this address: Unix milliseconds,
-    /// or more if more was seen. One that is too low is mended within seconds. `seed` determines
-    /// all its random choices. `cluster_size_hint` is the expected number of members, by which
-    /// suspicions last longer in large clusters.
+    /// or more if more was seen. A generation that is too low is corrected within seconds. `seed`
+    /// determines all random choices of the machine. `cluster_size_hint` is the expected number of
+    /// members: in large clusters suspicions last longer.
     pub fn new(
         me: &MemberInfo,
         generation: u64,
@@ -164,7 +165,7 @@ where
         codec: C,
         config: Config,
     ) -> Self {
-        // Generation 0 is the placeholder's.
+        // Generation 0 is that of the placeholder.
         let id = SwimId { generation: generation.max(1), process: me.process.0, addr: me.addr };
         Swim {
             foca: Foca::new(id, config, StdRng::seed_from_u64(seed), codec.clone()),
@@ -183,7 +184,7 @@ where
         }
     }
 
-    /// Takes in an input at `now` and adds the resulting outputs to `out`.
+    /// Takes an input at `now` and adds the resulting outputs to `out`.
     pub fn step(&mut self, now: Time, input: SwimInput<'_>, out: &mut Vec<SwimOutput>) {
         if self.left {
             return;
@@ -205,8 +206,8 @@ where
         }
     }
 
-    /// Returns the time to [`step`](Swim::step) with [`SwimInput::Timer`] at the latest. `None`
-    /// before the first step and after leaving.
+    /// Returns the latest time for a [`step`](Swim::step) with [`SwimInput::Timer`]. `None` before
+    /// the first step and after leaving.
     pub fn deadline(&self) -> Option<Time> {
         if self.left {
             return None;
@@ -214,10 +215,10 @@ where
         self.timers.next().into_iter().chain(self.announcing.next).min()
     }
 
-    /// All that is known, at most [`MAX_MEMBERS`] entries, for a peer to take in as
+    /// The whole known state, at most [`MAX_MEMBERS`] entries, as a peer takes it by
     /// [`SwimInput::State`]. Its length has no bound, so it is sent on a stream.
     pub fn state(&self) -> Vec<u8> {
-        // Members that are up come first: entries of members that are down can be left out.
+        // Members that are up come first, since entries of members that are down can be left out.
         let is_down = |member: &&Member<SwimId>| member.state() == State::Down;
         let me = Member::alive(*self.foca.identity());
         let members = std::iter::once(&me)
@@ -238,19 +239,19 @@ where
         state
     }
 
-    /// The addresses of all members believed up, this member not among them.
+    /// The addresses of all other members that are believed up.
     pub fn contacts(&self) -> Vec<SocketAddr> {
         self.told.iter().filter(|(_, told)| told.is_up).map(|(&addr, _)| addr).collect()
     }
 
-    /// The identity that this member has for its peers at present. Its generation rises each time
-    /// that a peer calls it down.
+    /// The present identity of this member for its peers. Its generation rises each time that a
+    /// peer calls it down.
     pub fn identity(&self) -> SwimId {
         *self.foca.identity()
     }
 
-    /// How many packets and states were refused as garbage, too long, or more than can be
-    /// remembered.
+    /// The number of packets and states that were refused: as garbage, as too long, or for more
+    /// entries than can be remembered.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -262,7 +263,7 @@ where
             return;
         };
         if header.message == Message::TurnUndead && self.renewing.is_hasty(now) {
-            return; // As if lost: the sender repeats it at the next announcement.
+            return; // Dropped as if lost: the sender repeats it at the next announcement.
         }
         if self.told.len() >= MAX_MEMBERS && !self.knows_all(&header.src, rest) {
             self.refused += 1;
@@ -274,8 +275,9 @@ where
             && header.dst.is_placeholder()
             && header.dst.addr != me.addr
         {
-            // A seed is often known by another address than it advertises, a name's second one
-            // for example. foca would ignore this, though it has arrived where it was meant to.
+            // A seed is often known by another address than the one that it advertises, such as the
+            // second one of a name. foca would ignore the packet, though it is meant for this
+            // member.
             header.dst = me;
             if self.codec.encode_header(&header, &mut readdressed).is_err() {
                 self.refused += 1;
@@ -287,13 +289,14 @@ where
             data
         };
         match self.foca.handle_data(data, &mut self.effects) {
-            // A seed list may name this member by an address that it does not know to be its own.
+            // A seed list may name this member by an address that the member does not know to be
+            // its own.
             Ok(()) | Err(Error::DataFromOurselves) => {}
             Err(_) => self.refused += 1,
         }
     }
 
-    /// Returns whether a packet tells of no new member. Asked only when no more can be remembered.
+    /// Returns whether a packet tells of no new member. Called only when no more can be remembered.
     fn knows_all(&mut self, src: &SwimId, mut updates: &[u8]) -> bool {
         let me = self.foca.identity().addr;
         let knows = |addr: &SocketAddr| *addr == me || self.told.contains_key(addr);
@@ -324,9 +327,9 @@ where
             room = room.saturating_sub(1);
             fits
         });
-        // The state is not spread any further: the peer and the members it knows have it already. A
-        // joiner that repeated the whole cluster to the whole cluster would be busy for minutes.
-        // The only error is that of encoding, for spreading.
+        // The state is not spread further: the peer and the members that it knows have it already.
+        // A joiner that repeated the whole cluster to the whole cluster would be busy for minutes.
+        // The only possible error is that of encoding, for spreading.
         let _ = self.foca.apply_many(fitting, false, &mut self.effects);
     }
 
@@ -351,8 +354,7 @@ where
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<SwimOutput>) {
         for timer in self.timers.take_due(now) {
-            // Its errors report a timer at a strange moment. foca has put that right when it
-            // reports it.
+            // An error reports a timer at an unexpected moment, which foca has already handled.
             let _ = self.foca.handle_timer(timer, &mut self.effects);
             self.settle(now, out);
         }
@@ -360,7 +362,8 @@ where
 
     fn on_leave(&mut self) {
         self.left = true;
-        // Fails only if a member cannot be encoded; then no peer is told, as with a lost packet.
+        // This fails only if a member cannot be encoded; then no peer is told, as with a lost
+        // packet.
         let _ = self.foca.leave_cluster(&mut self.effects);
     }
 
@@ -389,12 +392,12 @@ where
             if rejoined {
                 self.on_rejoined(now);
             } else {
-                // There is no higher generation. The member can only go on as before until the
-                // others have forgotten.
+                // There is no higher generation. The member can only continue as before until the
+                // others have forgotten it.
                 let _ = self.foca.reuse_down_identity();
             }
-            // A new identity starts idle, even if others are known to be up: an empty update sets
-            // it going.
+            // A new identity starts idle, even if other members are known to be up: an empty update
+            // activates it.
             let _ = self.foca.apply_many(std::iter::empty(), false, &mut self.effects);
         }
     }
@@ -402,8 +405,8 @@ where
     /// Returns whether foca means to send this packet.
     ///
     /// When a suspicion ends, foca 2.0.0 (and every release before) tells the suspect that it is
-    /// down, without asking whether it is. A suspect that has refuted the suspicion meanwhile is
-    /// told too, and gives up its identity for nothing.
+    /// down, without checking whether it is. A suspect that has refuted the suspicion meanwhile is
+    /// told too, and changes its identity for nothing.
     fn is_meant(&mut self, to: &SwimId, mut data: &[u8]) -> bool {
         #[cfg(test)]
         if self.unfiltered {
@@ -416,32 +419,33 @@ where
         !(is_turn_undead && self.foca.iter_members().any(|member| member.id() == to))
     }
 
-    /// foca has taken the next generation. If that happens again and again, a peer remembers a much
-    /// higher one: the clock was set back between two runs. One by one would take as many round
-    /// trips as the clock was set back milliseconds: so the steps double.
+    /// Handles foca's change to the next generation. If such changes repeat, a peer remembers a
+    /// much higher generation: the clock was set back between two runs. Single steps would take as
+    /// many round trips as the clock was set back milliseconds: so the steps double.
     fn on_rejoined(&mut self, now: Time) {
         let is_again = self.renewing.last.is_some_and(|last| now.since(last) < RENEWAL_PAUSE);
         self.renewing.last = Some(now);
         self.renewing.streak =
             if is_again { (self.renewing.streak + 1).min(RENEWAL_DOUBLINGS) } else { 0 };
-        // A healed cut costs one renewal, two at times.
+        // A healed cut costs one renewal, and sometimes two.
         if self.renewing.streak >= 2 {
             let me = *self.foca.identity();
             let generation = me.generation.saturating_add(1 << self.renewing.streak);
-            // Fails if there is no higher generation: then the present generation stays.
+            // This fails if there is no higher generation: then the present generation stays.
             let _ = self.foca.change_identity(SwimId { generation, ..me }, &mut self.effects);
         }
     }
 
-    /// Brings the next round forward: once per loss of contact, not once per step while it lasts.
+    /// Brings the next round forward: once per loss of contact, not once per step while the loss
+    /// lasts.
     fn announce_at_once(&mut self, now: Time) {
         let at = self.announcing.last.map_or(now, |last| last + ANNOUNCE_GAP);
         self.announcing.next = self.announcing.next.map(|next| next.min(at));
     }
 
     /// Sends one round of announcements. It goes to the seeds, and to one member that is down: a
-    /// cut may have healed where there is no seed. If no member is up, it goes to all members ever
-    /// known.
+    /// cut may have healed where there is no seed. If no member is up, the round goes to all
+    /// members that were ever known.
     fn announce(&mut self, now: Time) {
         let is_alone = !self.connected || self.foca.num_members() == 0;
         let seeds: Vec<_> = self.seeds.iter().copied().collect();
@@ -461,19 +465,19 @@ where
 
     fn announce_to(&mut self, targets: impl IntoIterator<Item = SocketAddr>) {
         for addr in targets {
-            // Fails only if a header cannot be encoded; the next round tries again.
+            // This fails only if a header cannot be encoded; the next round tries again.
             let _ = self.foca.announce(SwimId::placeholder(addr), &mut self.effects);
         }
     }
 
-    /// Compares foca's table with the reported states, and tells the difference.
+    /// Compares foca's table with the reported states, and reports the differences.
     fn tell(&mut self, out: &mut Vec<SwimOutput>) {
         let me = *self.foca.identity();
         let mut hint = |hint| out.push(SwimOutput::Hint(hint));
         let mut former = std::mem::take(&mut self.told);
         for member in self.foca.iter_membership_state() {
             let id = member.id();
-            // Former identities of this very member are in the table too.
+            // Former identities of this member are in the table too.
             if id.addr != me.addr && id.process != me.process {
                 let told = ReportedState {
                     process: ProcessId(id.process),
@@ -500,7 +504,7 @@ where
         }
     }
 
-    /// How many timers wait.
+    /// The number of waiting timers.
     #[cfg(test)]
     pub(super) fn timers(&self) -> usize {
         self.timers.len()
@@ -511,8 +515,8 @@ where
 pub(super) fn config(cluster_size_hint: u32) -> Config {
     let mut config = Config::new_lan(NonZeroU32::new(cluster_size_hint).unwrap_or(NonZeroU32::MIN));
     // How often a member repeats a piece of news. foca computes 3 for five members, which are spent
-    // within a second. A suspect that is cut off for longer would never hear that it is suspected,
-    // and could not refute it. It would be declared down after it has long come back. News of a
+    // within a second. A suspect that is cut off for longer would never hear of the suspicion, and
+    // could not refute it. It would be declared down long after it has come back. News of a
     // suspicion must last as long as the suspicion. Gossip goes to 3 members 5 times a second, and
     // suspicions last 4 s or more. The price is about 40 bytes more in packets that are sent
     // anyway.
@@ -520,14 +524,14 @@ pub(super) fn config(cluster_size_hint: u32) -> Config {
     config.max_transmissions =
         u8::try_from(spread).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MAX);
     config.max_packet_size = const { NonZeroUsize::new(MAX_PACKET).unwrap() };
-    // How long the dead are remembered. It is longer than any rumour that they live, and long
-    // enough to go on knocking where a cut may heal. foca's day would fill the table where
-    // addresses change with each start.
+    // How long dead members are remembered. This is longer than any outdated report that they live,
+    // and long enough for announcements to where a cut may heal. foca's day would fill the table
+    // where addresses change with each start.
     config.remove_down_after = Some(Duration::from_secs(60 * 60));
     config
 }
 
-/// The next `width` of them, going round.
+/// The next `width` addresses, round robin.
 fn take_turns(addrs: &[SocketAddr], turn: &mut usize, width: usize) -> BTreeSet<SocketAddr> {
     let start = *turn;
     *turn = turn.wrapping_add(width);

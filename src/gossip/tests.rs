@@ -91,7 +91,7 @@ struct World {
     sent: u64,
     chance: StdRng,
     loss: f64,
-    /// Members that no other reaches and that reach no other.
+    /// Members that are cut off from all others.
     cut: BTreeSet<SocketAddr>,
     /// Second addresses.
     alias: BTreeMap<SocketAddr, SocketAddr>,
@@ -102,7 +102,7 @@ struct World {
 
 struct GossipMember {
     swim: Swim<PlainCodec>,
-    /// Handles nothing until then.
+    /// The time until which the member handles nothing.
     frozen: Option<Time>,
     held: Vec<Vec<u8>>,
 }
@@ -249,7 +249,7 @@ impl World {
         self.swim(n).contacts().len()
     }
 
-    /// The hints that member `n` gave since the last clearing.
+    /// The hints of member `n` since the last clearing.
     fn hints_of(&self, n: u16) -> Vec<Hint> {
         self.hints
             .iter()
@@ -419,8 +419,8 @@ fn heavy_loss_is_recovered_from() {
     }
 }
 
-/// Returns in how many of 40 clusters a member is called down when one of five is cut off for
-/// `millis` and then healed.
+/// In how many of 40 clusters a member is called down when one of five is cut off for `millis` and
+/// then healed.
 fn false_downs(millis: u64, config: Config) -> usize {
     let is_called_down = |seed: &u64| {
         let mut world = World::new(*seed);
@@ -607,7 +607,7 @@ fn no_more_members_are_remembered_than_the_limit_and_known_ones_are_still_heard(
     assert_eq!(out, [SwimOutput::Hint(Hint::Unreachable(ProcessId(stranger(1).process)))]);
 }
 
-/// Packets on their way to member 1 while the others talk of the crash of a fourth.
+/// Packets on their way to member 1 while the other members gossip about the crash of a fourth.
 fn overheard(world: &mut World) -> Vec<Vec<u8>> {
     let mut samples = Vec::new();
     world.crash(3);
@@ -671,7 +671,7 @@ fn forged_packets_may_mislead_and_do_no_more() {
         world.swim(1).timers()
     );
     assert!(rate < 300, "{rate} packets a second from three members");
-    // Known addresses each have one removal outstanding.
+    // Each known address has one outstanding removal.
     let known = world.swim(1).state().len() / 20;
     assert!(world.swim(1).timers() < 50 + known, "{} timers for {known}", world.swim(1).timers());
 }

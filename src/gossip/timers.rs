@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 
 /// Timers by the time at which they are due.
 ///
-/// Bounded without losing any that could still do something. Foca ignores a periodic timer whose
-/// token is not its present one. Foca starts the next timer only after the last has fired or its
-/// token has ended. So of each periodic kind only the latest counts. Foca ignores the removal of an
-/// identity that a higher one has replaced, and an identity goes down once. So of each address only
-/// the latest removal counts. The two timers of a probe remain, and there is one probe a second.
+/// The number of timers is bounded without losing any that could still have an effect. Foca ignores
+/// a periodic timer whose token is not its present one. Foca starts the next timer only after the
+/// last has fired or its token has ended. So of each periodic kind only the latest counts. Foca
+/// ignores the removal of an identity that a higher one has replaced, and an identity goes down
+/// once. So of each address only the latest removal counts. The two timers of a probe remain, and
+/// there is one probe a second.
 #[derive(Default)]
 pub(super) struct Timers {
     due: BTreeMap<TimerKey, Timer<SwimId>>,
@@ -20,10 +21,10 @@ pub(super) struct Timers {
     sequence: u64,
 }
 
-/// When it is due, and the order in which it was started.
+/// The time at which a timer is due, and its number in the order of the starts.
 type TimerKey = (Time, u64);
 
-/// The timers of which only one at a time is of use.
+/// The kinds of timers of which only the latest has an effect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKind {
     Probe,
@@ -44,13 +45,13 @@ impl Timers {
         self.due.insert(key, timer);
     }
 
-    /// Returns the time at which the first is due.
+    /// Returns the time at which the first timer is due.
     pub(super) fn next(&self) -> Option<Time> {
         self.due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Takes all that are due, in the order in which foca wants late ones. A probe's second stage
-    /// comes before the next probe, at any times. Otherwise the order is by time.
+    /// Takes all timers that are due, in the order that foca needs for late ones. A probe's second
+    /// stage comes before the next probe, at any times. Otherwise the order is by time.
     pub(super) fn take_due(&mut self, now: Time) -> Vec<Timer<SwimId>> {
         let later = self.due.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut self.due, later);
@@ -66,7 +67,7 @@ impl Timers {
         batch
     }
 
-    /// How many wait.
+    /// The number of waiting timers.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.due.len()

@@ -1,4 +1,4 @@
-//! Random numbers for tests of the core: any sequence will do, if it is the same in each run.
+//! Random numbers for tests of the core. Any sequence will do, if it is the same in each run.
 
 /// Numbers below the given limit, by Knuth's multiplier.
 pub(super) fn draws(seed: u64) -> impl FnMut(u64) -> u64 {

@@ -1,9 +1,9 @@
-//! Membership: views and how they are chosen, leases, votes, and the elder's duties.
+//! Membership: views and their choice, leases, votes, and the elder's duties.
 //!
-//! [`Cluster`] is this side of a member. It decides in which view the member is and whether its
-//! lease runs. The other side, `locks.rs`, learns of that in each step by a [`Standing`]. When a
-//! view or a lease begins or ends, calls of its named functions tell it. It never changes anything
-//! here.
+//! [`Cluster`] is the membership of one process. It decides in which view the member is and whether
+//! its lease runs. The locks (`locks.rs`) learn of that in each step by a [`Standing`]. When a view
+//! or a lease begins or ends, the membership calls named functions of the locks. The locks never
+//! change anything here.
 
 mod affiliation;
 mod death_check;
@@ -46,10 +46,10 @@ use std::sync::Arc;
 use view::{Change, View};
 use vote_successor::{StoredVote, StoredVoter, VoteSender, VoteSuccessor, VoteSuccessors};
 
-/// A forced lineage begins this many slots above the last known view: the rest of the old lineage
-/// may have gone on.
+/// The distance in slots from the last known view to a forced lineage: the rest of the old lineage
+/// may have continued.
 const FORCE_GAP: u64 = 32 * Slot::PER_SECOND;
-/// A failed write is tried again after this many times `retry`.
+/// The wait before a failed write is tried again, in multiples of `retry`.
 const STORE_AGAIN: u32 = 4;
 
 /// The phase of a process's membership.
@@ -59,77 +59,81 @@ pub(super) enum MemberPhase {
     Seeking(Box<Discovery>),
     /// The process is in a view.
     Member,
-    /// The member is about to say goodbye, or has said it. It holds nothing, grants until its
-    /// tables are transferred, and says goodbye after that. It still votes, so that its leaving
+    /// The member is about to say goodbye, or has said it. It holds nothing, and grants until its
+    /// tables are transferred. After that it says goodbye. It still votes, so that its leaving
     /// costs no quorum.
     Leaving {
-        /// When the goodbye is sent again.
+        /// The time at which the goodbye is sent again.
         again_at: Time,
-        /// When it stops waiting for other members.
+        /// The time until which the member waits for the others.
         until: Time,
     },
-    /// The member has decided a view without itself. It stays until that view's members know of it.
+    /// The member has decided a view without itself. It stays until that view's members know of the
+    /// view.
     Retiring {
-        /// When the view is sent to them again.
+        /// The time at which the view is sent to them again.
         again_at: Time,
-        /// When it stops waiting for other members.
+        /// The time until which the member waits for the others.
         until: Time,
-        /// The members that know.
+        /// The members that know the view.
         informed: BTreeSet<ProcessId>,
-        /// Whether it said goodbye before.
+        /// Whether the member said goodbye before.
         left: bool,
     },
-    /// The process is out for good.
+    /// The process has left for good.
     Gone,
 }
 
 /// The membership of one process.
 ///
-/// Only the tests beside use its fields from outside.
+/// Only the tests of this module use the fields from outside.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Cluster {
-    /// How it was configured. Seeds, contacts and the remembered view change.
+    /// The configuration. Seeds, contacts and the remembered view change.
     pub(super) config: Config,
     pub(super) phase: MemberPhase,
-    /// Stays after the end, for the record.
+    /// The present view. It stays after the end of the membership, for the record.
     pub(super) view: Option<Arc<View>>,
-    /// This member is the elder of the view and a quorum of its council by itself.
+    /// Whether this member is the elder of the view and a quorum of its council by itself.
     sole_quorum: bool,
-    /// A quorum of the view's council is known to have the view.
+    /// Whether a quorum of the view's council is known to have the view.
     is_settled: bool,
-    /// The change that made the view with that number, for members that have the one before it.
+    /// The change that made the view with this number. It is sent to members that have the view
+    /// before.
     last_change: Option<(ViewNumber, Change)>,
-    /// The wall clock as it was when this incarnation began.
+    /// The wall clock at the beginning of this incarnation.
     clock: WallClock,
-    /// Advances at the pace of time from the first slot of its first view.
+    /// A clock that advances at the pace of time from the first slot of this process's first view.
     pace: Option<WallClock>,
     pub(super) lease: OwnLease,
     pub(super) votes: Votes,
     pub(super) elder: Option<Elder>,
-    /// Number of the last pulse sent in earlier tenures as elder: a number never means two pulses.
+    /// The number of the last pulse in earlier tenures as elder. No number may be used for two
+    /// pulses.
     last_pulse: u64,
     pub(super) liveness: Liveness,
-    /// When a newer view was last asked for.
+    /// The time of the last question for a newer view.
     fetched_at: Time,
-    /// When this process became a member: one that never gets a lease gives up.
+    /// The time at which this process became a member: a member that never gets a lease gives up.
     member_since: Time,
     greeting: Greeting,
-    /// When this member calls itself orphaned; `Time::MAX` while its lease runs, or when it has
-    /// done so.
+    /// The time at which this member reports itself orphaned; `Time::MAX` while its lease runs, or
+    /// after the report.
     orphaned_at: Time,
-    /// An operator has forced it: its next incarnation founds a new lineage.
+    /// Whether an operator has forced this member: its next incarnation founds a new lineage.
     forced: bool,
-    /// This member met a lineage that goes on in place of its own, and gives its own up.
+    /// Whether this member met a later lineage that replaces its own, and gives its own up.
     defected: bool,
 }
 
-/// The questions of a member to processes whether the cluster goes on.
+/// The state of a member's questions to other processes whether the cluster continues.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Greeting {
-    /// When the seeds are greeted again; while suspended, other known processes too.
+    /// The time at which the seeds are greeted again. A suspended member also greets other known
+    /// processes.
     at: Time,
-    /// The address that was greeted last, of those that are greeted in turn. `None` in a small
-    /// view: it greets all.
+    /// The last greeted address, of those that are greeted in turn. `None` in a small view: all are
+    /// greeted.
     last: Option<SocketAddr>,
 }
 
@@ -137,29 +141,30 @@ struct Greeting {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Votes {
     pub(super) acceptor: Acceptor,
-    /// Present while this process is in no view and has the vote of a former process.
+    /// Set while this process is in no view and has the vote of a former process.
     pub(super) successor: Option<VoteSuccessor>,
     /// The vote writes of this process, and the work that waits for them.
     durability: VoteDurability,
-    /// A vote successor that is not stored as one yet.
+    /// Whether this process is a vote successor that is not stored as one yet.
     is_unstored_successor: bool,
     /// See [`StoredVote::is_established`](vote_successor::StoredVote::is_established).
     first_view_lasts: bool,
     /// The vote successors for the next view.
     pub(super) successors: VoteSuccessors,
     pub(super) proposal: Option<Proposal>,
-    /// No takeover is tried before: another candidate's higher ballot goes first.
+    /// The time before which this process tries no takeover: another candidate's higher ballot goes
+    /// first.
     yield_until: Time,
-    /// The highest round heard of in this instance.
+    /// The highest known round of this instance.
     rounds: u32,
 }
 
-/// The knowledge of a member about the life and death of others.
+/// A member's knowledge about the life and death of other processes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Liveness {
-    /// Processes known to be dead for sure.
+    /// Processes that are surely dead.
     dead: BTreeSet<ProcessId>,
-    /// When this member learned that the elder of the view is dead.
+    /// The time at which this member learned that the elder of the view is dead.
     elder_dead_at: Option<Time>,
     /// Processes that some hint calls unreachable.
     suspected: BTreeSet<ProcessId>,
@@ -168,12 +173,12 @@ pub(super) struct Liveness {
     refused: BTreeMap<ProcessId, Time>,
     /// Members that refuse connections, or that other members report as refusing.
     death_suspicions: BTreeMap<ProcessId, DeathSuspicion>,
-    /// When the dead are reported to the council again.
+    /// The time at which the deaths are reported to the council again.
     vouch_at: Time,
 }
 
 impl Cluster {
-    /// A process that seeks its cluster from `now` on.
+    /// The membership of a process that seeks its cluster from `now` on.
     pub(super) fn new(mut config: Config, now: Time) -> Cluster {
         config.set_vote_secret(config.vote_secret.clone());
         let successor = config
@@ -181,7 +186,7 @@ impl Cluster {
             .as_ref()
             .and_then(|stored| VoteSuccessor::of(stored, &config.me, stored_voter(&config), now));
         if config.last_view().is_some() {
-            // A known cluster may live on: the process joins it or continues it.
+            // A cluster that the process knew may live on: the process joins or continues it.
             config.found_alone = false;
         }
         planted!(=> let successor = planted::successor(successor, &config, now));
@@ -231,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// The membership as the locks see it in a step.
+    /// The membership, as the locks see it in a step.
     pub(super) fn standing(&self, now: Time) -> Standing<'_> {
         let has_elder = !matches!(self.phase, MemberPhase::Seeking(_));
         Standing {
@@ -263,12 +268,12 @@ impl Cluster {
         self.view.as_ref()
     }
 
-    /// Returns whether it is in a view, and is not about to leave it.
+    /// Returns whether the process is in a view, and is not about to leave it.
     pub(super) fn is_member(&self) -> bool {
         self.phase == MemberPhase::Member
     }
 
-    /// Returns whether it is a member with a lease that ran when last looked at.
+    /// Returns whether the process is a member whose lease ran at the last check.
     pub(super) fn is_leased_member(&self) -> bool {
         self.is_member() && self.lease.running
     }
@@ -277,7 +282,7 @@ impl Cluster {
         self.phase == MemberPhase::Gone
     }
 
-    /// The reason for which requests are refused, if it is about to leave.
+    /// The reason for which requests are refused, if the member is about to leave.
     pub(super) fn is_closed(&self) -> Option<LostReason> {
         match self.phase {
             // An expelled member that stays only to inform others is about to come back as another
@@ -297,26 +302,27 @@ impl Cluster {
         !self.liveness.suspected.is_empty()
     }
 
-    /// Returns whether its vote successor has to be stored before it does anything else.
+    /// Returns whether this vote successor must be stored before it does anything else.
     pub(super) fn is_unstored_successor(&self) -> bool {
         self.votes.is_unstored_successor
     }
 
-    /// Stores the vote successor, before any member can take it in.
+    /// Stores the vote successor, before any member can let it join.
     pub(super) fn store_successor(&mut self, step: &mut StepParts) {
         if std::mem::take(&mut self.votes.is_unstored_successor) {
             self.store(step);
         }
     }
 
-    /// A packet from a process refutes any earlier hint.
+    /// Removes any earlier hint, which a packet from the process refutes.
     pub(super) fn on_sign_of_life(&mut self, from: ProcessId) {
         if self.has_suspicions() {
             self.liveness.suspected.remove(&from);
         }
     }
 
-    /// A packet from a process, also through a relay, ends the suspicion that it is dead.
+    /// Handles a packet from a process, also through a relay: it ends the suspicion that the
+    /// process is dead.
     pub(super) fn on_packet_of(&mut self, now: Time, from: ProcessId, step: &mut StepParts) {
         if !self.liveness.refused.is_empty() {
             self.liveness.refused.remove(&from);
@@ -326,7 +332,7 @@ impl Cluster {
         }
     }
 
-    /// The times of the view, or those that it would found with.
+    /// The timing of the view, or the timing for a founding.
     pub(super) fn timing(&self) -> &Timing {
         self.view.as_ref().map_or(&self.config.timing, |view| &view.timing)
     }
@@ -339,8 +345,8 @@ impl Cluster {
     }
 
     /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
-    /// [`Event::Abandoned`]. `vote_secret` is its own, if it stores its votes, and `clock` is
-    /// the wall clock's time now. The driver gives it the static key of the new process id.
+    /// [`Event::Abandoned`]. `vote_secret` is the new incarnation's secret, if it stores its votes,
+    /// and `clock` is the present wall clock. The driver adds the static key of the new process id.
     ///
     /// An expelled process knows that the cluster lives on without it: from then on it joins and
     /// never founds.
@@ -395,7 +401,8 @@ impl Cluster {
         }
     }
 
-    /// The timers of a process in a view. Returns whether it goes on as a member of one.
+    /// Runs the timers of a process in a view. Returns whether the process is still a member of a
+    /// view.
     pub(super) fn on_timer(&mut self, now: Time, step: &mut StepParts) -> bool {
         self.keep_leaving(now, step);
         self.keep_parting(now, step);
@@ -414,7 +421,7 @@ impl Cluster {
         true
     }
 
-    /// A member that never got a lease gives up. Returns whether it did, or is in no view.
+    /// Lets a member give up that never got a lease. Returns whether it has, or is in no view.
     pub(super) fn is_out(&mut self, now: Time, step: &mut StepParts) -> bool {
         let Some(view) = self.view.as_ref().filter(|_| !self.is_gone()) else { return true };
         let gives_up = self.is_member() && now >= self.give_up_at(view);
@@ -424,7 +431,7 @@ impl Cluster {
         gives_up
     }
 
-    /// The elder asks its council again, and tells members of the view.
+    /// Lets the elder ask its council again, and send the view to members that lack it.
     pub(super) fn rally(&mut self, now: Time, step: &mut StepParts) {
         let (Some(view), Some(elder)) = (self.view.clone(), &mut self.elder) else { return };
         for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
@@ -437,7 +444,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether this elder has authority and its registry is to be looked at again.
+    /// Returns whether this elder has authority and must check its registry again.
     pub(super) fn is_time_to_answer(&mut self, now: Time, step: &mut StepParts) -> bool {
         let timing = *self.timing();
         let Some(elder) = &mut self.elder else { return false };
@@ -447,15 +454,15 @@ impl Cluster {
         is_due && self.has_authority(now)
     }
 
-    /// Returns the time at which it has something to do. `registry`: when the elder's registry can
-    /// go on. `has_handed_over`: nothing is granted here any more.
+    /// Returns the time of the next timer. `registry`: the times at which the elder's registry can
+    /// continue. `has_handed_over`: this member grants nothing any more.
     pub(super) fn deadline(&self, has_handed_over: bool, registry: [Option<Time>; 2]) -> Time {
         let mut due = Time::MAX;
         match &self.phase {
             MemberPhase::Gone => return due,
             MemberPhase::Seeking(_) if self.is_unwritten() => {}
             MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
-            // Goodbye is said when nothing is granted here any more: no timer decides that.
+            // The goodbye is said when this member grants nothing any more: no timer decides that.
             MemberPhase::Leaving { until, .. } if !has_handed_over => due = due.min(*until),
             MemberPhase::Leaving { again_at, until }
             | MemberPhase::Retiring { again_at, until, .. } => {
@@ -493,13 +500,13 @@ impl Cluster {
         due
     }
 
-    /// The view with whose members it exchanges messages on links.
+    /// The view with whose members this process exchanges messages on links.
     pub(super) fn linked_view(&self) -> Option<&Arc<View>> {
         self.view.as_ref().filter(|_| !matches!(self.phase, MemberPhase::Retiring { .. }))
     }
 
     /// The end of this member's lease: before it, and only before it, this member may hold and
-    /// grant. [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first
+    /// grant. [`Time::MAX`] while no other member could take over. [`Time::ZERO`] before the first
     /// renewal.
     pub(super) fn lease_end(&self) -> Time {
         planted!(=> if self.plant_lease() { return Time::MAX });
@@ -510,8 +517,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the time before which this member may grant, also while it waits for others to take
-    /// over its services.
+    /// Returns the time before which this member may grant, also while it waits for other members
+    /// to take over its services.
     fn granting_end(&self) -> Time {
         match (&self.phase, &self.view) {
             (MemberPhase::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
@@ -520,12 +527,12 @@ impl Cluster {
         }
     }
 
-    /// Returns whether it is in a view and its lease runs: joined, and able to hold locks.
+    /// Returns whether the member is in a view and its lease runs: joined, and able to hold locks.
     pub(super) fn is_ready(&self, now: Time) -> bool {
         now < self.lease_end()
     }
 
-    /// Returns its seeds and their answers while it is in discovery.
+    /// Returns the seeds and their answers while the process is in discovery.
     pub(super) fn seeking(&self) -> SeedReport {
         match &self.phase {
             MemberPhase::Seeking(seeking) => seeking.report(&self.config),
@@ -552,7 +559,7 @@ impl Cluster {
     }
 }
 
-/// The process of this configuration, as its vote is stored; `None`: it stores none.
+/// The process of this configuration, as its vote is stored; `None`: the process stores no vote.
 fn stored_voter(config: &Config) -> Option<StoredVoter> {
     let secret = config.vote_secret.clone()?;
     Some(StoredVoter { process: config.me.process, secret })

@@ -1,6 +1,6 @@
 //! The content of an object, and its edits: a value that its writer gives, or an operation on the
-//! present number. The grantor executes the operation. So a writer far from it need not know the
-//! latest number, and nearer writers never overtake it for ever.
+//! present number. The grantor executes the operation. So a distant writer need not know the latest
+//! number, and nearer writers cannot overtake it for ever.
 
 use super::id::{LockName, ProcessId, RequestId, Token, Value};
 use serde::{Deserialize, Serialize};
@@ -12,25 +12,27 @@ use std::collections::BTreeMap;
 pub struct Content {
     /// The object's value.
     pub value: Value,
-    /// The token with which that was written. Rises with each write.
+    /// The token with which the value was written. It rises with each write.
     pub version: Token,
-    /// A grantor died since it was written: later writes may be lost with that grantor.
+    /// Whether a grantor has died since the value was written: later writes may be lost with that
+    /// grantor.
     pub maybe_stale: bool,
-    /// The last write of each member that has it open, so that no write is made twice.
+    /// The last write of each member that has the object open, so that no write is made twice.
     pub writes: BTreeMap<ProcessId, LastWrite>,
 }
 
 /// The approximate bytes of a [`LastWrite`] with its member.
 pub(crate) const WRITE_BYTES: usize = 48;
 
-/// The last write of a member into an object. If it is asked for again, this is its answer.
+/// Answers a repeated write without applying it twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LastWrite {
-    /// The writer's number for it.
+    /// The writer's number for the write.
     pub request: RequestId,
-    /// The version that it made.
+    /// The version that the write made.
     pub version: Token,
-    /// The number that a step made; `None` for a set value. The value may be a later one by now.
+    /// The number that a step made; `None` for a set value. The object may have a later number by
+    /// now.
     pub number: Option<i32>,
 }
 
@@ -51,7 +53,7 @@ pub enum Edit {
         /// The edit applies only if the object has this version.
         expect: Option<Token>,
     },
-    /// A step of the number that the object's value begins with: 32 bits, little endian.
+    /// Changes the number with which the object's value begins: 32 bits, little endian.
     Step {
         /// The operation on the number.
         step: NumberEdit,
@@ -64,13 +66,13 @@ pub enum Edit {
 /// A step of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum NumberEdit {
-    /// Adds to it, with a sign; refused if the sum overflows 32 bits.
+    /// Adds a signed number; refused if the sum overflows 32 bits.
     Add(i32),
-    /// Takes one from it, without a sign; refused at zero.
+    /// Subtracts one, without a sign; refused at zero.
     CountDown,
-    /// Sets it to this, if it is zero, and adds one to the *round*: the number behind the tail.
+    /// Sets the number, if it is zero, and adds one to the *round*: the number behind the tail.
     Reset(u32),
-    /// Makes it odd, or even, by adding one; refused if it is so already.
+    /// Makes the number odd, or even, by adding one; refused if it is so already.
     SetParity {
         /// Whether the number becomes odd.
         odd: bool,

@@ -25,43 +25,45 @@ use std::time::Duration;
 /// The configuration of a [`Node`](super::Node).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
-    /// This process, as other members know it.
+    /// This process, as other members see it.
     pub me: MemberInfo,
-    /// Times to found with; a joiner adopts the cluster's.
+    /// The timing for a founding. A joiner adopts the cluster's.
     pub timing: Timing,
-    /// Council size to found with; a joiner adopts the cluster's.
+    /// The council size for a founding. A joiner adopts the cluster's.
     pub council_size: u8,
     /// Every address of every seed. Members whose own address is among them found the cluster
     /// together.
     pub seeds: BTreeSet<SocketAddr>,
-    /// Found alone, now, regardless of the seeds.
+    /// Whether this process founds alone, now, regardless of the seeds.
     pub found_alone: bool,
-    /// This process takes part in no founding of fewer members, except with `found_alone`.
+    /// The least number of founders: this process takes part in no founding of fewer members,
+    /// except with `found_alone`.
     pub expect: usize,
-    /// The time of this machine's wall clock when the node begins. It goes on as the node's own
+    /// The time of this machine's wall clock when the node begins. It advances as the node's own
     /// clock does.
     pub clock: Slot,
     /// A view founded by this process begins above this slot, regardless of the clock.
     pub found_above: Slot,
     /// The view that expelled this process's earlier incarnation, if there was one. This process
-    /// may be the last that knows of that view, and tells it to members that do not know it.
+    /// may be the last that knows that view, and sends it to members that do not know it.
     pub remembered: Option<View>,
-    /// Present if this process stores its votes: 32 random bytes, drawn for it alone. Its key goes
-    /// into the information of the process. No message tells of a vote before [`Input::Stored`]
-    /// confirms its [`Output::Store`].
+    /// Set if this process stores its votes: 32 random bytes, drawn for it alone. Its key is in the
+    /// information of the process. No message tells of a vote before [`Input::Stored`] confirms its
+    /// [`Output::Store`].
     pub vote_secret: Option<VoteSecret>,
-    /// The stored vote of a former process, if there is one: this process is its vote successor.
+    /// The stored vote of a former process, if there is one: this process is then its vote
+    /// successor.
     pub stored: Option<StoredVote>,
     /// More addresses at which the cluster may be found, known for certain.
     pub contacts: BTreeSet<SocketAddr>,
-    /// The operator vouches that a process whose address refuses connections is dead. Two members
-    /// have to find it so.
+    /// Whether the operator vouches that a process whose address refuses connections is dead. Two
+    /// members must be refused.
     pub trust_refused: bool,
     /// Whether an operator may end holds of this process that are not revocable.
     pub forced_revokes: bool,
-    /// A number, present where connections are not authenticated, that no other process can guess.
-    /// An answer with it comes from the address that was asked. `None`: each process that reaches
-    /// this one has the cluster key, so its word on views needs no such proof.
+    /// Set where connections are not authenticated: a number that no other process can guess. An
+    /// answer with it comes from the address that was asked. `None`: each process that reaches this
+    /// one has the cluster key, so its statements about views need no such proof.
     pub nonce: Option<NonZeroU64>,
     /// How much the node keeps, and how much it sends at a time.
     pub limits: Limits,
@@ -96,13 +98,13 @@ impl Config {
         }
     }
 
-    /// Gives the process this secret for its vote, and its information the key.
+    /// Sets the secret for the process's vote, and its key in the information of the process.
     pub(crate) fn set_vote_secret(&mut self, secret: Option<VoteSecret>) {
         self.me.vote_key = secret.as_ref().map(VoteSecret::key);
         self.vote_secret = secret;
     }
 
-    /// Returns whether it stores its votes.
+    /// Returns whether the process stores its votes.
     pub(crate) fn is_durable(&self) -> bool {
         self.vote_secret.is_some()
     }
@@ -114,8 +116,8 @@ impl Config {
         stored.into_iter().chain(&self.remembered).max_by_key(|view| view.number)
     }
 
-    /// The seeds that found together. Without itself a process founds nothing: it knew a cluster,
-    /// which may live on.
+    /// The seeds that found together. A process that knew a cluster founds nothing without itself
+    /// among them: that cluster may live on.
     pub(crate) fn founding_seeds(&self) -> BTreeSet<SocketAddr> {
         let mut seeds = self.seeds.clone();
         if self.last_view().is_some() {
@@ -124,7 +126,7 @@ impl Config {
         seeds
     }
 
-    /// Addresses of members that it knew.
+    /// The addresses of members that this process knew.
     pub(crate) fn known_addrs(&self) -> BTreeSet<SocketAddr> {
         let members = self
             .last_view()
@@ -142,7 +144,7 @@ pub enum Input {
     Received {
         /// The process that the handshake named.
         from: ProcessId,
-        /// The address at which answers reach it.
+        /// The address at which answers reach that process.
         addr: SocketAddr,
         /// The packet.
         packet: Packet,
@@ -154,13 +156,13 @@ pub enum Input {
     Hint(Hint),
     /// The deadline was reached, or may have been.
     Timer,
-    /// The write with this number, and so each before it, is on disk for good.
+    /// The write with this number, and so each before it, is durable.
     Stored {
         /// The number of the [`Output::Store`].
         number: u64,
     },
     /// The write with this number failed: the disk has an earlier vote, or this vote. The node asks
-    /// for it again.
+    /// for the write again.
     StoreFailed {
         /// The number of the [`Output::Store`].
         number: u64,
@@ -178,23 +180,22 @@ pub enum Command {
         service: ServiceName,
         /// The names, the owner and the options of the request.
         lock: LockRequest,
-        /// How to wait.
+        /// The kind of the wait.
         wait: Wait,
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until
         /// released or lost.
         lease: Option<Duration>,
-        /// Whether it is answered `Deadlock` when it waits in a circle of owners. Its owner is not
-        /// the whole member.
+        /// Whether the request is answered `Deadlock` when it waits in a circle of owners. Its
+        /// owner is not the whole member then.
         detects: bool,
         /// Whether this member may keep the lock after its release, see
         /// docs/protocol/kept-locks.md.
         keeps: bool,
-        /// Whether this member asks to grant the service if it makes most of its requests, see
-        /// docs/protocol/load.md.
+        /// Whether this member asks to become the grantor of the service if it makes most of its
+        /// requests, see docs/protocol/load.md.
         follows: bool,
     },
-    /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer
-    /// follows.
+    /// End the request, whether it waits or holds. Unknown requests are ignored. No answer follows.
     Release {
         /// The request.
         request: RequestId,
@@ -206,46 +207,47 @@ pub enum Command {
         /// The time from now to the earliest end of the hold.
         lease: Duration,
     },
-    /// Go on with less: a share in place of the lock, or fewer permits. Answered `Narrowed` or
+    /// Continue with less: a share in place of the lock, or fewer permits. Answered `Reduced` or
     /// `NotHeld`.
     Reduce {
-        /// The request that holds.
+        /// The request of the hold.
         request: RequestId,
-        /// The want that it holds afterwards.
+        /// The want of the hold afterwards.
         want: Want,
     },
-    /// Make the share of a request the lock, if no other request has a share. Answered `Upgraded`,
-    /// `Shared`, `NotHeld`, or `Undecided` without an answer in time, unless `Release` of this
-    /// request comes first.
+    /// Turn the share of a request into the lock, if no other request has a share. Answered
+    /// `Upgraded`, `Shared`, `NotHeld`, or `Undecided` without an answer in time, unless `Release`
+    /// of this request comes first.
     Upgrade {
         /// A number never used before in this process.
         request: RequestId,
-        /// The request that holds.
+        /// The request of the hold.
         hold: RequestId,
     },
     /// Write into an object that a request has open. Answered `Written`, `Unwritten` or `NotOpen`,
-    /// unless `Release` of this request comes first: then it may be written all the same.
+    /// unless `Release` of this request comes first: then the write may be made nevertheless.
     Write {
         /// A number never used before in this process.
         request: RequestId,
-        /// The request that has it open.
+        /// The request that has the object open.
         open: RequestId,
         /// The edit.
         edit: Edit,
     },
     /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit
-    /// `TimedOut`, unless `Release` comes first; it may become so even after that.
+    /// `TimedOut`, unless `Release` comes first; this member may become the grantor even after
+    /// that.
     Become {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// How long to wait at most; `Try` is taken for `AtMost` the time for an answer.
+        /// The longest wait; `Try` counts as `AtMost` the time for an answer.
         wait: Wait,
     },
     /// End all that this member has of the service: its waits are answered `Closed`, its holds are
-    /// lost, and its grantor role is transferred. Answered `Destroyed` when the grantor knows of
-    /// it, `Unconfirmed` if it does not after one member lease.
+    /// lost, and its grantor role is transferred. Answered `Destroyed` when the grantor knows, and
+    /// `Unconfirmed` if it does not after one member lease.
     Destroy {
         /// A number never used before in this process.
         request: RequestId,
@@ -253,14 +255,14 @@ pub enum Command {
         service: ServiceName,
     },
     /// Have the service's grantor confirm the end of a request, or how much is left of a hold that
-    /// was reduced. Answered `Confirmed`, or `Unconfirmed` if no grantor confirms it within one
-    /// member lease, unless `Release` of this request comes first.
+    /// was reduced. Answered `Confirmed`, or `Unconfirmed` if no grantor confirms within one member
+    /// lease, unless `Release` of this request comes first.
     Confirm {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// The request that is over, or reduced.
+        /// The request that is over, or was reduced.
         over: RequestId,
     },
     /// Ask the service's grantor. Answered `QueryReply`, or `Undecided` without an answer in time.
@@ -291,22 +293,22 @@ pub enum Command {
         service: ServiceName,
         /// The question to the holders, or the forced release of one hold.
         what: RevokeCommand,
-        /// How long to wait at most; `Try` is taken for `AtMost` one member lease.
+        /// The longest wait; `Try` counts as `AtMost` one member lease.
         wait: Wait,
     },
     /// New addresses of the seeds, after their names were resolved again.
     Seeds(BTreeSet<SocketAddr>),
     /// Say goodbye. All holds and waits end; [`Event::Left`] follows.
     Leave,
-    /// The operator declares that every process that does not answer is dead for ever: go on
+    /// The operator declares that every process that does not answer is dead for ever: continue
     /// without a quorum, as a new lineage. [`Event::Forced`] follows; a member whose lease runs
-    /// ignores it.
+    /// ignores the command.
     Force,
 }
 
 #[cfg(feature = "tokio")]
 impl Command {
-    /// Makes it request number `number`, if it is one.
+    /// Gives a request the number `number`.
     pub(crate) fn number(&mut self, number: RequestId) {
         match self {
             Command::Lock { request, .. }
@@ -326,7 +328,7 @@ impl Command {
     }
 }
 
-/// How long to wait for a lock.
+/// How long a request waits for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wait {
     /// Do not queue; do not wait for recovery or an elder either.
@@ -337,7 +339,7 @@ pub enum Wait {
     Forever,
 }
 
-/// How to request a hold back.
+/// The demand to the holder, and the holders that it is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RevokeCommand {
     /// Tell every holder of the request.
@@ -357,29 +359,30 @@ pub enum RevokeCommand {
 /// A report from outside the protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Hint {
-    /// Gossip or an operator knows a process at this address: worth a hello in discovery.
+    /// Gossip or an operator knows a process at this address. In discovery it gets a hello.
     Contact(SocketAddr),
     /// Gossip calls the process down, or a stream to it broke or cannot be opened.
     Unreachable(ProcessId),
     /// The address of the process refuses connections.
     Refused(ProcessId),
-    /// Another process answers at the address of the process: it may have started anew, or packets
-    /// reach another host.
+    /// Another process answers at the address of the process. The process may have started anew, or
+    /// packets reach another host.
     Replaced(ProcessId),
-    /// The process shared this process's kernel and has ended: certain.
+    /// The process was on this process's host and has certainly ended.
     Dead(ProcessId),
     /// A connection to the process was opened (again).
     Connected(ProcessId),
 }
 
-/// An output of a node; outputs are executed in order.
+/// An output of a node. Outputs are executed in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Send a packet. Best effort.
     Send {
         /// The address.
         to: SocketAddr,
-        /// Drop it if another process answers there; `None`: send it to any process.
+        /// The receiving process: drop the packet if another process answers there. `None`: any
+        /// process at the address.
         process: Option<ProcessId>,
         /// The packet.
         packet: Packet,
@@ -393,34 +396,34 @@ pub enum Output {
     },
     /// An object that was answered `Opened` has a new content.
     Value {
-        /// The request that has it open.
+        /// The request that has the object open.
         request: RequestId,
         /// The content.
         content: Content,
     },
-    /// A hold that was answered `Granted`, or an object that was answered `Opened`, is over, and
-    /// not by `Release`.
+    /// A hold that was answered `Granted`, or an object that was answered `Opened`, has ended other
+    /// than by `Release`.
     Lost {
-        /// The request that held.
+        /// The request of the hold.
         request: RequestId,
         /// The reason of the loss.
         reason: LostReason,
-        /// Its service, for the log.
+        /// The service of the hold, for the log.
         service: ServiceName,
-        /// Its names, for the log.
+        /// The names of the hold, for the log.
         want: Want,
     },
-    /// Another member requests back a hold that was answered `Granted`.
+    /// Another member requests the release of a hold that was answered `Granted`.
     RevocationRequested {
-        /// The request that holds.
+        /// The request of the hold.
         request: RequestId,
-        /// The request for it.
+        /// The request for the hold's release.
         by: RevocationRequest,
     },
-    /// Something for the application to know.
+    /// A change that the application should know.
     Event(Event),
-    /// Store this durably in place of the vote before. The answer is [`Input::Stored`] or
-    /// [`Input::StoreFailed`], at any later time: until then the node sends nothing that tells of
+    /// Store this vote durably in place of the vote before. The answer is [`Input::Stored`] or
+    /// [`Input::StoreFailed`], at any later time. Until then the node sends nothing that tells of
     /// this vote. A later write may replace one that has not begun.
     Store {
         /// The number of the write. It rises with each write.
@@ -430,14 +433,14 @@ pub enum Output {
     },
 }
 
-/// How a request ends, or that it holds.
+/// The end of a request, or its grant.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
     /// Granted. The hold ends at `until` by this member's clock unless extended.
     Granted {
         /// The fencing token.
         token: Token,
-        /// The end of its lease; [`Time::MAX`] without one.
+        /// The end of the hold's lease; [`Time::MAX`] without one.
         until: Time,
     },
     /// An object is open, until released or lost.
@@ -460,37 +463,37 @@ pub enum Outcome {
     /// This member does not have the object open. If it closed the object after the request, a
     /// write may have been made.
     NotOpen,
-    /// The hold goes on with less.
-    Narrowed,
-    /// The share is the lock now.
+    /// The hold continues with less.
+    Reduced,
+    /// The share became the lock.
     Upgraded {
-        /// The request that holds.
+        /// The request of the hold.
         hold: RequestId,
         /// The new token of the hold.
         token: Token,
     },
-    /// This many others have a share of the lock.
+    /// So many other holders have a share of the lock.
     Shared(u64),
-    /// `Try`: no member has a permit, and the limit is too low for so many.
+    /// `Try`: no member has a permit, and the limit is below the requested number.
     Limit(u32),
     /// The wait limit was reached.
     TimedOut,
-    /// `Try`: this holder has it.
+    /// `Try`: this holder has the lock.
     Held(HolderInfo),
-    /// `Try`: others wait for this lock, or to suspend the service.
+    /// `Try`: other requests wait for this lock, or to suspend the service.
     Waited(Option<LockName>),
     /// `Try`, or a query: no grantor can answer at the moment.
     Undecided,
     /// The suspension would wait for another one that waits for this request's owner. Or the
-    /// request waited in a circle of owners, and detects it.
+    /// request waited in a circle of owners, and detects circles.
     Deadlock,
     /// This member is the grantor and acts.
     Won,
-    /// Another member is, or is about to be, the grantor instead.
+    /// Another member is the grantor instead, or is about to be.
     Superseded(ProcessId),
-    /// The service is destroyed here, and its grantor has nothing left of this member's.
+    /// The service is destroyed here, and its grantor has nothing left of this member.
     Destroyed,
-    /// The service is destroyed, or a request is over, here, and no grantor has confirmed it in
+    /// The service is destroyed, or a request is over, here, but no grantor has confirmed that in
     /// time.
     Unconfirmed,
     /// The grantor knows that the request is over, or how much is left of it.
@@ -511,7 +514,7 @@ pub enum Outcome {
     Revoked,
     /// The hold is not revoked: its holder has not been told of the revocation.
     HolderNotTold,
-    /// Too much is waiting already: no message was sent.
+    /// Too many requests or bytes wait already: no message was sent.
     Busy,
     /// The member was expelled or left.
     Closed(LostReason),
@@ -520,11 +523,11 @@ pub enum Outcome {
         /// The new end, by this member's clock.
         until: Time,
     },
-    /// The request holds nothing (any more).
+    /// The request holds nothing, or holds nothing any more.
     NotHeld,
     /// The answer of the holder's member.
     Holder(HoldState),
-    /// The hold is not ended: its member allows no forced revokes.
+    /// The hold was not ended: its member allows no forced revokes.
     ForceNotAllowed,
 }
 
@@ -536,7 +539,7 @@ pub enum LostReason {
     LeaseEnded,
     /// The lease of the member ran out: no elder with a quorum renewed it in time.
     Suspended,
-    /// The cluster went on without this member.
+    /// The cluster continues without this member.
     Expelled,
     /// Another hold of the same lock has a higher token.
     Superseded,
@@ -554,13 +557,13 @@ pub enum LostReason {
     Forked,
 }
 
-/// A request for a revocable hold.
+/// A request for the release of a revocable hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
     /// The requesting process.
     pub process: ProcessId,
-    /// Its metadata.
+    /// The metadata of the request.
     pub metadata: Metadata,
 }
 
@@ -575,7 +578,7 @@ pub enum Event {
     BecameGrantor {
         /// The service.
         service: ServiceName,
-        /// Its epoch.
+        /// The new epoch.
         epoch: Epoch,
     },
     /// This member no longer grants the locks of the service. Sent once for each time that it
@@ -586,12 +589,13 @@ pub enum Event {
         /// The epoch that ended.
         epoch: Epoch,
     },
-    /// This member makes most of the service's requests, and has asked the elder to grant it.
+    /// This member makes most of the service's requests, and has asked the elder to become its
+    /// grantor.
     FollowsLoad {
         /// The service.
         service: ServiceName,
     },
-    /// This member was named, and the epoch is over before it granted anything in it.
+    /// This member was named, but the epoch ended before this member granted anything in it.
     GrantorAborted {
         /// The service.
         service: ServiceName,
@@ -602,51 +606,52 @@ pub enum Event {
     Supplied {
         /// The service.
         service: ServiceName,
-        /// Its epoch.
+        /// The epoch of that grantor.
         epoch: Epoch,
         /// The first of the tokens.
         first: Token,
     },
-    /// The member lease ran out: every hold is lost and nothing is granted here.
+    /// The member lease ran out: every hold is lost and this member grants nothing.
     Suspended,
-    /// The member lease runs (again).
+    /// The member lease runs, for the first time or again.
     Resumed,
     /// A later view leaves this process out. It must draw a new process id and start again.
     Expelled,
     /// This member has left, as the program asked.
     Left {
-        /// A view without it is decided, or no member is left to hear its goodbye, or it never knew
-        /// that it was a member. Otherwise the others find out when its lease is surely over.
+        /// Whether the other members know. True if a view without this member is decided, if no
+        /// member is left for its goodbye, or if it never knew of its membership. Otherwise they
+        /// find out when its lease is surely over.
         heard: bool,
     },
     /// The founding failed. The process must draw a new process id and start again.
     Abandoned,
     /// Another process has this process id: a copy of a cloned or restored machine. This process
-    /// ends, as [`Expelled`](Event::Expelled) reports; the other goes on.
+    /// ends, as [`Expelled`](Event::Expelled) reports; the other one continues.
     IdentityTaken,
-    /// A process claimed the vote of a member without a proof. Nothing came of it.
+    /// A process claimed the vote of a member without a proof. The claim had no effect.
     VoteClaimRefused {
-        /// The process whose vote it claimed.
+        /// The process whose vote was claimed.
         voter: ProcessId,
         /// The process that sent the claim.
         from: ProcessId,
     },
-    /// The grantor of a service here has no room for waits that a member reported. That member asks
-    /// for them again.
+    /// The grantor of a service here has no room for waits that a member reported. That member
+    /// requests them again.
     WaitsLeftOut {
         /// The service.
         service: ServiceName,
         /// The member that reported them.
         member: ProcessId,
-        /// Their number in this part of the report.
+        /// The number of waits in this part of the report.
         count: usize,
     },
-    /// The grantor of a service here has got a table with more than a grantor keeps. It dropped the
-    /// table, and asks every member.
+    /// The grantor of a service here received a table with more than a grantor keeps. It dropped
+    /// the table, and asks every member.
     TableRefused {
         /// The service.
         service: ServiceName,
-        /// The member of the grantor that sent the table.
+        /// The member that sent the table.
         from: ProcessId,
     },
     /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks
@@ -654,11 +659,11 @@ pub enum Event {
     WrongClock {
         /// The slot of the cluster.
         theirs: Slot,
-        /// The slot that this machine's clock shows.
+        /// The slot of this machine's clock.
         ours: Slot,
     },
     /// This member has had no quorum for three member leases. It grants and holds nothing until
-    /// enough of the others are back, or an operator forces it.
+    /// enough other members are back, or an operator forces it.
     Orphaned,
     /// An operator has ended a hold of this member by force. The loss of the hold follows.
     ForcedRevoke {
@@ -668,31 +673,31 @@ pub enum Event {
         want: Want,
         /// The token of the hold.
         token: Token,
-        /// The member that carried the order out.
+        /// The member that carried out the order.
         by: ProcessId,
         /// The order.
         order: ForceOrder,
     },
-    /// An operator forced it to go on without a quorum. It must draw a new process id and start
-    /// again, and will found a new lineage.
+    /// An operator forced the member to continue without a quorum. It must draw a new process id
+    /// and start again, and will found a new lineage.
     Forced,
 }
 
-/// The state of a cluster as one node sees it, for people and tools.
+/// The state of a cluster at one node, for people and tools.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
     /// The process that gives the status.
     pub me: MemberInfo,
-    /// The view, if it is in one.
+    /// The view, if the process is in one.
     pub view: Option<View>,
     /// The elder of that view.
     pub elder: Option<ProcessId>,
-    /// Whether its member lease runs, by a clock that is trusted.
+    /// Whether the member lease runs, by a trusted clock.
     pub leased: bool,
-    /// Services it uses or grants.
+    /// The services that the member uses or grants.
     pub services: Vec<ServiceStatus>,
-    /// Further services that are not listed: an answer to a process outside is cut.
+    /// The number of further services, which are not listed: an answer to a process outside is cut.
     pub more_services: usize,
     /// Members that some hint calls unreachable.
     pub suspected: Vec<ProcessId>,
@@ -708,8 +713,8 @@ impl Status {
     }
 }
 
-/// How much a node keeps, counted: finished work must leave nothing behind. At rest all but the
-/// first are zero.
+/// The sizes of all that a node keeps: finished work must leave nothing behind. At rest all sizes
+/// but the first are zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sizes {
     /// Links to other members.
@@ -720,18 +725,17 @@ pub struct Sizes {
     pub ahead: usize,
     /// Links with a timer.
     pub link_timers: usize,
-    /// Processes that are reached by detours too.
+    /// Processes that are also reached by detours.
     pub detours: usize,
     /// Requests of this member.
     pub requests: usize,
     /// Timers of requests.
     pub request_timers: usize,
-    /// Requests of others for an epoch that this member has not heard of.
+    /// Requests of other members for an epoch that this member does not know yet.
     pub early: usize,
     /// Queue positions that are not reported yet.
     pub positions: usize,
-    /// Requests and locks that its grantors know, and the entries that they keep while they
-    /// recover.
+    /// Requests and locks of the grantors here, and the entries that they keep while they recover.
     pub granting: usize,
     /// Members that a hint calls unreachable.
     pub suspected: usize,
@@ -739,17 +743,17 @@ pub struct Sizes {
     pub proposals: usize,
 }
 
-/// The load of an acting grantor, counted, and how it began to act.
+/// The load of an acting grantor, and how it began to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantorLoad {
     /// The grantor's epoch.
     pub epoch: Epoch,
-    /// Requests in its table that hold: a batch is one of them, and so is a suspension.
+    /// Holding requests in its table: a batch counts once, and so does a suspension.
     pub holds: usize,
-    /// Requests in its table that wait.
+    /// Waiting requests in its table.
     pub waits: usize,
-    /// The grantor's last state before it acted, and since when; `None`: it acted as soon as it was
-    /// named.
+    /// The grantor's last state before it acted, and the time since which it was in that state.
+    /// `None`: it acted as soon as it was named.
     pub way: Option<(GrantorState, Time)>,
 }
 
@@ -772,33 +776,33 @@ impl Status {
     }
 }
 
-/// One service as one member sees it.
+/// One service at one member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServiceStatus {
     /// The service.
     pub service: ServiceName,
-    /// The grantor it knows.
+    /// The grantor, as far as the member knows.
     pub grantor: Option<ProcessId>,
     /// The epoch of that grantor.
     pub epoch: Option<Epoch>,
-    /// The state of the grantor, if it is this member.
+    /// The state of the grantor, if the member is the grantor.
     pub granting: Option<GrantorState>,
     /// Locks that are held or waited for (only at the grantor).
     pub locks: Vec<LockStatus>,
-    /// Further locks that are not listed: an answer to a process outside is cut.
+    /// The number of further locks, which are not listed: an answer to a process outside is cut.
     pub more_locks: usize,
-    /// Requests of this member that wait.
+    /// The number of waiting requests of this member.
     pub waiting_here: usize,
-    /// Holds of this member.
+    /// The number of holds of this member.
     pub held_here: usize,
-    /// Objects that this member has open.
+    /// The number of objects that this member has open.
     pub open_here: usize,
-    /// Locks that this member keeps, in use or free. A lock that is kept free is held for this
-    /// member at the grantor. 0 of a member below version 13.
+    /// The number of locks that this member keeps, in use or free. A lock that is kept free is held
+    /// for this member at the grantor. 0 for a member below version 13.
     #[serde(with = "Since::<13>")]
     pub kept_here: usize,
-    /// How many of these are in use.
+    /// The number of kept locks in use.
     #[serde(with = "Since::<13>")]
     pub kept_in_use_here: usize,
 }
@@ -826,34 +830,34 @@ impl ServiceStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum GrantorState {
-    /// Waits for the table of its predecessor.
+    /// The grantor waits for the table of its predecessor.
     Receiving,
-    /// Waits for that table to pass it on: a younger turk asked for it.
+    /// The grantor waits for that table to pass it on: a younger turk asked for it.
     PassingOn,
-    /// Asks every member before it grants.
+    /// The grantor asks every member before it grants.
     Recovering,
-    /// Grants requests.
+    /// The grantor grants requests.
     Acting,
 }
 
-/// One lock as its grantor sees it.
+/// One lock at its grantor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockStatus {
     /// The lock; `None`: the suspension of the whole service.
     pub name: Option<LockName>,
-    /// The holder; of many shares or permits one of them.
+    /// The holder. Of many shares or permits one holder.
     pub holder: Option<HolderInfo>,
     /// The number of holders.
     pub holder_count: usize,
-    /// How many members have the object of that name open.
+    /// The number of members that have the object of that name open.
     pub opener_count: usize,
     /// The number of waiters.
     pub waiter_count: usize,
     /// The first waiter.
     pub next: Option<WaiterInfo>,
     /// How long the present grantor has known of the first waiter. `None`: no request waits, or
-    /// another member gave the status, for no message tells these times.
+    /// another member gave the status, since messages do not carry these times.
     #[serde(skip)]
     pub next_waits: Option<Duration>,
 }

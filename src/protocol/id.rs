@@ -1,4 +1,5 @@
-//! The names of things: processes, services, locks, requests, views, epochs, tokens.
+//! The names and numbers of the protocol: processes, services, locks, requests, views, epochs,
+//! tokens.
 
 mod lineage;
 mod member_name;

@@ -1,15 +1,15 @@
-//! Links deliver each [`Message`] exactly once and in order over lossy, doubling, reordering
-//! connections.
+//! Links deliver each [`Message`] exactly once and in order, over connections that lose, double and
+//! reorder packets.
 //!
 //! A link joins two *processes*, not two addresses, and lives as long as both are in the view.
 //! Messages are numbered, kept until acknowledged and sent again after a while. So the roles above
 //! never ask "did it arrive". The design therefore has no cases for lost grants and for releases
 //! that overtake tables.
 //!
-//! When the direct path to a process seems broken the same packets also go through members of the
-//! council. They go through all of them until one is known to deliver, then through that member.
-//! Each relayed packet names the member through which its sender has heard the other side. A packet
-//! that arrives twice is dropped, so no sender needs certainty.
+//! When the direct path to a process seems broken, the same packets are also sent through members
+//! of the council. They are sent through all of them until one is known to deliver, then through
+//! that member. Each relayed packet names the member through which its sender has heard the other
+//! side. A packet that arrives twice is dropped, so no sender needs certainty.
 
 mod detour;
 #[cfg(elderlock_mutants)]
@@ -25,62 +25,62 @@ use super::timing::Timing;
 use detour::{Detour, is_fresh, is_time, open_detour};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The number of messages that are sent again first, if the other side was heard lately, and if it
-/// was not.
+/// How many messages are sent again first: [`MANY`] if the other side was heard lately, else
+/// [`FEW`].
 const MANY: usize = 64;
 const FEW: usize = 4;
 
-/// One direction each way between this process and another.
+/// Both directions between this process and another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Link {
-    /// Number of the last message sent.
+    /// The number of the latest message.
     sent: u64,
-    /// Sent and not acknowledged; the last one has number `sent`.
+    /// The messages that are not acknowledged; the last one has number `sent`.
     kept: VecDeque<Message>,
-    /// The weight of the [calls](Message::call_weight) among these.
+    /// The weight of the [calls](Message::call_weight) among the kept messages.
     kept_bytes: usize,
-    /// All messages up to this one have been received and handed on.
+    /// The number up to which all messages have been received and passed on.
     received: u64,
-    /// Received ahead of their turn.
+    /// The messages that arrived ahead of their turn.
     early: BTreeMap<u64, Message>,
-    /// The weight of these.
+    /// The weight of the early messages.
     early_bytes: usize,
-    /// Messages received since the last acknowledgement went out.
+    /// The number of messages received since the last acknowledgement was sent.
     unacked: u32,
-    /// When an acknowledgement is due at the latest.
+    /// The latest time for an acknowledgement.
     ack_at: Option<Time>,
-    /// When the kept messages are sent again.
+    /// The time at which the kept messages are sent again.
     resend_at: Option<Time>,
-    /// How often they were sent again without an answer.
+    /// How often the kept messages were sent again without an answer.
     tries: u32,
     /// The time since which only messages arrive that had arrived before.
     stuck_since: Option<Time>,
-    /// When the kept messages were last sent again from the first on. This and the next two are
-    /// each done at most once in a quarter of `retry`. Otherwise repeated messages and repeated
-    /// acknowledgements would multiply each other.
+    /// The time at which the kept messages were last sent again from the first on. This action and
+    /// the next two are each done at most once in a quarter of `retry`. Otherwise repeated messages
+    /// and repeated acknowledgements would multiply each other.
     resent_at: Option<Time>,
-    /// When the other side was last asked to send its kept messages again.
+    /// The time at which the other side was last asked to send its kept messages again.
     asked_at: Option<Time>,
-    /// When a doubled message was last acknowledged at once.
+    /// The time at which a doubled message was last acknowledged at once.
     doubled_at: Option<Time>,
-    /// The repetition under way.
+    /// The retransmission under way.
     repeats: Option<Retransmission>,
-    /// A packet that needed a newer view was dropped.
+    /// Whether a packet that needed a newer view was dropped.
     missed: bool,
-    /// The time at which the agenda has this link: at its deadline or before.
+    /// The time of this link in the agenda: its deadline or earlier.
     alarm: Option<Time>,
 }
 
 /// The kept messages that are sent again, a few at a time. Each acknowledgement of all of these
-/// doubles their number. A broken path still takes a few, and a repaired one is not flooded
-/// by all waiting links.
+/// doubles their number. A broken path still takes a few, and a repaired one is not flooded by all
+/// waiting links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Retransmission {
     /// The first message that was not sent again yet.
     next: u64,
-    /// The last one that is to be.
+    /// The last message of the retransmission.
     last: u64,
-    /// How many go next.
+    /// The number of messages that are sent next.
     window: usize,
 }
 
@@ -89,8 +89,8 @@ impl Link {
         [self.ack_at, self.resend_at].into_iter().flatten().min()
     }
 
-    /// Enters the link into the agenda by its deadline. An entry stays when the deadline moves
-    /// away, because it moves with most messages. So an alarm may go off for nothing, once a
+    /// Adds the link to the agenda with its deadline. An entry stays when the deadline moves to a
+    /// later time, because it moves with most messages. So an alarm may have no effect, once a
     /// quarter of `retry`.
     fn arm(&mut self, me: ProcessId, agenda: &mut BTreeSet<(Time, ProcessId)>) {
         if let Some(at) = self.deadline()
@@ -123,12 +123,13 @@ impl Link {
         self.received
     }
 
-    /// The number of the first message kept.
+    /// The number of the first kept message.
     fn first_kept(&self) -> u64 {
         self.sent - self.kept.len() as u64 + 1
     }
 
-    /// Returns whether the next messages of a repetition may go.
+    /// Handles an acknowledgement. Returns whether the next messages of a retransmission may be
+    /// sent.
     fn on_ack(&mut self, now: Time, ack: u64, timing: &Timing) -> bool {
         let first_kept = self.first_kept();
         if ack < first_kept || ack > self.sent {
@@ -143,7 +144,7 @@ impl Link {
         self.repeats.is_some_and(|repeats| repeats.next <= ack + 1)
     }
 
-    /// The next messages of a repetition, in packets.
+    /// The next messages of a retransmission, in packets.
     fn repeat(&mut self, view: ViewNumber, burst: usize) -> Vec<Packet> {
         let first = self.first_kept();
         let Some(Retransmission { next, last, window }) = &mut self.repeats else {
@@ -164,7 +165,7 @@ impl Link {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct LinkSet {
     links: BTreeMap<ProcessId, Link>,
-    /// Alarms of links, so that a thousand quiet links cost nothing.
+    /// The alarms of links, so that a thousand quiet links cost nothing.
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
     limits: LinkLimits,
@@ -205,7 +206,7 @@ impl LinkSet {
     }
 
     /// Sends a packet to a member of `view`: on the direct path, and also through the council while
-    /// there is trouble.
+    /// there is a detour.
     pub(crate) fn dispatch(
         &mut self,
         now: Time,
@@ -245,13 +246,14 @@ impl LinkSet {
         out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
     }
 
-    /// The direct path to `to` seems broken: use others too for a while. `seen`: this member itself
-    /// noticed it, not `to`.
+    /// Opens a detour, since the direct path to `to` seems broken. `seen`: this member noticed that
+    /// itself, and not `to`.
     pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
         open_detour(&mut self.detours, now, to, seen, timing);
     }
 
-    /// A packet of `from` came through `relay`. Its sender heard this member through `heard`.
+    /// Notes that a packet of `from` came through `relay`. Its sender heard this member through
+    /// `heard`.
     pub(crate) fn on_relayed(
         &mut self,
         now: Time,
@@ -270,7 +272,7 @@ impl LinkSet {
         }
     }
 
-    /// A packet came directly from `from`.
+    /// Notes that a packet came directly from `from`.
     pub(crate) fn on_straight(&mut self, now: Time, from: ProcessId) {
         if !self.detours.is_empty()
             && let Some(detour) = self.detours.get_mut(&from)
@@ -279,7 +281,7 @@ impl LinkSet {
         }
     }
 
-    /// A numbered message arrived. Returns the messages that are now in turn: mostly that message,
+    /// Handles a numbered message. Returns the messages that are now in turn: mostly that message,
     /// then later ones that had arrived early.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_linked(
@@ -299,8 +301,8 @@ impl LinkSet {
         let mut again = false;
         let mut at_once = false;
         if seq <= link.received {
-            // It was sent again although it arrived: the acknowledgement was lost or late. If that
-            // goes on, the path back is cut.
+            // The message was sent again although it arrived: the acknowledgement was lost or late.
+            // If that repeats, the path back is cut.
             at_once = is_time(&mut link.doubled_at, now, timing);
             if *link.stuck_since.get_or_insert(now) + timing.retry * 2 <= now {
                 open_detour(&mut self.detours, now, from, true, timing);
@@ -316,7 +318,7 @@ impl LinkSet {
             }
         } else {
             link.keep_early(seq, message, &self.limits);
-            // Ask for the gap when it opens; after that the other side's own timer is enough.
+            // The gap is asked for when it opens. After that the other side's own timer is enough.
             again = link.early.len() == 1 && is_time(&mut link.asked_at, now, timing);
         }
         link.unacked += 1;
@@ -333,7 +335,7 @@ impl LinkSet {
         (first, more)
     }
 
-    /// An acknowledgement arrived alone.
+    /// Handles an acknowledgement that arrived alone.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_ack(
         &mut self,
@@ -355,13 +357,14 @@ impl LinkSet {
         }
     }
 
-    /// A packet of a newer view was dropped: ask for it again once that view is installed.
+    /// Notes that a packet of a newer view was dropped. It is asked for again once that view is
+    /// installed.
     pub(crate) fn note_missed(&mut self, from: ProcessId) {
         self.links.entry(from).or_default().missed = true;
     }
 
-    /// A connection to `to` was opened. After a broken one, messages that it may have lost are sent
-    /// again.
+    /// Handles a new connection to `to`. After a broken one, messages that it may have lost are
+    /// sent again.
     pub(crate) fn on_connected(
         &mut self,
         now: Time,
@@ -418,7 +421,7 @@ impl LinkSet {
         let wait = view.timing.retry * (1 << link.tries.min(6));
         link.resend_at = Some(now + wait.min(view.timing.elder_lease));
         link.resent_at = Some(now);
-        // The last messages had no answer: a few are enough to notice when that changes.
+        // The last messages had no answer: a few are enough to notice a change.
         let window = if link.tries > 1 { FEW } else { MANY };
         planted!(=> let window = planted::window(window, self.mutant, &self.limits));
         link.repeats = Some(Retransmission {
@@ -429,7 +432,7 @@ impl LinkSet {
         self.go_on_repeating(now, me, view, to, out);
     }
 
-    /// Sends the next messages of a repetition.
+    /// Sends the next messages of a retransmission.
     fn go_on_repeating(
         &mut self,
         now: Time,
@@ -477,7 +480,8 @@ impl LinkSet {
         }
     }
 
-    /// A new view: forgets members that are gone, and asks again for messages that came too early.
+    /// Adopts a new view: forgets members that are gone, and asks again for messages that came too
+    /// early.
     pub(crate) fn on_view(
         &mut self,
         now: Time,
@@ -513,7 +517,7 @@ impl LinkSet {
         self.links.get(&to).is_some_and(|link| link.kept.len() > most || link.kept_bytes > limit)
     }
 
-    /// How many messages wait for an acknowledgement of `to`.
+    /// The number of messages that wait for an acknowledgement of `to`.
     #[cfg(test)]
     pub(crate) fn backlog(&self, to: ProcessId) -> usize {
         self.links.get(&to).map_or(0, |link| link.kept.len())

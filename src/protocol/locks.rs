@@ -1,15 +1,15 @@
 //! Locks: the elder's registry of services, the grantors with their tables, and the lock client.
 //!
-//! [`Locks`] is this side of a member. It hands each message to the role that it is for, and knows
-//! of the membership only what a [`StepContext`] says. `cluster.rs` has the other side.
+//! [`Locks`] is the part of a member for locks. It passes each message to the role that handles it,
+//! and knows the membership only by a [`StepContext`]. `cluster.rs` has the membership.
 
 mod arrivals;
 pub(super) mod client;
 mod commands;
 pub(super) mod dealer;
-mod departures;
 mod dispatch;
 pub(super) mod grantor;
+mod handovers;
 #[cfg(elderlock_mutants)]
 mod planted;
 pub(super) mod registry;
@@ -31,8 +31,8 @@ use super::time::{Time, WallClock};
 use super::visit_count::touch;
 use arrivals::Arrivals;
 use client::{KeptUse, LockCall, LockClient};
-use departures::{PendingTransfers, Relinquishing};
 use grantor::{Grantor, ReceivedRequest};
+use handovers::{PendingTransfers, Relinquishing};
 use registry::Registry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -41,30 +41,30 @@ use std::time::Duration;
 
 /// The locks of one member: those that it asks for, and those that it grants.
 ///
-/// Only the unit tests use its fields from outside.
+/// Only the unit tests use the fields from outside.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Locks {
     pub(super) client: LockClient,
     pub(super) grantors: BTreeMap<ServiceName, Grantor>,
     /// The elder's map of grantors, if this member is the elder.
     pub(super) registry: Option<Registry>,
-    /// Services whose grantor role this member gives away.
+    /// Services whose grantor role this member passes on.
     relinquishing: Relinquishing,
-    /// Their tables, until the members that took them over have acknowledged them.
+    /// The tables of such services, until the members that took them over have acknowledged them.
     pending_transfers: PendingTransfers,
-    /// Services whose grantors have more to do than one step does: the next steps go on.
+    /// Services whose grantors have more to do than one step does: the next steps continue.
     unfinished: VecDeque<ServiceName>,
-    /// When one of them was left unfinished.
+    /// The time since which such a service is unfinished.
     unfinished_at: Time,
-    /// Requests for epochs that this member has not heard of yet.
+    /// Requests for epochs that this member does not know yet.
     pub(super) early_requests: BTreeMap<ServiceName, Arrivals<(Epoch, ReceivedRequest)>>,
-    /// Queue positions that are to be reported to other members, in the order in which they were
+    /// Queue positions that must be reported to other members, in the order in which they were
     /// given.
     pub(super) pending_positions: VecDeque<PendingPosition>,
 }
 
-/// A queue position that another member is told of, if its request still waits at the time `at`:
-/// see [`take_positions_due`](Locks::take_positions_due).
+/// A queue position that is reported to another member, if its request still waits at the time
+/// `at`: see [`take_positions_due`](Locks::take_positions_due).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PendingPosition {
     at: Time,
@@ -78,7 +78,7 @@ pub(super) struct PendingPosition {
 /// The result of a command on the fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FastOutcome {
-    /// The request holds, with this token, until then.
+    /// The request holds, with this token, until this time.
     Granted(Token, Time),
     /// The request is over.
     Released,
@@ -96,23 +96,23 @@ pub enum LocalOffer {
 /// A lock that was taken with a token of [`Node::offer`](super::Node::offer).
 #[derive(Debug)]
 pub struct LocalGrant {
-    /// Its name.
+    /// The name of the lock.
     pub name: LockName,
     /// The owner.
     pub owner: OwnerId,
     /// One of the offered tokens.
     pub token: Token,
-    /// When it was taken.
+    /// The time of the local grant.
     pub since: Time,
 }
 
 /// A newly installed view, as far as it concerns the locks.
 pub(super) struct InstalledView<'a> {
-    /// The processes that are in it no more.
+    /// The processes that are no longer in the view.
     pub(super) departed: &'a [ProcessId],
-    /// The processes that came with it.
+    /// The processes that came with the view.
     pub(super) joined: &'a [ProcessId],
-    /// Whether the same elder goes on, in the same tenure.
+    /// Whether the same elder continues, in the same tenure.
     pub(super) same_tenure: bool,
     pub(super) registry: RegistryChange,
 }
@@ -122,7 +122,7 @@ pub(super) struct InstalledView<'a> {
 pub(super) enum RegistryChange {
     /// This member is not the elder.
     End,
-    /// This member has been the elder in this tenure before.
+    /// This member was the elder in this tenure before.
     Keep,
     /// This member was the elder before, and begins a tenure. `ask`: there were elders before.
     Restart { ask: bool, clocks: (WallClock, WallClock) },
@@ -149,7 +149,7 @@ impl Locks {
         &self.client
     }
 
-    /// The grantor of the service, if it is here.
+    /// The grantor of the service, if this member has it.
     pub(super) fn grantor(&self, service: &ServiceName) -> Option<&Grantor> {
         self.grantors.get(service)
     }
@@ -163,18 +163,18 @@ impl Locks {
         self.grantors.get(service).is_some_and(|own| own.is_acting() && own.epoch() < epoch)
     }
 
-    /// The grantor here, if it has that epoch.
+    /// The grantor here, if it has this epoch.
     fn grantor_in(&mut self, service: &ServiceName, epoch: Epoch) -> Option<&mut Grantor> {
         self.grantors.get_mut(service).filter(|grantor| grantor.epoch() == epoch)
     }
 
-    /// The grantor of a service here, for a member's word about its holds in that epoch or earlier
-    /// ones. A later grantor hears the same in a later report.
+    /// The grantor of a service here, for a member's statement about its holds in that epoch or
+    /// earlier ones. A later grantor gets the same in a later report.
     fn grantor_up_to(&mut self, service: &ServiceName, epoch: Epoch) -> Option<&mut Grantor> {
         self.grantors.get_mut(service).filter(|grantor| grantor.epoch() <= epoch)
     }
 
-    /// A view begins.
+    /// Adopts a new view.
     pub(super) fn on_view(
         &mut self,
         view: &Arc<View>,
@@ -201,7 +201,7 @@ impl Locks {
         if !same_tenure {
             self.end_unbegun(cx);
         }
-        // A table that moves may be due for a younger turk now, or its grantor may act.
+        // A moving table may be due for a younger turk now, or its grantor may act.
         let mut moving = Vec::new();
         for (service, grantor) in &mut self.grantors {
             touch();
@@ -226,18 +226,18 @@ impl Locks {
         self.client.on_view(view, cx);
     }
 
-    /// Some hint calls a member unreachable.
+    /// Handles a hint that calls a member unreachable.
     pub(super) fn on_suspected(&mut self, process: ProcessId, cx: &mut StepContext) {
         self.client.on_suspected(process, cx);
     }
 
-    /// The member's lease runs again.
+    /// Handles the return of the member's lease.
     pub(super) fn on_resumed(&mut self, cx: &mut StepContext) {
         self.client.on_resumed(cx);
         self.grant_all(cx);
     }
 
-    /// The member's lease is over.
+    /// Handles the end of the member's lease.
     pub(super) fn on_suspended(&mut self, cx: &mut StepContext) {
         self.client.on_suspended(cx);
     }
@@ -260,7 +260,7 @@ impl Locks {
         self.end_grantors(cx);
     }
 
-    /// The membership is over.
+    /// Forgets the membership, which is over.
     pub(super) fn forget_membership(&mut self) {
         self.registry = None;
         self.unfinished.clear();
@@ -268,19 +268,19 @@ impl Locks {
         self.pending_positions.clear();
     }
 
-    /// This member is the elder no more.
+    /// Ends the registry: this member is no longer the elder.
     pub(super) fn end_registry(&mut self) {
         self.registry = None;
     }
 
-    /// The elder has its quorum (again).
+    /// Continues the registry, since the elder has its quorum again.
     pub(super) fn on_authority(&mut self, cx: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
             registry.answer(true, cx);
         }
     }
 
-    /// A member said goodbye to the elder here.
+    /// Handles a member's goodbye to the elder here.
     pub(super) fn on_goodbye(&mut self, process: ProcessId, cx: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
             registry.on_leave(process);
@@ -303,8 +303,8 @@ impl Locks {
             .is_some_and(|at| at <= now)
     }
 
-    /// Returns the times at which the elder's registry can go on: with a young turk, and with the
-    /// dealing of tokens.
+    /// Returns the times at which the elder's registry can continue: with a young turk, and with
+    /// the dealing of tokens.
     pub(super) fn registry_due(&self, retry: Duration) -> [Option<Time>; 2] {
         self.registry
             .as_ref()
@@ -316,7 +316,7 @@ impl Locks {
         self.registry.as_ref().is_some_and(Registry::has_parked)
     }
 
-    /// Returns whether ranges waited for the limit of dealing, and need not any longer.
+    /// Returns whether ranges waited for the limit of dealing, and no longer need to.
     pub(super) fn is_open_again(&mut self, now: Time) -> bool {
         self.registry.as_mut().is_some_and(|registry| registry.is_open_again(now))
     }
@@ -331,7 +331,7 @@ impl Locks {
         self.registry.as_ref().is_some_and(Registry::wants_more_slots)
     }
 
-    /// Returns whether the lock client has something to do.
+    /// Returns whether a timer of the lock client is due.
     pub(super) fn is_client_due(&self, now: Time) -> bool {
         self.client.deadline().is_some_and(|at| at <= now)
     }
@@ -340,8 +340,8 @@ impl Locks {
         self.client.on_timer(cx);
     }
 
-    /// Returns the time at which the lock client, or a service that is given away, has something to
-    /// do.
+    /// Returns the time at which a timer of the lock client, or of a service that is passed on, is
+    /// due.
     pub(super) fn deadline(&self) -> Time {
         let client = self.client.deadline().unwrap_or(Time::MAX);
         let others = [self.relinquishing.deadline(), self.unfinished_since()];
@@ -349,22 +349,22 @@ impl Locks {
     }
 
     /// Returns the times at which a request, a queue position or the rest of a grantor's work is
-    /// due. A short step makes nothing else due here.
+    /// due. A short step makes no other timer due here.
     pub(super) fn short_deadline(&self) -> [Option<Time>; 3] {
         [self.client.deadline(), self.positions_due(), self.unfinished_since()]
     }
 
-    /// Returns the time since which a grantor has more to do.
+    /// Returns the time since which a grantor has unfinished work.
     fn unfinished_since(&self) -> Option<Time> {
         (!self.unfinished.is_empty()).then_some(self.unfinished_at)
     }
 
-    /// Returns whether a grantor has more to do than an earlier step did.
+    /// Returns whether a grantor has unfinished work of an earlier step.
     pub(super) fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
     }
 
-    /// Notes that these grantors left something to do.
+    /// Notes that these grantors have unfinished work.
     pub(super) fn leave_unfinished(&mut self, now: Time, services: Vec<ServiceName>) {
         if !services.is_empty() {
             self.unfinished.extend(services);
@@ -372,7 +372,7 @@ impl Locks {
         }
     }
 
-    /// One of the grantors that have more to do goes on.
+    /// Continues the work of one of the unfinished grantors.
     pub(super) fn go_on(&mut self, cx: &mut StepContext) {
         if let Some(service) = self.unfinished.pop_front()
             && let Some(grantor) = self.grantors.get_mut(&service)

@@ -1,12 +1,12 @@
 //! The messages of the protocol: everything that members send to each other.
 //!
-//! There are two kinds. A [`Notice`] is about membership. It may be lost, doubled or late, and its
-//! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
-//! (`link.rs`), which delivers it exactly once and in order while both processes live.
+//! There are two kinds. A [`Notice`] is about membership. A notice may be lost, duplicated or late,
+//! and its sender repeats it by a timer of its own. A [`Message`] is about locks. It travels on a
+//! link (`link.rs`), which delivers it exactly once and in order while both processes live.
 //!
-//! Messages are grouped by the role that handles them. `registry.rs` has those to the elder, and
-//! `member.rs` those from the elder to a member. `grantor.rs` has those to a grantor, and
-//! `client.rs` those to a lock client.
+//! Messages are grouped by the role that handles them. The messages to the elder are in
+//! `registry.rs`, and those from the elder to a member in `member.rs`. The messages to a grantor
+//! are in `grantor.rs`, and those to a lock client in `client.rs`.
 
 mod blockers;
 mod client;
@@ -40,73 +40,77 @@ use serde::{Deserialize, Serialize};
 /// The content of one frame on a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Packet {
-    /// A notice, which may be lost, doubled or late.
+    /// A notice, which may be lost, duplicated or late.
     Notice(Box<Notice>),
-    /// The `seq`-th message of the sender to the receiver.
+    /// The `seq`-th message from the sender to the receiver.
     Linked {
-        /// The sender's view: the receiver fetches it first if it is newer than its own.
+        /// The sender's view. If it is newer than the receiver's own, the receiver first fetches
+        /// it.
         view: ViewNumber,
-        /// Counts from 1 for each pair of processes.
+        /// The number of the message, from 1 for each pair of processes.
         seq: u64,
-        /// All messages of the other direction up to this one have arrived.
+        /// The number of the last message of the other direction up to which all have arrived.
         ack: u64,
         /// The message.
         message: Message,
     },
-    /// An acknowledgement alone.
+    /// A separate acknowledgement.
     Ack {
         /// The sender's view.
         view: ViewNumber,
-        /// All messages up to this one have arrived.
+        /// The number of the last message up to which all have arrived.
         ack: u64,
-        /// Send the rest again now: a message was missed.
+        /// Whether a message is missing: the receiver then sends the unacknowledged ones again at
+        /// once.
         again: bool,
     },
-    /// A packet from `from` to `to` through the receiver, for pairs that cannot reach each other.
+    /// A packet that the receiver passes on from `from` to `to`, for pairs that cannot reach each
+    /// other.
     Relay {
         /// The sender of the inner packet.
         from: Box<MemberInfo>,
-        /// The process for which the inner packet is.
+        /// The destination of the inner packet.
         to: ProcessId,
-        /// Whether the sender has trouble with the direct path itself, and asks for answers by a
-        /// detour too. Those answers do not ask for it, or two members would keep each other on
-        /// detours for ever.
+        /// Whether the sender itself has trouble with the direct path, and asks for answers by a
+        /// detour too. Those answers do not ask for it: otherwise two members would keep each other
+        /// on detours for ever.
         troubled: bool,
-        /// The member through which the sender lately heard the other: packets through it arrive.
+        /// The member through which the sender lately heard the destination: packets through that
+        /// member arrive.
         heard: Option<ProcessId>,
-        /// The inner packet. Never itself a relay.
+        /// The inner packet, which is never itself a relay.
         packet: Box<Packet>,
     },
-    /// The inner packet of a relay in a cluster with a key, as it passes the relay. Drivers seal
-    /// and open it. The core passes it on.
+    /// The inner packet of a relay in a cluster with a key, while it passes the relay. Drivers seal
+    /// and open it; the core passes it on.
     Sealed {
-        /// Whether it is a notice.
+        /// Whether the sealed packet is a notice.
         is_notice: bool,
-        /// The packet, sealed.
+        /// The sealed bytes of the packet.
         bytes: Vec<u8>,
     },
-    /// A notice that asks for votes or gives one, by the vote successor of a voter.
+    /// A notice of a vote successor that asks for votes, or gives the vote that it has taken over.
     VoteSuccessor {
-        /// The vote that it has.
+        /// The claim to that vote.
         claim: Box<VoteClaim>,
         /// The vote successor.
         me: Box<MemberInfo>,
-        /// The lineage of the latest view that it knows.
+        /// The lineage of the latest view that the vote successor knows.
         lineage: Lineage,
         /// The notice itself.
         notice: Box<Notice>,
     },
 }
 
-/// A statement about locks; delivered exactly once and in order while both processes live. Grouped
-/// by the role that handles it.
+/// A statement about locks. It is delivered exactly once and in order while both processes live.
+/// Messages are grouped by the role that handles them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// A message to the elder, which maps each service to its grantor.
     Registry(RegistryMessage),
     /// A message from the elder to a member.
     Member(MemberMessage),
-    /// A message to the grantor of a service, or to a member that is taken for it.
+    /// A message to the grantor of a service, or to a member that the sender takes for the grantor.
     Grantor(GrantorMessage),
     /// A message to the lock client of a member.
     Client(ClientMessage),
@@ -158,7 +162,7 @@ impl Packet {
 }
 
 impl Message {
-    /// Returns whether it changes only requests and tables.
+    /// Returns whether the message changes only requests and tables.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             self,
@@ -171,7 +175,8 @@ impl Message {
         )
     }
 
-    /// The approximate number of its bytes: of an entry that has no weight of its own, the most.
+    /// The approximate bytes of the message. An entry without a weight of its own counts with the
+    /// most.
     pub(crate) fn weight(&self) -> usize {
         const ENTRY: usize = 512;
         let of_table = |objects: &[(LockName, Content)]| {
@@ -225,8 +230,8 @@ impl Message {
         ENTRY + entries
     }
 
-    /// The weight of a call of the program on its way to a grantor. Other messages have none: parts
-    /// of tables and reports, and what is not for a grantor.
+    /// The weight of a program's call on its way to a grantor. Parts of tables and reports, and
+    /// messages not for a grantor, have none.
     pub(crate) fn call_weight(&self) -> usize {
         let name = match self {
             Message::Grantor(GrantorMessage::TableChunk { .. } | GrantorMessage::Report { .. }) => {
@@ -245,7 +250,7 @@ impl Message {
         self.weight() + name
     }
 
-    /// The name of its group's variant.
+    /// The variant name of the message within its group.
     fn kind(&self) -> &'static str {
         match self {
             Message::Registry(message) => message.kind(),

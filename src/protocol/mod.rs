@@ -74,6 +74,36 @@
 //! process comes back as itself. A program with a data directory stores its vote before any message
 //! tells of it. The next process on that directory is its *vote successor* and has that vote.
 //!
+//! # Founding and joining
+//!
+//! ```text
+//! all seeds     Hello --> all seeds: HelloReply with equal seed lists
+//! lowest seed   Found --> all seeds: FoundOk --> all agreed: FullView to all founders
+//! joiner        Join  --> elder: Install to all members --> FullView: the joiner is a learner
+//! learner       Beat  --> elder: the next view --> the learner has a vote
+//! ```
+//!
+//! A process in no view is in *discovery* (`cluster/discovery.rs`). It greets its seeds and listens
+//! for a quarter of a member lease. If it hears of a cluster, it asks to be taken in, again and
+//! again. If it hears of no cluster with an elder, the seeds found one together. A process founds
+//! alone only if its program says so.
+//!
+//! The first view takes *all* seeds. The seed with the lowest address proposes it when each seed
+//! has answered with the same seed list. It installs the view when all have agreed. A seed agrees
+//! to one founding only, so two foundings would need one process to agree twice. When a founder
+//! dies, the others may give themselves up and start again: a process without a lease holds
+//! nothing.
+//!
+//! All views that follow one founding are a *lineage*. Lineages do not merge. A member that hears
+//! of a later lineage with an elder gives up its own, with all its holds, and joins the later one.
+//! The later lineage wins because its tokens are higher: a resource that saw one of them refuses
+//! all tokens of the earlier lineage.
+//!
+//! A process that joins is a *learner*: it may hold and grant, and has no vote. A later view
+//! promotes it when its beats show that it has a view with itself. A view promotes at most as many
+//! learners as it has other voters. A group that joins and falls silent therefore takes no quorum
+//! away. Founders have a vote in the first view.
+//!
 //! # Leases
 //!
 //! ```text
@@ -114,6 +144,27 @@
 //! - Wait limits and lock leases live at the lock client, on its member's clock. The grantor times
 //!   nothing.
 //!
+//! # Wants
+//!
+//! The *want* of a request is one of six. The queue of a name has the waits for all of its uses, in
+//! the order of their tickets (`locks/table/line.rs`, `locks/table/queues.rs`).
+//!
+//! | want | takes | excludes |
+//! |---|---|---|
+//! | lock | one name | the lock, shares and permits of the name |
+//! | batch | up to 1,024 locks, all or nothing | the same, for each of its names |
+//! | share | one name, beside other shares | the lock and permits of the name |
+//! | permits | n units of an object's limit, all or nothing | the lock and shares of the name, and permits above the limit |
+//! | suspension | the whole service | the holds of all other owners, and later requests |
+//! | open object | the value of a name | nothing: it is not a hold |
+//!
+//! A *try* is a request that is granted at once or refused, so it never waits in a queue.
+//!
+//! A suspension is granted when no other owner holds anything and no earlier request can be
+//! granted. An owner that has a hold *passes* it: the owner's next request gets a ticket before
+//! the suspension. Otherwise the suspension would wait for the owner's hold, and the owner for the
+//! suspension.
+//!
 //! # A grantor's states
 //!
 //! A grantor is [`Recovering`](GrantorState::Recovering), [`Receiving`](GrantorState::Receiving),
@@ -123,8 +174,8 @@
 //! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
 //! (`Recover`, `Report`), ghosts included. It acts when all have reported or left the view. Of
 //! two claims to one lock the higher token counts, and the other holder is told (`Supersede`). The
-//! elder names the next grantor as soon as the present one is silent. A grantor that lives after
-//! all answers `Recover` with its table.
+//! elder names the next grantor as soon as the present one is silent. If the replaced grantor is
+//! still alive, it answers `Recover` with its table.
 //!
 //! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
 //! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`)
@@ -133,10 +184,21 @@
 //!
 //! # Fewer messages
 //!
-//! Both are off by default. A member may *keep* a lock after its release (a `Grant` with further
-//! tokens) and grant it to itself until `Recall`. It answers `Recall` with `Release` or
-//! `KeepInUse`. A member that gets most of a service's tokens may bid for the service as a young
-//! turk.
+//! Two options save messages. Both are off by default. A member may *keep* a lock after its release
+//! (a `Grant` with further tokens) and grant it to itself until `Recall`. It answers `Recall` with
+//! `Release` or `KeepInUse`. A member that gets most of a service's tokens may bid for the service
+//! as a young turk.
+//!
+//! # Further exchanges
+//!
+//! | exchange | file | in short |
+//! |---|---|---|
+//! | relay and detour | `link/detour.rs` | while the straight path to a process is in trouble, its packets also go through the council |
+//! | revocation | `locks/client/revocation.rs` | a holder's member is asked for a revocable hold; once the holder was told, the hold can be taken away |
+//! | deadlock probe | `locks/client/probes.rs`, `locks/grantor/probing.rs` | a probe follows waits and holds; if it finds one circle twice, a request of the circle is told |
+//! | version of the wire | `cluster/view.rs`, `id/versions.rs` | all members of a view speak its version; a view without the last older member raises it |
+//! | force | `cluster/affiliation.rs` | an operator gives up all processes that do not answer; a member without a lease founds a later lineage alone |
+//! | suspension of a member | `cluster/leasing.rs` | a member whose lease ends is suspended; it resumes with the next renewal, while it is in the view |
 //!
 //! # When a process dies
 //!

@@ -1,12 +1,13 @@
 //! Planted breaks of the core, compiled only with `--cfg elderlock_mutants`. They prove that the
-//! simulation's checks can fail. Each is a plausible mistake. The simulator plants one in a node's
-//! configuration and must find it. The code marks each place with `planted!`. A break that takes
-//! more than a word or a statement stands in a file `planted.rs` beside the code that it breaks.
+//! simulation's checks can fail. Each one is a plausible mistake. The simulator plants one in a
+//! node's configuration and must find it. The macro `planted!` marks each place in the code. A
+//! break that needs more than a word or a statement is in a file `planted.rs` beside the code that
+//! it breaks.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The breaks whose code was reached, planted or not: one bit each.
+/// The breaks whose code was reached, planted or not: one bit for each.
 static ASKED_FOR: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 /// One planted break.
@@ -18,12 +19,12 @@ pub enum ProtocolMutant {
     AwaitNoGhosts,
     /// A recovering grantor serves requests that arrive meanwhile.
     ServeWhileRecovering,
-    /// A grantor that does not act yet takes a `Release` for dealt with and forgets it. The
-    /// recovery brings back ended requests, from a report or from requests that arrived meanwhile.
-    /// (After a transfer, revalidation finds the releases that an ended grantor forgets so: see
+    /// A grantor that does not act yet handles a `Release` at once and forgets it. Reports, or
+    /// requests that arrived meanwhile, then bring the ended request back in the recovery. (After a
+    /// transfer the revalidation finds releases that an ended grantor forgot in this way: see
     /// `SkipRevalidation`.)
     ForgetWhatEnded,
-    /// Recovery takes over the holds and forgets the waiters.
+    /// Recovery restores the holds and forgets the waiters.
     LoseWaiters,
     /// Recovery reverses the queue.
     LosePositions,
@@ -33,107 +34,107 @@ pub enum ProtocolMutant {
     WaitForItself,
     /// A member reports its holds and not its waits.
     ReportNoWaits,
-    /// A recovering grantor that gets the table of a predecessor forgets the waits that members
-    /// have reported to it.
+    /// A recovering grantor that gets a predecessor's table forgets the waits that members have
+    /// reported to it.
     LoseWaitsBesideTable,
-    /// A grantor that recovered and then got the table takes an answer to its recovery for an
-    /// answer to its check.
+    /// A grantor that recovered and then got a table takes an answer to its recovery for one to its
+    /// revalidation.
     BelieveOutdatedReport,
-    /// An elder learns of the epochs that members have heard of from their inventories only.
+    /// An elder learns of the epochs that members know only from their inventories.
     HearOnlyInventories,
-    /// A new elder takes a service for free though it has not heard a lost member.
+    /// A new elder takes a service for free though a lost member has not answered.
     CallLostFree,
     /// A member does not report a lock that it was granted while suspended.
     ReportNoWonHold,
     /// A member accepts the grant of an epoch that has ended.
     AcceptOlderEpoch,
-    /// A recovering grantor starts with tokens that were given out before.
+    /// A recovering grantor starts with tokens that were dealt before.
     ReuseTokens,
     /// The elder deals the same range of tokens twice.
     DealTwice,
-    /// The elder deals a range to a grantor that asked for more, and then once more.
+    /// The elder deals the same range to a grantor that asked for more, and then once more.
     DealMoreTwice,
-    /// A grantor that has used up its tokens takes a range that was dealt before them.
+    /// A grantor that has used up its tokens accepts a range that was dealt before them.
     TakeOlderRange,
-    /// A member gives a recalled lock back, and grants it to itself all the same.
+    /// A member releases a recalled lock, and grants it to itself nevertheless.
     UseAfterRecall,
-    /// A member that uses a recalled lock says that it is free.
+    /// A member that uses a recalled lock reports it as free.
     ReleaseInUse,
-    /// A grantor lets a member keep a lock, and grants the member's tokens to others too.
+    /// A grantor lets a member keep a lock, but grants with the member's tokens itself too.
     CarveNothing,
     /// A member asks to grant a service whenever another member grants it something.
     FollowAtOnce,
-    /// A member that follows the load counts its own tokens alone.
+    /// A member that follows the load counts only its own tokens.
     MeterOwnOnly,
     /// A member keeps its free locks after it has answered a later grantor.
     KeepAcrossEpochs,
-    /// A member that reports to a later grantor does not say in whose place its requests
-    /// hold.
+    /// A member that reports to a later grantor does not say which holds stand in for a kept lock.
     ReportWithoutPlace,
     /// A grantor lets a member keep a lock that others wait for, and does not recall it.
     KeepBesideWaiter,
     /// A grantor does not recall locks for a suspension.
     RecallForNoSuspension,
-    /// A grantor answers a try with a holder, though that member may keep the lock free.
+    /// A grantor answers a try with a holder whose member may keep the lock unused.
     RefuseTryForKeep,
-    /// A grantor answers a query with locks that members may keep free.
+    /// A grantor answers a query with locks that members may keep unused.
     TellFreeKeep,
-    /// A member grants a lock that it keeps and uses once more.
+    /// A member grants a kept lock a second time while it is in use.
     UseKeepTwice,
     /// A member that keeps a share grants itself the lock.
     UseShareAsLock,
     /// A grantor does not recall shares that members keep.
     RecallNoShare,
-    /// A grantor that hears of several uses of a kept share records one of them.
+    /// A grantor that is told of several uses of a kept share records only one.
     ReplaceByOneShare,
-    /// A member grants a lock that it keeps with the same token again.
+    /// A member grants a kept lock with the same token again.
     RepeatKeptToken,
-    /// A member does not give idle locks back.
+    /// A member does not release idle kept locks.
     KeepIdleForEver,
-    /// A grantor that hears that a kept lock is in use records it with the token of its grant.
+    /// A grantor that is told that a kept lock is in use records the use with the token of its own
+    /// grant.
     KeepTokenOfPlace,
     /// A founding begins one slot above its own clock, and not a second later.
     FoundAtTheClock,
-    /// An elder that hears of a later view deals in its numbers before it has that view. (An elder
-    /// that may still deal then has a clock beyond the bound, or no quorum would have chosen that
-    /// view. So this breaks nothing where clocks keep the bound.)
+    /// An elder that learns of a later view deals that view's tokens before it has the view. (If it
+    /// may still deal then, its clock is beyond the bound, or no quorum would have chosen that
+    /// view. So this breaks nothing while clocks keep the bound.)
     DealInHeardView,
-    /// A grantor frees the locks of a member that some hint calls unreachable.
+    /// A grantor frees the locks of a member that a hint calls unreachable.
     FreeOnHint,
     /// A grantor frees the locks of ghosts.
     FreeGhosts,
-    /// A member whose lease does not run grants, and believes in its own grants. (A grantor that
-    /// only granted would do no harm: each holder is in the view, and reports before another
-    /// grantor grants.)
+    /// A member whose lease does not run grants, and trusts its own grants. (A grantor that only
+    /// granted would do no harm: each holder is in the view, and reports before another grantor
+    /// grants.)
     GrantWhileSuspended,
-    /// A member's guards go on when its lease is over.
+    /// A member's guards stay valid when its lease is over.
     HoldWhileSuspended,
     /// The end of a lock's lease is not reported to the grantor.
     HideLeaseEnd,
     /// A cancelled wait is not reported to the grantor, and its later grant is not released.
-    /// (Either alone is made good by the other.)
+    /// (Either of the two alone makes up for the other.)
     KeepUnwantedGrant,
-    /// A request that ended before its grantor had heard of its naming is served all the same.
+    /// A request that ended before its grantor knew of its naming is granted nevertheless.
     ForgetEarlyDone,
     /// A request that is granted twice is answered twice.
     AnswerTwice,
     /// An elder calls a service free before every member has answered.
     CallUnheardFree,
-    /// An elder calls a service free although members have heard of a grantor.
+    /// An elder calls a service free although members know of a grantor.
     IgnoreHearsay,
-    /// A member heeds a message of an elder that is no longer the elder.
+    /// A member obeys a message of a former elder.
     HeedFormerElder,
     /// A member acts on messages of a newer view before it has that view.
     ActInOldView,
-    /// A member counts its lease from the renewal's arrival, not from its own asking.
+    /// A member counts its lease from the arrival of the renewal, and not from its own beat.
     LeaseFromReceipt,
-    /// A member's lease has no end once it ran.
+    /// A member's lease has no end once it has begun.
     LeaseWithoutEnd,
     /// The elder renews leases although no quorum confirms its pulses.
     RenewWithoutQuorum,
-    /// The elder renews a member that a proposed view leaves out.
+    /// The elder renews the lease of a member that a proposed view leaves out.
     RenewCondemned,
-    /// The elder renews a member that does not receive its messages.
+    /// The elder renews the lease of a member that does not receive its messages.
     RenewTheDeaf,
     /// The elder removes a silent member before its lease is over.
     RemoveEarly,
@@ -156,36 +157,37 @@ pub enum ProtocolMutant {
     ForgetAccepted,
     /// A member of the council votes below a ballot that it promised.
     BreakPromise,
-    /// A process that a view leaves out stays in the view before.
+    /// A process that a view leaves out remains in the view before.
     StayThoughExpelled,
-    /// A process that a view leaves out stays in the view before, and votes there as if it had
+    /// A process that a view leaves out remains in the view before, and votes there as if it had
     /// promised nothing.
     VoteThoughExpelled,
-    /// A process votes as soon as a view takes it in.
+    /// A process votes as soon as a view lets it join.
     PromoteJoiners,
-    /// A learner that has not shown itself gets a vote.
+    /// A learner that has not shown that it lives gets a vote.
     PromoteTheSilent,
-    /// All learners that have shown themselves get votes in one view, however few voters there are.
+    /// All learners that have shown that they live get votes in one view, however few voters there
+    /// are.
     PromoteAll,
-    /// A stranger's word on views counts though it was not asked.
+    /// A stranger's statement about views counts though it was not asked.
     BelieveStrangers,
-    /// The word of a learner counts without a key, though it has shown nothing.
+    /// The statement of a learner counts without a key, though it has not shown that it lives.
     BelieveLearners,
     /// An answer of any process counts in the choice of the next view.
     BelieveAnyVoter,
     /// A process may speak for another one that it names.
     BelieveNamedProcess,
-    /// A process has the vote that it claims, whether it proves that or not.
+    /// A process has the vote that it claims, with or without a proof.
     BelieveAnyClaim,
-    /// A packet that a stranger passes on counts as one of its origin.
+    /// A packet that a stranger relays counts as one of its stated origin.
     BelieveAnyRelay,
     /// A member on any host may vouch for a death.
     BelieveAnyWitness,
     /// A vouched death ends the holds of a member that serves sessions.
     VouchForSessions,
-    /// A member takes a grant with a token that its grantor cannot have.
+    /// A member accepts a grant with a token that its grantor cannot have.
     TakeAnyToken,
-    /// Seeds found without those that do not answer.
+    /// Seeds found without the seeds that do not answer.
     FoundWithoutAll,
     /// A process founds with fewer members than it expects.
     FoundWithFewer,
@@ -199,7 +201,7 @@ pub enum ProtocolMutant {
     CountUnstored,
     /// A member reports that its directory has a view before that view is on disk.
     CallItKept,
-    /// An elder takes each view to be settled at once.
+    /// An elder calls each view settled at once.
     CallItSettled,
     /// A vote successor votes at once.
     VoteSuccessorVotesAtOnce,
@@ -207,41 +209,41 @@ pub enum ProtocolMutant {
     LoseInFlight,
     /// A message that arrives twice is delivered twice.
     HearTwice,
-    /// A link sends all its kept messages again in one go, with each connection that is opened.
+    /// A link repeats all its unacknowledged messages at once, with each new connection.
     RepeatAllAtOnce,
-    /// Detours go through the council in turn, regardless of which member reaches the other side.
+    /// Detours use the council in turn, whether or not the member reaches the other side.
     DetoursInTurn,
-    /// An elder answers straight only to a member that does not hear it.
+    /// An elder answers directly only to a member that does not hear it.
     AnswerTheDeafStraight,
-    /// A grantor that has transferred its table goes on granting.
+    /// A grantor that has transferred its table continues to grant.
     GrantAfterTransfer,
     /// A table is transferred without its waiters.
     TransferNoWaits,
     /// A table is transferred without its last hold.
     TransferOneHoldLess,
-    /// All waiters are transferred with the last one's position.
+    /// All waiters are transferred with the last waiter's position.
     TransferNoPositions,
-    /// A young turk that is asked before all of its table has arrived passes on the part that it
+    /// A young turk that is asked before its whole table has arrived passes on the part that it
     /// has.
     TransferWhatIsThere,
     /// A young turk acts when the first chunk of its table has arrived.
     ActOnFirstPart,
     /// A young turk acts although a younger one has asked for the table.
     ActBeforeNextTurk,
-    /// A recovering grantor acts on the table of a predecessor, before the members have answered
-    /// that may host a later predecessor.
+    /// A recovering grantor acts on a predecessor's table before members have answered that may
+    /// host a later predecessor.
     ActOnEarlierTable,
     /// A young turk takes the answer that there is no table for an empty table.
     TakeNoTableForEmpty,
-    /// A young turk takes over the table's entries of members that have left the view.
+    /// A young turk accepts the table's entries of members that have left the view.
     TakeOverTheDead,
-    /// A young turk goes on waiting for the table of a member that has left the view.
+    /// A young turk continues to wait for the table of a member that has left the view.
     WaitForTheGone,
     /// A young turk that passes its table on does not answer requests that arrived meanwhile.
     ForgetEarlyRequesters,
-    /// The new grantor does not ask members for messages that were under way during the transfer. A
-    /// `Release` that reaches the former grantor is taken for dealt with. The table that it has
-    /// transferred keeps the request for ever.
+    /// The new grantor does not ask members for the changes that were on their way during the
+    /// transfer. A `Release` that arrives at the former grantor counts as handled. The table that
+    /// the former grantor has transferred keeps the request for ever.
     SkipRevalidation,
     /// A young turk is told that it is the grantor as soon as it is named.
     WinWhenNamed,
@@ -251,29 +253,28 @@ pub enum ProtocolMutant {
     SuspendBesideHolds,
     /// A lock of a suspended service is granted.
     LockThoughSuspended,
-    /// A member does not report that it has a service suspended.
+    /// A member does not report that it has suspended a service.
     KeepSuspensionToItself,
     /// The table keeps only the first lock of a batch.
     TearBatch,
     /// The destruction of a service does not wait for the grantor's confirmation.
     DestroyedAtOnce,
-    /// A grantor that has transferred its table confirms, for the new one, that nothing is left of
-    /// a destroyed service.
+    /// A grantor that has transferred its table confirms, for the new grantor, that nothing is left
+    /// of a destroyed service.
     SettleElsewhere,
-    /// The elder names the first of the waiting young turks, and tells it that the others came
-    /// after it.
+    /// The elder names the first of the waiting young turks, and tells it that a later bid ended
+    /// its own.
     NameTheOutbid,
     /// A voter that gave its vote to a candidate waits anew whenever the candidate repeats its
     /// message.
     YieldForEver,
-    /// A ghost that is heard is a member again, though it receives nothing itself.
+    /// A ghost that is heard becomes a member again, though it does not hear the elder itself.
     ReviveTheDeaf,
-    /// A member that beats stays, though it receives no view.
+    /// A member that beats remains, though it receives no view.
     KeepTheDeaf,
-    /// A member that a former elder named, and that has not begun to act, begins all the same.
+    /// A member that a former elder named and that has not begun to act begins nevertheless.
     BeginForFormerElder,
-    /// A young turk with a newer bid takes the notice that an earlier bid was outbid for its
-    /// answer.
+    /// A young turk with a newer bid takes the end of its earlier bid for the answer.
     HeedOldOutbids,
     /// A young turk that is asked for its table reports the elder as the winner.
     CallTheElderWinner,
@@ -289,17 +290,17 @@ pub enum ProtocolMutant {
     SeeWaitersBackwards,
     /// A member that leaves without an answer reports that its goodbye was heard.
     CallItHeard,
-    /// A lock is granted though others have shares of it, and the table forgets those shares.
+    /// A lock is granted beside the shares of others, and the table forgets those shares.
     LockBesideShares,
     /// A share is granted beside others though an earlier request waits for the lock.
     ShareOvertakesLock,
-    /// Permits are granted beside others, however many there are.
+    /// Permits are granted at any number beside others.
     PermitsAboveLimit,
     /// A lock that becomes a share is free for a moment: a waiter for the lock gets it.
     DowngradeLetsIn,
     /// Returned permits count twice.
     GiveBackTwice,
-    /// A share becomes the lock though others have shares.
+    /// A share becomes the lock beside the shares of others.
     UpgradeBesideOthers,
     /// A share that becomes the lock keeps its token.
     UpgradeWithOldToken,
@@ -311,57 +312,57 @@ pub enum ProtocolMutant {
     StepWraps,
     /// Only the writer is told of a write.
     TellWriterOnly,
-    /// A writer that gets its answer goes on with the value that it knew.
+    /// A writer that gets its answer continues with the value that it knew.
     AnswerWithoutValue,
     /// A recovering grantor does not mark reported contents as maybe stale.
     CallItSure,
-    /// The first of two reported values counts.
+    /// The first of two reported values is used.
     FirstValueWins,
-    /// Contents that are transferred are marked as maybe stale.
+    /// Transferred contents are marked as maybe stale.
     StaleByTransfer,
     /// A table is transferred without the members that have objects open.
     TransferNoOpens,
     /// A table is transferred without the values of objects.
     TransferNoValues,
-    /// A hold is revoked though its holder has not been told of the revocation.
+    /// A hold is revoked before its holder has been told.
     TakeUntold,
-    /// A revoked hold is released, and its guard goes on.
+    /// A revoked hold is released, and its guard remains valid.
     TakeUnheard,
-    /// A lock without holder and waiter is granted past a suspension that waits.
+    /// A lock without holder and waiter is granted past a waiting suspension.
     GrantPastSuspension,
     /// A query for a position is answered with the next one.
     TellPositionOneLater,
-    /// A leaving grantor proposes the oldest member, not the member with most requests in the
-    /// table.
+    /// A leaving grantor proposes the oldest member, and not the member with the most requests in
+    /// the table.
     YieldToOldest,
-    /// A suspension that would deadlock with another suspension waits all the same.
+    /// A suspension that would deadlock with another suspension waits nevertheless.
     QueueDeadlock,
     /// A suspension that would deadlock with another suspension gets no answer.
     DeadlockInSilence,
     /// An object keeps the last write of members that have closed it, or are gone.
     KeepWritesOfTheGone,
-    /// The first chunk of an inventory is taken for all of it.
+    /// The first chunk of an inventory counts as the whole.
     InventoryEndsEarly,
-    /// A voter that has promised its vote to a candidate goes on confirming the elder's pulses.
+    /// A voter that has promised its vote to a candidate continues to confirm the elder's pulses.
     StandByElderThoughBound,
-    /// An elder that has promised its vote to a candidate goes on renewing.
+    /// An elder that has promised its vote to a candidate continues to renew leases.
     RenewThoughDeposed,
-    /// The elder believes any grantor's report of an empty table, though it has named another one
+    /// The elder accepts any grantor's report of an empty table, though it has named another one
     /// since.
     BelieveAnyVacant,
     /// A grantor that ends does not tell the waiters in its table.
     EndInSilence,
     /// Waits that are reported without a position stand behind those with one, even behind later
-    /// ones of their own member.
+    /// waits of their own member.
     ForgetOwnOrder,
-    /// A member that decides a view without itself goes before the remaining members have that
+    /// A member that decides a view without itself leaves before the remaining members have that
     /// view.
     ForgetAtOnce,
     /// A grantor whose member's lease is over answers queries.
     SeeWithoutLease,
     /// A new view renews the lease of its members.
     ViewRenewsLease,
-    /// The fast path runs though something is due.
+    /// The fast path is used though something is due.
     AtOnceThoughLate,
     /// A recovering grantor does not ask members that join meanwhile.
     AskNoJoiners,
@@ -371,63 +372,64 @@ pub enum ProtocolMutant {
     ServeOwnFirst,
     /// A recovering grantor forgets the positions that its own member's requests had.
     LoseOwnPositions,
-    /// A query for a position is answered with a hold too many.
+    /// A query for a position is answered with one hold too many.
     TellHoldsOneMore,
     /// A query for a position is answered without the suspension before it.
     TellNoSuspension,
-    /// A query for blockers is answered with all holds under the name of the first.
+    /// A query for blockers is answered with all holds under the name of the first one.
     TellFirstName,
     /// A holder's member lists the waits of all its owners.
     TellAllWaits,
-    /// A suspension of the grantor's own member that would deadlock waits all the same.
+    /// A suspension of the grantor's own member that would deadlock waits nevertheless.
     QueueOwnDeadlock,
-    /// A suspension that would deadlock with one of another owner of its member waits all the same.
+    /// A suspension that would deadlock with one of another owner of its member waits nevertheless.
     QueueOwnersDeadlock,
-    /// A holder's suspension is refused as a deadlock though the first that waits has no hold.
+    /// A holder's suspension is refused as a deadlock though the owner of the first waiting one has
+    /// no hold.
     SuspectDeadlock,
     /// An elder deals beyond its clock and a second.
     DealBeyondLimit,
-    /// A probe that comes back is believed without its second round.
+    /// A probe that has returned is trusted without its second round.
     TellUnconfirmed,
-    /// A waiting request sends one probe only.
+    /// A waiting request sends only one probe.
     ProbeOnce,
-    /// A grantor sends probes on past earlier requests without asking their members.
+    /// A grantor forwards probes past earlier requests without asking their members.
     BelieveOwnQueue,
     /// A member ends a hold by an operator's order though it allows no forced revokes.
     ForceAnywhere,
     /// A view is raised to the highest version of any of its members.
     RaiseEarly,
-    /// The elder takes in a process that does not speak the version of the view.
+    /// The elder lets a process join that does not know the version of the view.
     AdmitAnyVersion,
     /// A member encodes its messages in its highest version.
     SpeakHighest,
-    /// A recovering grantor keeps all waits of a report, however many bytes they have.
+    /// A recovering grantor stores all waits of a report, at any size.
     KeepAllWaits,
     /// A grantor counts an open object with its present value.
     CountPresentValues,
-    /// A recovering grantor takes all objects that a member reports, however many bytes they have.
+    /// A recovering grantor accepts all objects that a member reports, at any size.
     TakeAllObjects,
-    /// A recovering grantor leaves holds out for which it has no room, and tells their member
-    /// nothing.
+    /// A recovering grantor leaves out holds that it has no room for, and does not tell their
+    /// member.
     LeaveHoldsOut,
-    /// A recovering grantor acts before a member has heard that some of its holds are over.
+    /// A recovering grantor acts before a member knows that some of its holds have ended.
     ActBeforeSecondReport,
-    /// A grantor leaves waits of a report out for which it has no room, and tells their member
-    /// nothing.
+    /// A grantor leaves out reported waits that it has no room for, and does not tell their member.
     LeaveWaitsOut,
-    /// A grantor keeps the numbers of all requests that a member reports to a revalidation.
+    /// A grantor stores the numbers of all requests that a member reports to a revalidation.
     NoteAllReported,
-    /// A report to a revalidation ends requests though not all that it told of were noted.
+    /// A report to a revalidation ends requests though not all of its requests were noted.
     EndUnnoted,
     /// A grantor that does not act yet keeps the releases of members that have left the view.
     KeepWordOfTheGone,
-    /// A grantor takes a table of any size.
+    /// A grantor accepts a table of any size.
     TakeAnyTable,
-    /// A grantor that has dropped a table takes the rest of the table for the whole.
+    /// A grantor that has dropped a table takes the rest of that table for a whole one.
     TakeRestOfTable,
     /// A member asks once for a name that its elder may have refused.
     AskRefusedOnce,
-    /// An elder drops a request for tokens whose name may be in an inventory on its way.
+    /// An elder drops a request for tokens of a service that an incomplete inventory may still
+    /// name.
     DropTokensOfInventory,
 }
 
@@ -453,8 +455,8 @@ impl ProtocolMutant {
         planted == Some(self)
     }
 
-    /// The breaks whose code some core of this process has reached since the last call. A run that
-    /// reaches no code of a break goes the same way with the break planted.
+    /// The breaks whose code a core of this process has reached since the last call. A run that
+    /// reaches no code of a break behaves the same with the break planted.
     pub fn asked_for() -> Vec<ProtocolMutant> {
         let words = ASKED_FOR.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
         let is_set = |mutant: &ProtocolMutant| words[mutant.bit().0] & mutant.bit().1 != 0;
@@ -466,7 +468,7 @@ impl ProtocolMutant {
         (self as usize / 64, 1 << (self as usize % 64))
     }
 
-    /// All of them.
+    /// All planted breaks.
     pub const ALL: [ProtocolMutant; 195] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,

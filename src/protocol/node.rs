@@ -1,5 +1,5 @@
-//! `Node`: one member's whole protocol. It routes inputs between the membership, the links and the
-//! locks; these decide.
+//! `Node`: one member's whole protocol. It hands inputs to the membership, the links and the locks;
+//! these decide.
 
 mod dispatch;
 #[cfg(elderlock_mutants)]
@@ -33,9 +33,9 @@ use super::step_parts::{Mailbox, QuietUntil, StepParts};
 use super::time::Time;
 use super::vote_key::VoteSecret;
 
-/// One member's whole protocol, as a plain value.
+/// One member's whole protocol as a plain value.
 ///
-/// Nothing happens but in [`step`](Node::step); between steps it can be copied, compared, hashed
+/// The node changes only in [`step`](Node::step). Between steps it can be copied, compared, hashed
 /// and printed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
@@ -48,7 +48,7 @@ pub struct Node {
 
 impl Node {
     /// A node that seeks its cluster from `now` on. Call [`step`](Node::step) with [`Input::Timer`]
-    /// to set it going.
+    /// to start it.
     pub fn new(config: Config, now: Time) -> Node {
         let cluster = Cluster::new(config, now);
         let config = cluster.config();
@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    /// The membership, and what it reaches in a step.
+    /// The membership, and the parts that it uses in a step.
     fn parts<'a>(&'a mut self, out: &'a mut Vec<Output>) -> (&'a mut Cluster, StepParts<'a>) {
         let Node { cluster, locks, links, mailbox, quiet_until: quiet } = self;
         (cluster, StepParts { links, locks, mailbox, quiet, out })
@@ -73,10 +73,11 @@ impl Node {
     }
 
     /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
-    /// [`Event::Abandoned`]. `vote_secret` is its own, if it stores its votes, and `clock` is
-    /// the wall clock's time now. The driver gives it the static key of the new process id.
+    /// [`Event::Abandoned`]. `vote_secret` belongs to the new incarnation, if it stores its votes.
+    /// `clock` is the present time of the wall clock. The driver adds the static key of the new
+    /// process id.
     ///
-    /// An expelled process knows that the cluster lives on without it: from then on it joins and
+    /// An expelled process knows that the cluster continues without it: from then on it joins and
     /// never founds.
     pub fn next_life(
         &self,
@@ -87,12 +88,12 @@ impl Node {
         self.cluster.next_life(process, vote_secret, clock)
     }
 
-    /// The vote that a data directory has to store of this process now.
+    /// The vote of this process that its data directory has to store now.
     pub fn stored_vote(&self) -> Option<StoredVote> {
         self.cluster.stored_vote()
     }
 
-    /// The one entry for inputs. Appends the outputs to `out`, in order.
+    /// Handles an input: the only way to change the node. Appends the outputs to `out`, in order.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         if let Input::Command(command) = &input
             && let Some(done) = self.try_fast(now, command)
@@ -161,9 +162,9 @@ impl Node {
         }
     }
 
-    /// Returns whether this can change only requests, links and one table, and nothing is due. Then
-    /// no other state need be checked before and after it. Nearly all messages about locks are of
-    /// this kind.
+    /// Returns whether the input can change only requests, links and one table, and nothing is due.
+    /// No other state then has to be checked before or after it. Nearly all messages about locks
+    /// are of this kind.
     fn is_short(&mut self, now: Time, input: &Input) -> bool {
         let is_plain = match input {
             Input::Received { packet: Packet::Linked { message, .. }, .. } => message.is_plain(),
@@ -174,8 +175,8 @@ impl Node {
         is_plain && !self.cluster.has_suspicions() && now < self.end_of_quiet()
     }
 
-    /// Returns whether the preconditions of a short step still hold after it. It can only make a
-    /// link, a request or a queue position due.
+    /// Returns whether the conditions of a short step still hold after it. A short step can only
+    /// make a link, a request or a queue position due.
     fn stays_quiet(&mut self, now: Time) -> bool {
         let QuietUntil(Some(quiet_until)) = self.quiet_until else { return false };
         let [client, places, unfinished] = self.locks.short_deadline();
@@ -187,10 +188,10 @@ impl Node {
         now < due && self.is_idle()
     }
 
-    /// The fast path: grants or releases a free lock, or a share of one, if only the holder is
-    /// concerned. The service must be one that this member grants itself. No message is sent and
-    /// only the hold changes, so neither the clocks nor other state need be checked. The result is
-    /// the same as in a full step; `None`: a full step is needed.
+    /// The fast path: grants or releases a free lock, or a share of it, if no other member is
+    /// concerned. This member itself must grant the service. No message is sent and only the hold
+    /// changes, so neither the clocks nor other state have to be checked. The result equals that of
+    /// a full step; `None`: a full step is needed.
     pub(crate) fn try_fast(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
         if !matches!(
             command,
@@ -211,14 +212,14 @@ impl Node {
     }
 
     /// The tokens with which this member may take, without a step, a lock of a service that it
-    /// grants itself. No other member is concerned, and nothing is due. So the node need not change
-    /// for it. Several locks may be taken in parallel, each with its own token; locks of one name
-    /// one after the other. But [`absorb`](Node::absorb) must come before any other use of the
-    /// node. The result is the same as that of commands.
+    /// grants itself. No other member is concerned and nothing is due, so the node need not change.
+    /// Several locks may be taken in parallel, each with its own token; grants of the same lock
+    /// follow each other. But [`absorb`](Node::absorb) must come before any other use of the node.
+    /// The result equals that of commands.
     ///
-    /// The same holds for a lock that another member grants and this one keeps, if `keeps`. An
-    /// offer stands until another use of the node, for as long as the node
-    /// [offers](Node::offers) anything.
+    /// With `keeps`, the offer also covers a lock that another member grants and this one keeps. An
+    /// offer is valid until another use of the node, and as long as the node [offers](Node::offers)
+    /// anything.
     pub fn offer(
         &self,
         now: Time,
@@ -228,14 +229,14 @@ impl Node {
         if self.offers(now) { self.locks.offer(self.cluster.process(), at, keeps) } else { None }
     }
 
-    /// Returns whether nothing is due, so that locks may be taken as they were offered.
+    /// Returns whether nothing is due, so that offered locks may be taken.
     pub fn offers(&self, now: Time) -> bool {
         matches!(self.quiet_until, QuietUntil(Some(quiet_until)) if now < quiet_until)
     }
 
-    /// Enters local grants of a service that this member grants itself. `spent` of the
-    /// [offered](Node::offer) tokens were used; the given locks are still held, in the order of
-    /// their tokens, and the others are released already.
+    /// Records local grants of a service that this member grants itself. `spent` is the number of
+    /// [offered](Node::offer) tokens that were used. The locks of `held` are still held, in the
+    /// order of their tokens; the others are released already.
     pub fn absorb(
         &mut self,
         service: &ServiceName,
@@ -245,8 +246,8 @@ impl Node {
         self.locks.absorb(self.cluster.process(), service, spent, held);
     }
 
-    /// Enters local grants of a lock that this member keeps. `holder`: the request that holds it
-    /// with the last of the used tokens, and its owner; `None`: it is released.
+    /// Records local grants of a lock that this member keeps. `holder`: the request that holds the
+    /// lock with the last used token, and its owner; `None`: the lock is released.
     pub fn absorb_kept(
         &mut self,
         service: &ServiceName,
@@ -256,13 +257,13 @@ impl Node {
         self.locks.absorb_kept(service, used, holder);
     }
 
-    /// Returns whether no work is under way that every step continues.
+    /// Returns whether no work is pending that every step would continue.
     fn is_idle(&self) -> bool {
         self.locks.is_idle() && !self.cluster.is_unstored_successor()
     }
 
-    /// Returns the time until which [`try_fast`](Node::try_fast) may be tried and other steps may
-    /// be short.
+    /// Returns the time until which [`try_fast`](Node::try_fast) may be tried and steps may be
+    /// short.
     fn end_of_quiet(&mut self) -> Time {
         if let QuietUntil(Some(quiet_until)) = self.quiet_until {
             return quiet_until;
@@ -274,8 +275,8 @@ impl Node {
         quiet_until
     }
 
-    /// Returns the time at which a caller without other inputs should step again. Never later than
-    /// [`deadline`](Node::deadline), and cheaper to compute, but possibly too early.
+    /// Returns the time at which a caller without other inputs should step again. The time is never
+    /// later than [`deadline`](Node::deadline) and cheaper to compute, but may be too early.
     pub fn wake_by(&self) -> Option<Time> {
         match self.quiet_until {
             QuietUntil(Some(quiet_until)) if quiet_until > Time::ZERO => {
@@ -322,9 +323,8 @@ impl Node {
         self.versions().to_encode(self.view().map(|view| view.version), peer)
     }
 
-    /// The end of this member's lease: before it, and only before it, this member may hold and
-    /// grant. [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first
-    /// renewal.
+    /// The end of this member's lease: the member may hold and grant only before it. [`Time::MAX`]
+    /// while no other process could take over. [`Time::ZERO`] before the first renewal.
     pub fn lease_end(&self) -> Time {
         self.cluster.lease_end()
     }
@@ -339,7 +339,7 @@ impl Node {
         self.cluster.is_elder()
     }
 
-    /// The services whose grantor the node is, with the grantor's epoch and state.
+    /// The services that this node grants, each with the grantor's epoch and state.
     pub fn grantors(&self) -> impl Iterator<Item = (&ServiceName, Epoch, GrantorState)> {
         self.locks.grantors().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
@@ -349,14 +349,14 @@ impl Node {
         self.locks.grantor(service).and_then(Grantor::load)
     }
 
-    /// The load of each grantor that acts here. Costs as much as there are grantors and members in
-    /// their tables, however long these are.
+    /// The load of each grantor that acts here. The cost grows with the number of grantors and of
+    /// members in their tables, but not with the number of requests.
     pub fn loads(&self) -> impl Iterator<Item = (&ServiceName, GrantorLoad)> {
         self.locks.grantors().filter_map(|(service, grantor)| Some((service, grantor.load()?)))
     }
 
-    /// The requests in the table of the service's grantor, if that grantor is here. Requests that
-    /// hold have their token.
+    /// The requests in the table of the service's grantor, if that grantor is here. A request that
+    /// holds has its token.
     pub fn table(
         &self,
         service: &ServiceName,
@@ -364,14 +364,14 @@ impl Node {
         self.locks.grantor(service).into_iter().flat_map(Grantor::requests)
     }
 
-    /// The table that the service's grantor, if it is here, would transfer at `now`: holds, and
-    /// waits in order.
+    /// The table that the service's grantor would transfer at `now`, if it is here: the holds, and
+    /// the waits in their order.
     pub fn contents(&self, service: &ServiceName, now: Time) -> Contents {
         self.locks.grantor(service).map(|grantor| grantor.contents(now)).unwrap_or_default()
     }
 
-    /// The locks that the service's grantor has granted, if it is here: the holder, its request and
-    /// its token.
+    /// The locks that the service's grantor has granted, if it is here, each with its process,
+    /// request and token.
     pub fn held(
         &self,
         service: &ServiceName,
@@ -379,7 +379,7 @@ impl Node {
         self.locks.grantor(service).into_iter().flat_map(Grantor::held)
     }
 
-    /// The objects that the service's grantor knows, if it is here, and their contents.
+    /// The objects that the service's grantor knows, if it is here, with their contents.
     pub fn objects(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, &Content)> {
         self.locks.grantor(service).into_iter().flat_map(Grantor::objects)
     }
@@ -397,36 +397,35 @@ impl Node {
         self.locks.client().position_of(request)
     }
 
-    /// The token that `request` was granted here, whether or not it may be believed now.
+    /// The token that `request` was granted here, whether or not it is valid now.
     pub fn granted(&self, request: RequestId) -> Option<Token> {
         self.locks.client().granted(request)
     }
 
-    /// The request in whose place `request` holds: it was granted the lock, and this process has
-    /// kept the lock after its release.
+    /// The granted request that `request` stands in for: this process kept its lock after the
+    /// release.
     pub fn place_of(&self, request: RequestId) -> Option<RequestId> {
         self.locks.client().place_of(request)
     }
 
-    /// The locks that this process keeps: the request that was granted each, and whether it is in
-    /// use.
+    /// The locks that this process keeps, each by the granted request, and whether it is in use.
     pub fn kept(&self) -> impl Iterator<Item = (RequestId, bool)> {
         self.locks.client().kept()
     }
 
-    /// How many locks of each service this process keeps, and how many of these are in use.
+    /// The number of locks of each service that this process keeps, and the number of them in use.
     pub fn kept_counts(&self) -> impl IntoIterator<Item = (&ServiceName, [usize; 2])> {
         self.locks.client().kept_counts()
     }
 
-    /// The token that a guard of `request` may claim at `now`, while the lock's lease and the
-    /// member's lease run.
+    /// The token that a guard of `request` may use at `now`; `None` after the end of the lock's
+    /// lease or the member's lease.
     pub fn fence(&self, request: RequestId, now: Time) -> Option<Token> {
         if self.is_ready(now) { self.locks.client().holds(request, now) } else { None }
     }
 
-    /// Returns its seeds and their answers while in discovery, for the error of a join that took
-    /// too long.
+    /// The seeds and their answers while the node is in discovery, for the error of a join that
+    /// took too long.
     pub fn seeking(&self) -> SeedReport {
         self.cluster.seeking()
     }
@@ -445,13 +444,13 @@ impl Node {
         }
     }
 
-    /// The status without services, which come in pages.
+    /// The status without the services, which follow in pages.
     pub(crate) fn status_without_services(&self, now: Time) -> Status {
         self.cluster.status(now)
     }
 
-    /// The services that come `after` a mark, and their locks: `most` of both together at most, but
-    /// at least one. `None`: these are the last.
+    /// The services after the mark `after`, with their locks: at most `most` of both together, but
+    /// at least one. The last value is `None` if no more follow.
     pub(crate) fn status_page(
         &self,
         now: Time,
@@ -462,7 +461,7 @@ impl Node {
     }
 
     /// The status for a process outside the cluster: at most `most` services, and `most` locks in
-    /// all; the rest is counted.
+    /// all. The rest is counted.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn status_cut(&self, now: Time, most: usize) -> Status {
         let mut status = self.status_without_services(now);
@@ -470,7 +469,7 @@ impl Node {
         status
     }
 
-    /// Returns whether it grants the locks of a service now.
+    /// Returns whether this member grants the locks of a service now.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_acting(&self, service: &ServiceName) -> bool {
         self.locks.grantor(service).is_some_and(Grantor::is_acting)
@@ -484,7 +483,7 @@ impl Node {
         own.or(self.locks.client().grantor(service).0)
     }
 
-    /// How much the node keeps at `now`.
+    /// The sizes of the node's state at `now`.
     pub fn sizes(&self, now: Time) -> Sizes {
         let mut sizes = Sizes::default();
         self.cluster.count(&mut sizes);
@@ -493,7 +492,7 @@ impl Node {
         sizes
     }
 
-    /// The members that recoveries here wait for.
+    /// The members for which recoveries here wait.
     pub fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.locks.grantors().flat_map(|(_, grantor)| grantor.awaiting())
     }
@@ -554,7 +553,7 @@ impl Node {
     }
 }
 
-/// The request that a command begins. Only such commands are refused by a member that is leaving.
+/// The request that a command begins. A leaving member refuses only such commands.
 fn begun_by(command: &Command) -> Option<RequestId> {
     match command {
         Command::Lock { request, .. }

@@ -1,22 +1,22 @@
-//! `PagedMap`: entries of requests, by their numbers.
+//! `PagedMap`: entries of requests by their numbers.
 //!
-//! Members number their requests as they make them, so most come in order and stand beside each
-//! other. A page has the entries whose numbers begin the same, in order and without gaps in memory.
-//! For each entry that is there the page has a bit instead of a number. A tree would leave its
-//! nodes half empty. That does not matter for small maps, but for a million held locks it does.
+//! Members number their requests as they make them, so most requests have consecutive numbers. A
+//! page has the entries whose numbers share all but the lowest bits, in order and without gaps in
+//! memory. For each present entry the page has a bit instead of a number. A tree would leave its
+//! nodes half empty. That does not matter for small maps, but it does for a million held locks.
 
 use super::id::RequestId;
 use super::visit_count::touch;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Numbers of one page: as many as a word has bits.
+/// The numbers of one page: as many as a word has bits.
 const PAGE: u64 = u64::BITS as u64;
 
-/// Some entries whose numbers begin the same.
+/// The entries whose numbers share all but the lowest bits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct MapPage<T> {
-    /// A bit for each number, the lowest for the first.
+    /// A bit for each number; the lowest bit is for the first number.
     present: u64,
     /// The values in the order of their numbers.
     values: Vec<T>,
@@ -60,10 +60,10 @@ impl<T> Default for MapPage<T> {
 /// Entries by the number of their request, in its order.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PagedMap<T> {
-    /// None of them is empty.
+    /// The pages; none of them is empty.
     pages: BTreeMap<u64, MapPage<T>>,
     len: usize,
-    /// Always empty: the memory of a page that is gone, for the next one.
+    /// Always empty: the memory of a removed page, for the next one.
     spare: MapPage<T>,
 }
 
@@ -113,7 +113,7 @@ impl<T> PagedMap<T> {
         if left == 0 {
             self.spare = self.pages.remove(&number).unwrap_or_default();
         } else if left <= room / 4 {
-            // Twice the remaining entries, so that the next ones cost nothing.
+            // Twice the remaining entries, so that the next ones need no allocation.
             page.values.shrink_to(left * 2);
         }
         Some(value)
@@ -179,13 +179,13 @@ fn page_and_bit(request: &RequestId) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// Inserts and removes entries in many orders, and compares with a tree.
+    /// Inserts and removes entries in many orders, and compares the map with a tree.
     #[test]
     fn it_has_what_a_tree_has_in_the_same_order() {
         let (mut ledger, mut tree) = (PagedMap::default(), BTreeMap::new());
         let mut number = 1_u64;
         for cx in 0..20_000_u64 {
-            // Any sequence will do, if it comes back to present entries.
+            // Any sequence will do that returns to present entries.
             number = number
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
@@ -225,7 +225,7 @@ mod tests {
             .rev()
             .for_each(|number| other.insert(RequestId(number * 100 + 7), number * 100 + 7));
         assert_eq!(one, other);
-        // It does not keep the memory of removed entries either.
+        // The map does not keep the memory of removed entries either.
         assert!(one.pages.values().all(|page| page.values.capacity() <= 4));
     }
 }

@@ -1,4 +1,4 @@
-//! All that the roles of the locks may read and write in one step.
+//! Everything that the roles of the locks may read and write in one step.
 
 use super::cluster::elder::Elder;
 use super::cluster::view::View;
@@ -12,33 +12,33 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Capacity, in messages, that a list of messages keeps between steps.
+/// The capacity, in messages, that a list of messages keeps between steps.
 pub(crate) const KEPT_MESSAGES: usize = 64;
 
-/// A member's standing in its cluster: all that its locks learn of the membership.
+/// A member's standing in its cluster: everything that its locks need to know of the membership.
 #[derive(Clone, Copy)]
 pub(crate) struct Standing<'a> {
     /// This member's process.
     pub(crate) me: ProcessId,
     /// This member, with its address.
     pub(crate) info: &'a MemberInfo,
-    /// The view it is in, or was in last.
+    /// The view that the member is in, or was in last.
     pub(crate) view: Option<&'a Arc<View>>,
     /// The elder of the view, once there is one.
     pub(crate) elder: Option<ProcessId>,
     /// The times of the view.
     pub(crate) timing: &'a Timing,
-    /// How much is kept, and sent at a time.
+    /// The limits of the state and of each message.
     pub(crate) limits: &'a Limits,
     /// Whether an operator may end a hold of this member that is not revocable.
     pub(crate) forced_revokes: bool,
     /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
-    /// The work of the elder, if it is the elder.
+    /// The work of the elder, if this member is the elder.
     pub(crate) authority: Option<&'a Elder>,
-    /// Whether it is a member, and is not about to leave.
+    /// Whether this process is a member and is not about to leave.
     pub(crate) is_member: bool,
-    /// The processes that some hint calls unreachable.
+    /// The processes that a hint calls unreachable.
     pub(crate) suspected: &'a BTreeSet<ProcessId>,
     /// A planted break.
     #[cfg(elderlock_mutants)]
@@ -49,14 +49,14 @@ pub(crate) struct Standing<'a> {
 pub(crate) struct StepContext<'a> {
     /// The member's clock.
     pub(crate) now: Time,
-    /// The membership; its fields are read as those of the step.
+    /// The membership; the step dereferences to it.
     pub(crate) standing: Standing<'a>,
     /// The outputs of the step.
     pub(crate) out: &'a mut Vec<Output>,
-    /// Messages to members, this one included; the node delivers or sends them after the role is
+    /// Messages to members, this one included. The node delivers or sends them after the role is
     /// done.
     pub(crate) outbox: VecDeque<(ProcessId, Message)>,
-    /// Services whose grantors leave something to the next step.
+    /// Services whose grantors leave work for the next step.
     pub(crate) unfinished: Vec<ServiceName>,
 }
 
@@ -69,14 +69,15 @@ impl<'a> Deref for StepContext<'a> {
 }
 
 impl StepContext<'_> {
-    /// Returns whether this member is the elder and may name grantors. Seldom asked, and not free.
+    /// Returns whether this member is the elder and may name grantors. The check is rare, and not
+    /// free.
     pub(crate) fn may_name(&self) -> bool {
         self.authority.is_some_and(|elder| elder.has_authority(self.now, self.timing))
     }
 
-    /// Returns whether a grantor can have that token: the elders have dealt none above the slots of
-    /// the view. It may be below the grantor's epoch, because a grantor repeats the grants of a
-    /// table that it was handed.
+    /// Returns whether a grantor can have this token: elders have dealt none above the slots of the
+    /// view. It may be below the grantor's epoch, because a grantor repeats the grants of a
+    /// transferred table.
     pub(crate) fn is_dealt(&self, token: Token) -> bool {
         self.view.is_some_and(|view| token < Token::new(view.end_slot(), 0))
             || planted!(self.mutant, TakeAnyToken)
@@ -94,19 +95,20 @@ impl StepContext<'_> {
         }
     }
 
-    /// Returns whether the grantors of a member are to be replaced before the view is without it.
-    /// The member is a ghost, or the elder, which is this member, has not heard it for a while.
+    /// Returns whether the grantors of a member are to be replaced before a view leaves the member
+    /// out. So it is for a ghost. If this member is the elder, it also is for a member that it has
+    /// not heard for a while.
     pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
         let is_silent = |elder: &Elder| elder.is_silent(process, self.now, self.timing);
         self.is_ghost(process) || self.authority.is_some_and(is_silent)
     }
 
-    /// Returns whether the view has that process as a ghost.
+    /// Returns whether the view has this process as a ghost.
     pub(crate) fn is_ghost(&self, process: ProcessId) -> bool {
         self.view.and_then(|view| view.member(process)).is_some_and(|member| member.ghost)
     }
 
-    /// Returns whether the view has that process.
+    /// Returns whether the view has this process.
     pub(crate) fn is_there(&self, process: ProcessId) -> bool {
         self.view.is_some_and(|view| view.contains(process))
     }

@@ -1,4 +1,4 @@
-//! The parts of a node beside its membership, for the time of one step.
+//! The parts of a node except its membership, for the duration of one step.
 
 use super::cluster::view::View;
 use super::event::Output;
@@ -11,21 +11,22 @@ use super::time::Time;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-/// The messages of roles on their way out. Empty between steps; only the memory is kept.
+/// The messages of roles on their way out. It is empty between steps; only its memory is kept.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Mailbox {
     /// Messages that roles send.
     outbox: VecDeque<(ProcessId, Message)>,
-    /// Messages to itself in this step that are not delivered yet.
+    /// Messages to this member in this step that are not delivered yet.
     to_self: VecDeque<Message>,
-    /// Whether it is delivering them, one after the other.
+    /// Whether the mailbox is delivering them, one after the other.
     is_delivering: bool,
 }
 
-/// The time until which nothing is due and a command may be done at once; `None`: to be found out.
+/// The time until which nothing is due and a command may be handled at once; `None`: to be
+/// computed.
 ///
-/// The instant is derived, and does not count as a node's state: two nodes that differ in nothing
-/// else are equal.
+/// The time is derived, and is not part of a node's state: two nodes that differ only in it are
+/// equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuietUntil(pub(crate) Option<Time>);
 
@@ -41,7 +42,7 @@ impl Hash for QuietUntil {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Links, locks and outputs, as the membership and the node reach them in one step.
+/// The links, locks and outputs, as the membership and the node use them in one step.
 pub(crate) struct StepParts<'a> {
     pub(crate) links: &'a mut LinkSet,
     pub(crate) locks: &'a mut Locks,
@@ -78,8 +79,8 @@ impl StepParts<'_> {
         outbox
     }
 
-    /// The same as [`act`](StepParts::act) for a role that asks other members, unless too much is
-    /// on its way to a member already.
+    /// Like [`act`](StepParts::act), for a role that asks other members. The role is also told
+    /// whether too much is on its way to a member already.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -96,8 +97,8 @@ impl StepParts<'_> {
         self.deliver(now, standing, outbox);
     }
 
-    /// Messages to others go on their links. Messages to this member are delivered in the same
-    /// step, in order: messages that one of them causes come after those sent with it.
+    /// Sends messages to others on their links. Messages to this member are delivered in the same
+    /// step and in order: messages that one of them causes come after those sent with it.
     pub(crate) fn deliver(
         &mut self,
         now: Time,
@@ -116,7 +117,7 @@ impl StepParts<'_> {
                 self.links.send(now, standing.info, view, to, message, self.out);
             }
         }
-        // Occasionally there was a message for each of a million locks.
+        // The list may have had a message for each of a million locks.
         outbox.shrink_to(KEPT_MESSAGES);
         self.mailbox.outbox = outbox;
         if std::mem::replace(&mut self.mailbox.is_delivering, true) {
@@ -128,7 +129,7 @@ impl StepParts<'_> {
         self.mailbox.is_delivering = false;
     }
 
-    /// A message about locks, from another member or from this one.
+    /// Handles a message about locks, from another member or from this one.
     pub(crate) fn on_message(
         &mut self,
         now: Time,
@@ -137,10 +138,10 @@ impl StepParts<'_> {
         standing: &Standing,
     ) {
         if !message.is_plain() {
-            *self.quiet = QuietUntil(None); // the step in which it arrives is not a short one
+            *self.quiet = QuietUntil(None); // a step with such a message is not a short one
         }
         if let Message::Grantor(GrantorMessage::Query { service, at, .. }) = &message {
-            // Links keep order, so the member has its positions when the answer arrives.
+            // Links keep the order, so the member has its positions when the answer arrives.
             for message in self.locks.take_positions_of(from, service, at) {
                 self.send(now, from, message, standing);
             }
@@ -148,8 +149,8 @@ impl StepParts<'_> {
         self.act(now, standing, |locks, cx| locks.on_message(from, message, cx));
     }
 
-    /// Reports positions to members whose requests have waited for a while and still wait. Most
-    /// waits end before that, so that the grant is their only message.
+    /// Tells members the positions of requests that have waited for a while and still wait. Most
+    /// waits end earlier, so that the grant is their only message.
     pub(crate) fn tell_positions(&mut self, now: Time, standing: &Standing) {
         for (to, message) in self.locks.take_positions_due(now, standing.limits.slice) {
             self.send(now, to, message, standing);
@@ -164,7 +165,7 @@ impl StepParts<'_> {
         }
     }
 
-    /// Answers for services that are destroyed here, once their grantors know it and nothing is
+    /// Answers the destructions of services that their grantors have confirmed, once nothing is
     /// granted here any more.
     pub(crate) fn end_services(&mut self, now: Time, standing: &Standing) {
         for request in self.locks.confirmed_destructions() {

@@ -3,32 +3,33 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The longest of all times.
+/// The upper bound of all times.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The protocol's times. They belong to the view: a process that joins adopts the cluster's.
+/// The protocol's times. They are part of the view: a process that joins adopts the cluster's
+/// times.
 ///
 /// Start from a preset and change only the necessary values; [`check`](Timing::check) reports a
-/// broken relation.
+/// broken rule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Timing {
-    /// How long a member may act on one renewal by the elder (`TM`). A member that vanishes with
-    /// its host is removed about this long after its last sign of life.
+    /// The time for which a member may act on one renewal by the elder (`TM`). A member that
+    /// vanishes with its host is removed about this long after its last sign of life.
     pub member_lease: Duration,
-    /// How long the elder may act on the answers of a quorum of its council (`TE`). The council
-    /// waits this long, and a little more, before it lets another elder take over.
+    /// The time for which the elder may act on the answers of a quorum of its council (`TE`). The
+    /// council waits this long, and a little more, before it lets another elder take over.
     pub elder_lease: Duration,
-    /// How often a member of the council shows itself to the elder. Others do so at an eighth of
-    /// `member_lease`.
+    /// The interval at which a member of the council beats to the elder. Other members do so at an
+    /// eighth of `member_lease`.
     pub beat: Duration,
-    /// How long a message waits for its answer before it is sent again; doubled while there is no
-    /// answer.
+    /// The time that a message waits for its answer before it is repeated; doubled while there is
+    /// no answer.
     pub retry: Duration,
-    /// How much later each next-oldest member of the council tries to take over.
+    /// The additional delay before each next-oldest member of the council tries to take over.
     pub stagger: Duration,
-    /// How long `try` waits for a grantor that does not answer before it ends as "undecided".
+    /// The time that `try` waits for a grantor that does not answer, before it ends as "undecided".
     pub answer: Duration,
-    /// The most by which any clock's *rate* may be off, in parts per million.
+    /// The largest deviation of any clock's *rate*, in parts per million.
     pub clock_error_ppm: u32,
 }
 
@@ -72,7 +73,7 @@ impl Timing {
         }
     }
 
-    /// How long to wait by the own clock so that `span` is surely over by every other clock. The
+    /// The time to wait by the own clock until `span` is certainly over by every other clock. The
     /// own clock may be fast by the error, and the other one slow by it.
     pub fn surely(&self, span: Duration) -> Duration {
         let error = u128::from(self.clock_error_ppm);
@@ -80,34 +81,35 @@ impl Timing {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How often a member outside the council shows itself.
+    /// The interval at which a member outside the council beats.
     pub(crate) fn slow_beat(&self) -> Duration {
         self.member_lease / 8
     }
 
-    /// The time without a beat after which the elder takes a member to be silent. It replaces the
-    /// member's grantors, and removes the member as soon as its lease is over.
+    /// The time without a beat after which the elder calls a member silent. It replaces the
+    /// member's grantors at once, and removes the member as soon as its lease is over.
     pub(crate) fn silence(&self) -> Duration {
         self.slow_beat() * 2
     }
 
-    /// How long a request waits before the grantor reports its position. Long compared with most
-    /// waits for a busy lock, short compared with the delay of an acknowledgement.
+    /// The time that a request waits before the grantor reports its position. Long compared with
+    /// most waits for a busy lock, short compared with the delay of an acknowledgement.
     pub(crate) fn position_delay(&self) -> Duration {
         self.retry / 32
     }
 
-    /// How long a seed listens before it founds: two greetings of every member of a council that
-    /// may live on.
+    /// The time that a seed listens before it founds: two greetings by every member of a council
+    /// that may live on.
     pub(crate) fn listen(&self) -> Duration {
         self.slow_beat() * 2
     }
 
-    /// Checks each relation between the times.
+    /// Checks each rule for the relations between the times.
     pub fn check(&self) -> Result<(), InvalidTiming> {
         let spans =
             [self.member_lease, self.elder_lease, self.beat, self.retry, self.stagger, self.answer];
-        // First, so that no sum below can overflow: a view's times come from outside.
+        // This check comes first, so that no sum below can overflow: a view's times come from
+        // outside.
         if spans.iter().any(|span| *span > LONGEST) || self.clock_error_ppm > 200_000 {
             let rule =
                 "no time is longer than an hour, and clock_error_ppm is at most 200,000 (20 %)";
@@ -149,11 +151,11 @@ impl Default for Timing {
     }
 }
 
-/// Times that do not fit together.
+/// The error of times that break a rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{rule}, which is not so in {given:?}; a preset of Timing keeps each rule")]
+#[error("invalid timing {given:?}: {rule}; a preset of Timing keeps each rule")]
 pub struct InvalidTiming {
-    /// The relation that does not hold.
+    /// The rule that the times break.
     pub rule: &'static str,
     /// The times that break the relation.
     pub given: Box<Timing>,
@@ -203,8 +205,8 @@ mod tests {
     fn surely_covers_a_slow_and_a_fast_clock() {
         let lan = Timing::lan();
         let span = Duration::from_secs(5);
-        // A holder whose clock runs 2 % slow uses up its lease after 5 / 0.98 s. A waiter whose
-        // clock runs 2 % fast has then counted 1.02 times that.
+        // With a clock that is 2 % slow, a holder uses up its lease after 5 / 0.98 s. With a clock
+        // that is 2 % fast, a waiter has then counted 1.02 times that.
         let counted = span.as_secs_f64() / 0.98 * 1.02;
         assert!(lan.surely(span).as_secs_f64() >= counted);
         assert!(lan.surely(span).as_secs_f64() < counted * 1.001);

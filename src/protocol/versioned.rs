@@ -1,8 +1,8 @@
 //! Fields that only some versions of an encoding have.
 //!
 //! A field of version N is written and read from version N on. Below N it takes no bytes and has
-//! its default. The codec says by [`in_version`] which version it encodes or decodes; serde has no
-//! other way to hand it to a nested value. The rules for such fields are in
+//! its default. With [`in_version`] the codec sets the version that it encodes or decodes, since
+//! serde cannot hand it to a nested value. The rules for such fields are in
 //! docs/protocol/versions.md.
 //!
 //! ```
@@ -21,11 +21,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cell::Cell;
 
 thread_local! {
-    /// Outside of the codec each field is there.
+    /// Outside the codec every field is present.
     static VERSION: Cell<u16> = const { Cell::new(u16::MAX) };
 }
 
-/// Does the work with the fields of this version.
+/// Runs `work` with the fields of this version.
 pub fn in_version<T>(version: u16, work: impl FnOnce() -> T) -> T {
     struct Restore(u16);
     impl Drop for Restore {
@@ -37,7 +37,7 @@ pub fn in_version<T>(version: u16, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// For `#[serde(with = "Since::<N>")]`: the field is there from version N on.
+/// For `#[serde(with = "Since::<N>")]`: the field exists from version N on.
 #[derive(Debug)]
 pub struct Since<const N: u16>;
 
@@ -45,7 +45,7 @@ impl<const N: u16> Since<N> {
     /// Writes the field, or nothing below version N.
     ///
     /// # Errors
-    /// The serializer's, on the field.
+    /// The serializer's errors about the field.
     pub fn serialize<T: Serialize, S: Serializer>(
         value: &T,
         serializer: S,
@@ -53,7 +53,7 @@ impl<const N: u16> Since<N> {
         if VERSION.get() >= N {
             value.serialize(serializer)
         } else {
-            // No bytes in the codec's form.
+            // A unit takes no bytes in the codec's format.
             serializer.serialize_unit()
         }
     }
@@ -61,7 +61,7 @@ impl<const N: u16> Since<N> {
     /// Reads the field, or takes its default below version N.
     ///
     /// # Errors
-    /// The deserializer's, on the field.
+    /// The deserializer's errors about the field.
     pub fn deserialize<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<T, D::Error> {
@@ -69,8 +69,8 @@ impl<const N: u16> Since<N> {
     }
 }
 
-/// For `#[serde(with = "Trailing")]` on the last field of a frozen form, which writers of older
-/// releases leave out: without it the field has its default.
+/// For `#[serde(with = "Trailing")]` on the last field of a frozen form. Writers of older releases
+/// leave the field out, and it then has its default.
 #[derive(Debug)]
 pub struct Trailing;
 
@@ -78,7 +78,7 @@ impl Trailing {
     /// Writes the field.
     ///
     /// # Errors
-    /// The serializer's, on the field.
+    /// The serializer's errors about the field.
     pub fn serialize<T: Serialize, S: Serializer>(
         value: &T,
         serializer: S,
@@ -86,11 +86,11 @@ impl Trailing {
         value.serialize(serializer)
     }
 
-    /// Reads the field, or takes its default where the form ends before it.
+    /// Reads the field, or uses its default if the form ends before it.
     ///
     /// # Errors
-    /// None: the codec does not tell a form that ends early from a damaged one, and a checksum or a
-    /// seal lies around each.
+    /// None: the codec cannot tell a form that ends early from a damaged one. A checksum or a seal
+    /// protects each form.
     pub fn deserialize<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<T, D::Error> {

@@ -1,4 +1,4 @@
-//! Counts visits of entries, for tests of the cost of one step. Every other build counts nothing.
+//! Counts visits of entries, for tests of the cost of a step. Every other build counts nothing.
 
 #[cfg(test)]
 thread_local! {

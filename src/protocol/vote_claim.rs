@@ -1,32 +1,32 @@
 //! The right to a stored vote: a secret on disk, a key in the view, and a proof in each claim.
 //!
-//! Each process with a data directory has a [`VoteSecret`] of its own, which it stores beside its
-//! vote. Its [`VoteKey`] stands in its information, and so in each view that it is in. A vote
-//! successor signs its claim with the secret of the process whose vote it claims. A receiver
-//! compares the signature with the key in the view ([`VoteClaim::is_proven`]).
+//! Each process with a data directory has its own [`VoteSecret`], which it stores beside its vote.
+//! Its [`VoteKey`] is part of its information, and so of each view that it is in. A vote successor
+//! signs its claim with the secret of the process whose vote it claims. A receiver checks the
+//! signature with the key in the view ([`VoteClaim::is_proven`]).
 //!
 //! The signature is Ed25519, which needs no randomness. It covers the lineage, the voter, and all
 //! information of the vote successor. So the secret never leaves the directory, and a copied claim
-//! is of no use to another process.
+//! is useless to another process.
 
 use super::id::{Lineage, MemberInfo, ProcessId};
 use super::vote_key::{VoteKey, VoteProof, VoteSecret};
 use serde::{Deserialize, Serialize};
 
-/// Begins each signed claim, so that a signature means nothing else.
+/// The start of each signed claim, so that a signature means nothing else.
 const PURPOSE: &[u8] = b"elderlock vote successor 1\n";
 
 /// The claim of a vote successor to the vote of a former process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct VoteClaim {
-    /// The process whose vote it is.
+    /// The process whose vote is claimed.
     pub voter: ProcessId,
-    /// Shows that the vote successor has the secret of that process.
+    /// The proof that the vote successor has the secret of that process.
     pub proof: VoteProof,
 }
 
 impl VoteClaim {
-    /// The claim of `me` to the vote of `voter`, whose secret this is.
+    /// The claim of `me` to the vote of `voter`, whose secret is `secret`.
     pub fn new(
         secret: &VoteSecret,
         voter: ProcessId,
@@ -36,13 +36,13 @@ impl VoteClaim {
         VoteClaim { voter, proof: secret.sign(&statement(voter, lineage, me)) }
     }
 
-    /// Returns whether `me` makes this claim, and has the secret of the voter with this key.
+    /// Returns whether `me` makes this claim and has the secret of the voter that belongs to `key`.
     pub fn is_proven(&self, key: &VoteKey, lineage: Lineage, me: &MemberInfo) -> bool {
         key.has_signed(&statement(self.voter, lineage, me), &self.proof)
     }
 }
 
-/// The bytes that are signed. All parts but the last have a fixed length, or a length before them.
+/// The bytes to be signed. All parts except the last have a fixed length, or a length before them.
 fn statement(voter: ProcessId, lineage: Lineage, me: &MemberInfo) -> Vec<u8> {
     let MemberInfo { process, addr, host, vote_key, static_key, serves_sessions, name, versions } =
         me;
@@ -98,7 +98,7 @@ mod tests {
         let other = VoteSecret::new([9; 32]);
         assert!(!VoteClaim::new(&other, VOTER, LINEAGE, &me()).is_proven(&key, LINEAGE, &me()));
         assert!(!claim.is_proven(&other.key(), LINEAGE, &me()));
-        // A key that is not a point of the curve, or one of those that any signature fits.
+        // A key that is not a point of the curve, or one that any signature fits.
         for key in [[0; 32], [0xff; 32], [2; 32]].map(VoteKey::new) {
             assert!(!claim.is_proven(&key, LINEAGE, &me()));
         }

@@ -1,6 +1,6 @@
-//! The secret of a vote, the key that belongs to it, and the proof that it makes.
+//! The secret of a vote, the key that belongs to it, and the proof made with it.
 //!
-//! `vote_claim.rs` tells how they are used.
+//! `vote_claim.rs` describes their use.
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ use std::fmt;
 pub struct VoteSecret([u8; 32]);
 
 impl VoteSecret {
-    /// The secret of these bytes, which no other process may know.
+    /// The secret with these bytes, which no other process may know.
     pub const fn new(bytes: [u8; 32]) -> VoteSecret {
         VoteSecret(bytes)
     }
 
-    /// The key that belongs to it. The secret cannot be computed from it.
+    /// The key that belongs to the secret. The secret cannot be computed from the key.
     pub fn key(&self) -> VoteKey {
         VoteKey(SigningKey::from_bytes(&self.0).verifying_key().to_bytes())
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for VoteSecret {
 pub struct VoteKey([u8; 32]);
 
 impl VoteKey {
-    /// The key of these bytes. It need not be a good one.
+    /// The key with these bytes, valid or not.
     pub const fn new(bytes: [u8; 32]) -> VoteKey {
         VoteKey(bytes)
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for VoteKey {
 pub struct VoteProof([[u8; 32]; 2]);
 
 impl VoteProof {
-    /// The proof of these bytes, the two halves of a signature. It need not be a good one.
+    /// The proof with these bytes, the two halves of a signature, valid or not.
     pub const fn new(halves: [[u8; 32]; 2]) -> VoteProof {
         VoteProof(halves)
     }

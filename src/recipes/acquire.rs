@@ -17,7 +17,7 @@ pub struct Acquire<G, E> {
 
 type BoxedAcquire<G, E> = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
 
-/// The options that every recipe's request has.
+/// The options of every recipe's request.
 #[derive(Clone, Default)]
 pub(super) struct AcquireOptions {
     pub(super) owner: u64,
@@ -32,7 +32,7 @@ impl AcquireOptions {
         self.put(service.lock(name))
     }
 
-    /// Puts these options into a request.
+    /// Sets these options of a request.
     pub(super) fn put<G: crate::service::Grant>(
         &self,
         mut builder: LockBuilder<G>,
@@ -61,22 +61,23 @@ impl<G, E> Acquire<G, E> {
         Acquire { ask: Box::new(move |terms| Box::pin(ask(terms))), terms }
     }
 
-    /// Limits the wait for the whole to `limit`. Zero makes the request non-blocking. Without a
-    /// limit, or with one above ten years, it waits for ever. See [`LockBuilder::wait`].
+    /// Limits the wait for all locks to `limit`. Zero makes the request non-blocking. Without a
+    /// limit, or with one above ten years, the wait has no end. See [`LockBuilder::wait`].
     pub fn wait(mut self, limit: Duration) -> Self {
         self.terms.wait = Some(limit);
         self
     }
 
     /// Limits the hold to `lease`, unless it is [extended](Guard::extend). The lease is above zero
-    /// and at most ten years. Without one, the hold lasts until all is released or lost. A lock
-    /// that its owner has already, with a lease, ends with that lease, unless this is longer.
+    /// and at most ten years. Without one, the hold lasts until all locks are released or lost. A
+    /// lock that its owner has already, with a lease, ends with that lease, unless `lease` is
+    /// longer.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = Some(lease);
         self
     }
 
-    /// The holder's data for others to read: up to 4096 bytes.
+    /// The holder's data for other members to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.terms.metadata = metadata.as_ref().to_vec();
         self

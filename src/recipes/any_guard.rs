@@ -9,15 +9,15 @@ use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{LineageId, LostReason, Token};
 use crate::service::{BatchGuard, Guard, Lost, Permit, PermitGuard, ReleaseError, SuspendGuard};
 
-/// One fencing token and its lineage, with the knowledge whether the hold goes on: every guard of
-/// one name, and a leader's [`Term`].
+/// One fencing token and its lineage, with the check whether the hold continues. Every guard of one
+/// name has this trait, and so has a leader's [`Term`].
 ///
 /// A resource compares the pair of token and lineage, see [`TokenGate`](crate::TokenGate). Code
-/// that writes to such a resource takes `&impl Fenced` and works with each of them. A
-/// [`BatchGuard`] and a [`MultiGuard`] have a token for each name; ask them by the name.
+/// that writes to such a resource takes `&impl Fenced` and works with each of these types. A
+/// [`BatchGuard`] and a [`MultiGuard`] have a token for each name, and return it by the name.
 ///
-/// A program may implement it for a type of its own, for example for a pair that came over the
-/// network.
+/// A program may implement the trait for a type of its own, for example for a pair that came over
+/// the network.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,26 +38,27 @@ use crate::service::{BatchGuard, Guard, Lost, Permit, PermitGuard, ReleaseError,
 /// # Ok(()) }
 /// ```
 pub trait Fenced {
-    /// The fencing token, if the hold goes on at this instant. See [`Guard::fence`].
+    /// The fencing token, if the hold continues at this instant. See [`Guard::fence`].
     ///
     /// # Errors
-    /// [`Lost`] with the reason, for good. Nothing is changed by asking. A [`Term`] that was given
-    /// up has the reason [`LostReason::Released`].
+    /// [`Lost`] with the reason, for good. Asking changes nothing. A [`Term`] that was given up has
+    /// the reason [`LostReason::Released`].
     fn fence(&self) -> Result<Token, Lost>;
 
     /// The lineage that dealt the token. See [`Guard::lineage`].
     fn lineage(&self) -> LineageId;
 
     /// Returns whether other holders may have the same name at the same time: a share, or permits.
-    /// Their tokens order no writes: a resource that admits the highest would refuse holders that
-    /// are not stale.
+    /// Their tokens do not order writes: a resource that admits the highest would refuse holders
+    /// that are not stale.
     fn is_shared(&self) -> bool;
 }
 
 /// Every kind of guard: [`Guard`], [`BatchGuard`], [`SuspendGuard`], [`PermitGuard`], [`Permit`]
-/// and the guards of the recipes. Generic code learns by it of a loss, and releases the guard.
+/// and the guards of the recipes. With this trait generic code waits for a loss, and releases the
+/// guard.
 ///
-/// Sealed: a value of such a type is a hold of this library.
+/// The trait is sealed: a value of such a type is a hold of this library.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,20 +84,20 @@ pub trait Fenced {
 /// # Ok(()) }
 /// ```
 pub trait AnyGuard: sealed::SealedGuard + Send + Sync + Sized {
-    /// Completes when the hold is lost, with the reason; never while it is held. A guard of several
-    /// locks completes it when any of them is lost.
+    /// Completes when the hold is lost, with the reason; never while it is held. For a guard of
+    /// several locks: when any of them is lost.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing; the next call reports a loss in between.
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// Releases the hold and says whether it was held until now. Does not wait for the grantor.
+    /// Releases the hold and returns whether it was held until now. Does not wait for the grantor.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.
+    /// [`ReleaseError::Lost`]: the hold had been lost before. It is released in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future releases it too.
+    /// Dropping the future releases the hold too.
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send;
 }
 
@@ -104,7 +105,7 @@ mod sealed {
     pub trait SealedGuard {}
 }
 
-/// Implements `AnyGuard` for guards with inherent methods of these names.
+/// Implements `AnyGuard` for guards that have inherent methods of these names.
 macro_rules! any_guard {
     ($($guard:ident . $release:ident),+) => {$(
         impl sealed::SealedGuard for $guard {}
@@ -136,7 +137,8 @@ any_guard!(
     Permit.release
 );
 
-/// Implements the trait for guards of one name, with the way to know whether others have it too.
+/// Implements the trait for guards of one name, with a function that says whether other holders may
+/// have the name too.
 macro_rules! fenced {
     ($($guard:ident: $shared:expr),+ $(,)?) => {$(
         impl Fenced for $guard {
@@ -168,7 +170,7 @@ fenced! {
     DoubleBarrierGuard: |_| true,
 }
 
-/// Implements the trait for a term, and for types that last as long as one.
+/// Implements the trait for a term, and for types that last as long as a term.
 macro_rules! fenced_by_term {
     ($of:ident) => {
         impl $crate::Fenced for $of {

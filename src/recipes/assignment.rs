@@ -1,20 +1,20 @@
-//! How many partitions each claimant is to own.
+//! The number of partitions that each claimant should own.
 
-/// A claimant as all see it.
+/// A claimant as all claimants see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ClaimantShare {
     pub(super) id: Vec<u8>,
     pub(super) weight: u32,
-    /// How many partitions it owns now.
+    /// The number of partitions that the claimant owns now.
     pub(super) owned: usize,
 }
 
 /// The number of partitions for each claimant, in their order: the exact share by weight, rounded
-/// down or up. All of them together are all partitions, unless no claimant has a weight.
+/// down or up. The sum is the number of partitions, unless no claimant has a weight.
 ///
 /// Each claimant computes this for itself, from the same list. If exact shares are fractions, the
-/// claimants that own more than the lower number already keep the higher one. So nothing moves for
-/// the sake of rounding, and a partition on its way from one claimant to another changes no other
+/// claimants that own more than the lower number already keep the higher one. So rounding alone
+/// moves no partition, and a partition on its way from one claimant to another changes no other
 /// share.
 pub(super) fn quotas(claimants: &[ClaimantShare], partitions: usize) -> Vec<usize> {
     let total: u128 = claimants.iter().map(|one| u128::from(one.weight)).sum();
@@ -83,7 +83,7 @@ mod tests {
             (&[3, 4, 3], &[3, 4, 3]),
             (&[3, 3, 4], &[3, 3, 4]),
             (&[5, 5, 0], &[4, 3, 3]),
-            // On the way there: one has given up its surplus, and nothing else changes.
+            // On the way there one claimant has released its surplus, and the other shares stay.
             (&[4, 5, 0], &[4, 3, 3]),
             (&[4, 3, 0], &[4, 3, 3]),
             (&[0, 0, 10], &[3, 3, 4]),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     /// Claimants act one after the other, each by its own share, until none has anything to do. All
-    /// are even then, and a partition that a claimant took is not given up again.
+    /// are even then, and no claimant releases a partition again that it took.
     #[test]
     fn shares_settle_with_few_moves() {
         for (mut owned, partitions, moves) in [

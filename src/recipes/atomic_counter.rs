@@ -6,7 +6,7 @@
 //! ```
 //! The grantor adds numbers of 32 bits (as it does for a [`SharedCount`](super::SharedCount)), and
 //! only if the bytes behind that number are the expected ones. So an addition to `low` is made for
-//! the base that its caller knows, or not at all. If the sum leaves the 32 bits, or the base is
+//! the base that its caller knows, or not at all. If the sum does not fit 32 bits, or the base is
 //! another, the whole number is written anew by compare-and-set.
 //!
 //! The base keeps a distance from both ends of 64 bits, so `base + low` never overflows.
@@ -22,30 +22,31 @@ use crate::service::{
 
 /// A number of 64 bits, with a sign, that every member with an opening of it sees and changes.
 ///
-/// An [`add`](AtomicCounter::add) is executed by the grantor, in the order of asking, and returns
-/// the number before and after. It takes one round trip, however many others add, and none at the
-/// grantor's own member. These additions are written by compare-and-set instead, which takes two
-/// round trips, and more while others write at the same time:
-/// - the first one to a number that was never set;
-/// - one of more than 32 bits;
-/// - one in about two billion, when the sum leaves the 32 bits that the grantor adds in.
+/// The grantor executes an [`add`](AtomicCounter::add), in the order of the requests, and returns
+/// the number before and after. An addition takes one round trip, however many other members add,
+/// and none at the grantor's own member. The following additions are written by compare-and-set
+/// instead, which takes two round trips, and more while other members write at the same time:
+/// - the first addition to a number that was never set;
+/// - an addition of more than 32 bits;
+/// - one addition in about two billion, when the sum does not fit the 32 bits in which the grantor
+///   adds.
 ///
-/// **It lives in memory**, as each [`SharedValue`] does:
-/// - It lives while a member has it open. When the last opening is closed or dropped, or ends with
-///   its member, the number ends too. The next opening begins at 0, not set.
+/// **The number lives in memory**, as each [`SharedValue`] does:
+/// - The number lives while a member has it open. When the last opening is closed or dropped, or
+///   ends with its member, the number ends too. The next opening begins at 0, not set.
 /// - A [transfer](LockService::become_grantor) and a goodbye of the grantor lose nothing.
-/// - When the grantor dies, the number is that of the highest version that a living member has
-///   heard. An answered change is lost only if every member that had heard of it is dead. A change
-///   of the grantor's own member is answered before any other member has heard of it. Until the
-///   next change the number is marked [`maybe_stale`](CounterValue::maybe_stale).
+/// - When the grantor dies, the number is that of the highest version that a living member knows.
+///   An answered change is lost only if every member that knew it is dead. A change of the
+///   grantor's own member is answered before any other member knows it. Until the next change the
+///   number is marked [`maybe_stale`](CounterValue::maybe_stale).
 /// - A repeated request is executed once, also by the next grantor.
 ///
-/// Use it for numbers that may begin anew with the cluster. Keep a number that must never repeat in
-/// a database, behind a [token](crate::Guard::fence). For a number that must only rise, use the
-/// token itself.
+/// Use the counter for numbers that may begin anew with the cluster. Keep a number that must never
+/// repeat in a database, behind a [token](crate::Guard::fence). For a number that must only rise,
+/// use the token itself.
 ///
 /// Curator: `DistributedAtomicLong`, `DistributedAtomicInteger`, which try again with a growing
-/// pause when others write.
+/// pause when other clients write.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -72,12 +73,12 @@ pub struct AtomicCounter {
 pub struct CounterValue {
     /// The number; 0 before it is set.
     pub number: i64,
-    /// Whether it was set or added to since it was opened first.
+    /// Whether the number was set or added to since it was opened first.
     pub is_set: bool,
-    /// Rises with every change, also with one to the same number.
+    /// The version, which rises with every change, also with one to the same number.
     pub version: Token,
-    /// Whether the grantor has died since it was written: a later change may be lost, if no living
-    /// member was told of it.
+    /// Whether the grantor has died since the number was written: a later change may be lost, if no
+    /// living member knew it.
     pub maybe_stale: bool,
 }
 
@@ -85,15 +86,15 @@ pub struct CounterValue {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Addition {
-    /// The number right before it.
+    /// The number right before the addition.
     pub before: i64,
-    /// The number right after it: `before` and what was added.
+    /// The number right after the addition.
     pub after: i64,
-    /// The version that it made.
+    /// The version that the addition made.
     pub version: Token,
 }
 
-/// The number as it stands in the object.
+/// The number as the object stores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct CounterParts {
     low: i32,
@@ -101,7 +102,7 @@ struct CounterParts {
     is_set: bool,
 }
 
-/// The byte behind `low`, which tells a counter from other objects.
+/// The byte behind `low`, which distinguishes a counter from other objects.
 const TAG: u8 = b'N';
 const LENGTH: usize = 14;
 
@@ -115,7 +116,7 @@ impl CounterParts {
     /// The parts of `number` that leave the most room in `low`.
     fn of(number: i64) -> CounterParts {
         let base = number.clamp(LOWEST_BASE, HIGHEST_BASE);
-        // Beyond the bounds of a base there are 32 bits left at most.
+        // Beyond the bounds of a base the rest fits 32 bits.
         CounterParts { low: (number - base) as i32, base, is_set: true }
     }
 
@@ -144,7 +145,7 @@ impl CounterParts {
         }
     }
 
-    /// The part of the addition that the grantor can make, if the sum stays in 32 bits.
+    /// The number for the grantor to add, if the sum stays in 32 bits.
     fn step(self, delta: i64) -> Option<i32> {
         let by = i32::try_from(delta).ok().filter(|_| self.is_set)?;
         self.low.checked_add(by).map(|_| by)
@@ -152,7 +153,7 @@ impl CounterParts {
 }
 
 impl AtomicCounter {
-    /// Opens the counter `name`, 1 to 4096 bytes. If no member has it open it begins at 0, and is
+    /// Opens the counter `name`, 1 to 4096 bytes. If no member has it open, it begins at 0, and is
     /// not [set](CounterValue::is_set); otherwise it is the present number. Waits for a grantor,
     /// but for no lock.
     ///
@@ -178,19 +179,19 @@ impl AtomicCounter {
         opening: OpenBuilder,
     ) -> Result<AtomicCounter, LockError> {
         let value = opening.await?;
-        // Lost already: its own calls report it.
+        // A lost object is returned: its own calls report the loss.
         if value.get().is_ok_and(|seen| CounterParts::read(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
         }
         Ok(AtomicCounter { service, value })
     }
 
-    /// The number as this member knows it. Every change is told to it, so it is late by the
-    /// network's delay. Sends no message.
+    /// The number as this member knows it: late by the network's delay, since the grantor sends
+    /// every change to this member. Sends no message.
     ///
     /// # Errors
-    /// [`CounterError::Lost`]: it is no longer open. [`CounterError::NotACounter`]. Nothing is
-    /// changed.
+    /// [`CounterError::Lost`]: the counter is no longer open. [`CounterError::NotACounter`].
+    /// Nothing is changed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -207,7 +208,7 @@ impl AtomicCounter {
         seen(&self.value.get()?)
     }
 
-    /// The number as the grantor knows it, at an instant after the call. One round trip.
+    /// The number at the grantor, at an instant after the call. One round trip.
     ///
     /// # Errors
     /// [`CounterError`]; nothing is changed. [`CounterError::TimedOut`]: no grantor has answered
@@ -226,7 +227,7 @@ impl AtomicCounter {
     }
 
     /// Adds to the number, and returns the number before and after. The grantor adds, in the order
-    /// of asking; see [`AtomicCounter`] for the additions that take more than one round trip.
+    /// of the requests; see [`AtomicCounter`] for the additions that take more than one round trip.
     /// `delta` is added once, also if the grantor changes meanwhile. An addition of 0 is a change,
     /// too.
     ///
@@ -270,7 +271,7 @@ impl AtomicCounter {
                 continue;
             }
             let Some(after) = before.checked_add(delta) else {
-                // The number may be another by now.
+                // The number may have changed by now.
                 let now = self.fresh().await?;
                 if now.version == present.version {
                     return Err(CounterError::Overflow);
@@ -288,12 +289,12 @@ impl AtomicCounter {
     }
 
     /// Sets the number to `new` if it is `expected`; a number that was never set is 0. Returns the
-    /// version of the write. Takes two round trips if this member has not heard of the present
-    /// number, else one. Takes more while others write the expected number anew at the same time.
+    /// version of the write. Takes one round trip if this member knows the present number, else
+    /// two. Takes more while other members write the expected number anew at the same time.
     ///
     /// # Errors
-    /// [`CounterError::Changed`] with the present number, which is another than `expected`; nothing
-    /// is changed. Otherwise as for [`set`](AtomicCounter::set).
+    /// [`CounterError::Changed`] with the present number, which is not `expected`; nothing is
+    /// changed. Otherwise as for [`set`](AtomicCounter::set).
     ///
     /// # Cancel safety
     /// As for `set`.
@@ -336,7 +337,7 @@ impl AtomicCounter {
 
     /// Sets the number to `value` if it was never set, or added to, since it was opened first.
     /// Returns whether this call has set it; `false`: nothing is changed. One round trip, none if
-    /// this member has heard that it is set.
+    /// this member knows that the number is set.
     ///
     /// # Errors
     /// As for [`set`](AtomicCounter::set).
@@ -360,7 +361,7 @@ impl AtomicCounter {
     /// ```
     pub async fn initialize(&self, value: i64) -> Result<bool, CounterError> {
         let mut present = self.value.get()?;
-        // Once set it stays so while a member that has heard of it has it open, as this member has.
+        // A set number stays set while a member that knows it has it open, as this member has.
         while !CounterParts::read(&present)?.is_set {
             match self.write(present.version, CounterParts::of(value).write()).await {
                 Ok(_) => return Ok(true),
@@ -374,7 +375,7 @@ impl AtomicCounter {
     /// Sets the number unconditionally. Returns the version of the write. One round trip.
     ///
     /// # Errors
-    /// [`CounterError::Lost`]: it may be written or not. Others: nothing is changed.
+    /// [`CounterError::Lost`]: the number may be written or not. Others: nothing is changed.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
@@ -385,7 +386,7 @@ impl AtomicCounter {
         Ok(self.value.set(CounterParts::of(number).write()).await?)
     }
 
-    /// Completes when the version heard here is another than `since`, with the latest one: versions
+    /// Completes when this member knows another version than `since`, with the latest one: versions
     /// in between may be missed.
     ///
     /// # Errors
@@ -397,9 +398,9 @@ impl AtomicCounter {
         seen(&self.value.changed(since).await?)
     }
 
-    /// Completes with the reason when the counter is no longer open. The reason is that the
-    /// cluster went on without the member, the member has left, or the service was destroyed here.
-    /// Open it again then.
+    /// Completes with the reason when the counter is no longer open. The reason is that the cluster
+    /// continues without the member, the member has left, or the service was destroyed here. Open
+    /// the counter again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -407,20 +408,21 @@ impl AtomicCounter {
         self.value.lost().await
     }
 
-    /// Closes the counter, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this counter around only this clone ends, and the grantor is not
-    /// told. One round trip, no message at the grantor's own member.
+    /// Closes the counter, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the counter begins anew.
+    /// With other clones of this counter around only this clone ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: a counter that is opened before the grantor has heard of the drop
-    /// has the old number.
+    /// A drop does not wait: a counter that is opened before the grantor knows of the drop has the
+    /// old number.
     ///
     /// # Errors
-    /// [`ReleaseError`]: it was lost before, or no grantor has answered within a member lease. It
-    /// is closed here all the same.
+    /// [`ReleaseError`]: the counter was lost before, or no grantor has answered within a member
+    /// lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the counter too, but then the caller cannot know when the grantor
+    /// does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.value.close().await
     }
@@ -430,9 +432,9 @@ impl AtomicCounter {
         self.value.name()
     }
 
-    /// The content as the grantor has it: an additional opening is answered with it.
+    /// The content at the grantor: a further opening is answered with it.
     async fn fresh(&self) -> Result<Versioned, CounterError> {
-        // The number exists while this counter is open, so nothing begins anew.
+        // The number exists while this counter is open, so the further opening does not begin anew.
         let known = self.value.get()?;
         Ok(self.service.open(self.value.name(), &known.value).await?.get()?)
     }
@@ -453,13 +455,13 @@ fn seen(content: &Versioned) -> Result<CounterValue, CounterError> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// The counter does not have the expected number: here is the present one. Nothing was changed.
+    /// The counter does not have the expected number: this is the present one. Nothing was changed.
     #[error("the counter is {}, not the expected number; nothing was set", .0.number)]
     Changed(CounterValue),
-    /// The sum has no 64 bits. Nothing was changed.
+    /// The sum does not fit 64 bits. Nothing was changed.
     #[error("the sum overflows a counter of 64 bits; nothing was added")]
     Overflow,
-    /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
+    /// [`SharedValue::set`] wrote a value by that name that is not a counter. Nothing was changed.
     #[error("{}", LockError::OtherRecipe)]
     NotACounter,
     /// The limit of a [read](AtomicCounter::read) was reached. Nothing was changed.
@@ -468,9 +470,9 @@ pub enum CounterError {
     /// Too many requests of this member wait already. Nothing was changed; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// The counter is no longer open: the cluster went on without the member, the member has left,
-    /// or the service was destroyed here. A change that was under way may have been made. Open it
-    /// again.
+    /// The counter is no longer open: the cluster continues without the member, the member has
+    /// left, or the service was destroyed here. A change that was under way may have been made.
+    /// Open the counter again.
     #[error("{}", not_open("counter", .0))]
     Lost(#[from] Lost),
 }
@@ -500,7 +502,7 @@ impl From<SetError> for CounterError {
     }
 }
 
-/// The error of an additional opening of an open counter.
+/// The error of a further opening of an open counter.
 impl From<LockError> for CounterError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(CounterError::Busy, CounterError::Lost)

@@ -1,4 +1,4 @@
-//! `Barrier`: keeps all its waiters waiting until it is removed.
+//! `Barrier`: its waiters wait until it is removed.
 
 use super::shared_count::{CountError, ObjectKind, SharedCount};
 use super::wait_future::WaitFuture;
@@ -6,24 +6,26 @@ use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 
-/// A barrier that any member may set and remove. A waiter goes on as soon as it is not set.
+/// A barrier that any member may set and remove. A waiter continues as soon as the barrier is not
+/// set.
 ///
 /// The barrier lives while a member has it open, and is not set when none has. Keep it open at the
-/// member that sets it until the waiters have opened it. To set or remove it takes one question to
-/// the grantor, however many others do the same. When a member dies, the barrier that it set stays
-/// set while others have it open, and any of them may remove it. One death may undo something: that
-/// of the [grantor](LockService::is_grantor), with all members that had heard of the last change.
-/// The barrier is then as it was before that, and marked [`maybe_stale`](Barrier::maybe_stale).
+/// member that sets it until the waiters have opened it. Setting or removing it takes one question
+/// to the grantor, however many members do the same. When a member dies, the barrier that it set
+/// stays set while other members have it open, and any of them may remove it. One death may undo a
+/// change: that of the [grantor](LockService::is_grantor), with all members that knew the last
+/// change. The barrier is then as it was before that, and marked
+/// [`maybe_stale`](Barrier::maybe_stale).
 ///
-/// The barrier counts how often it was set and removed. So a waiter goes on when it is removed,
-/// also if it is set again before the waiter sees it.
+/// The barrier counts how often it was set and removed. So a waiter continues after a removal, even
+/// if the barrier is set again before the waiter looks.
 ///
 /// A barrier uses the object of its name in the service. It cannot be opened while a
 /// [`SharedCount`], a [`Semaphore`](crate::Semaphore), a [`DoubleBarrier`](crate::DoubleBarrier) or
 /// a [`CountDownLatch`](crate::CountDownLatch) is open by that name.
 ///
-/// Curator: `DistributedBarrier`, whose barrier stays in ZooKeeper for ever if the client that is
-/// to remove it dies.
+/// Curator: `DistributedBarrier`, whose barrier stays in ZooKeeper for ever if the client that
+/// should remove it dies.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,7 +46,7 @@ use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 #[derive(Clone, Debug)]
 #[must_use = "the barrier is removed as soon as no member has it open"]
 pub struct Barrier {
-    /// Odd while it is set. One more with each setting and each removal.
+    /// Odd while the barrier is set. It rises by one with each setting and each removal.
     count: SharedCount,
 }
 
@@ -68,7 +70,7 @@ impl Barrier {
     /// Sets the barrier: later waits do not return until it is removed. No error if it is set.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
+    /// [`CountError::Lost`]: the barrier may be set or not. Others: nothing is changed.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
@@ -79,10 +81,10 @@ impl Barrier {
         self.switch(true).await
     }
 
-    /// Removes the barrier: all waiters go on. No error if it is not set.
+    /// Removes the barrier: all waiters continue. No error if it is not set.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
+    /// [`CountError::Lost`]: the barrier may be set or not. Others: nothing is changed.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
@@ -93,8 +95,8 @@ impl Barrier {
         self.switch(false).await
     }
 
-    /// Asks the grantor to set or remove the barrier. It does so in the order of the requests. One
-    /// round trip.
+    /// Asks the grantor to set or remove the barrier. The grantor does so in the order of the
+    /// requests. One round trip.
     async fn switch(&self, odd: bool) -> Result<(), CountError> {
         match self.count.step(NumberEdit::SetParity { odd }).await {
             Ok(_) | Err(CountError::Changed(_)) => Ok(()),
@@ -102,20 +104,21 @@ impl Barrier {
         }
     }
 
-    /// Closes the barrier, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this barrier around only this clone ends, and the grantor is not
-    /// told. One round trip, no message at the grantor's own member.
+    /// Closes the barrier, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the barrier begins anew.
+    /// With other clones of this barrier around only this clone ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop returns at once: a barrier that is opened before the grantor has heard of the drop
-    /// is as it was.
+    /// A drop returns at once: a barrier that is opened before the grantor knows of the drop is as
+    /// it was.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the barrier was lost before, or no grantor has
+    /// answered within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the barrier too, but then the caller cannot know when the grantor
+    /// does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.count.close().await
     }
@@ -138,7 +141,7 @@ impl Barrier {
 
     /// Returns whether the grantor has died since the barrier was set or removed, so that a later
     /// change may be lost. The barrier may be set though it was removed, or the other way round.
-    /// Setting or removing it anew ends that. The answer is what this member knows; it sends no
+    /// Setting or removing it anew ends that. This is this member's knowledge; the call sends no
     /// message.
     ///
     /// # Errors
@@ -148,10 +151,11 @@ impl Barrier {
     }
 
     /// Waits until the barrier is not set, or was removed since the wait began. Asks the grantor
-    /// first, so a task that was told that it is set does wait.
+    /// first: a task that knows that the barrier was set does wait.
     ///
     /// # Errors
-    /// [`BarrierError`]: it is not known whether it is set, or a [limit](WaitFuture::wait) ended.
+    /// [`BarrierError`]: it is not known whether the barrier is set, or a [limit](WaitFuture::wait)
+    /// ended.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -180,7 +184,7 @@ pub(super) fn timed_out() -> BarrierError {
 }
 
 /// Why a wait at a [`Barrier`], a [`DoubleBarrier`](crate::DoubleBarrier) or a
-/// [`CountDownLatch`](crate::CountDownLatch) did not end as it should.
+/// [`CountDownLatch`](crate::CountDownLatch) failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
@@ -190,7 +194,7 @@ pub enum BarrierError {
     /// The barrier or latch is no longer open, or the object is of another kind.
     #[error(transparent)]
     Count(#[from] CountError),
-    /// A lock that the barrier is made of was not given.
+    /// A lock that the barrier uses was not granted.
     #[error(transparent)]
     Lock(#[from] LockError),
 }

@@ -1,4 +1,4 @@
-//! `CountDownLatch`: keeps all its waiters waiting until its count has been counted down to zero.
+//! `CountDownLatch`: its waiters wait until its count has reached zero.
 
 #[cfg(all(elderlock_mutants, feature = "simulated"))]
 mod planted;
@@ -10,21 +10,21 @@ use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
 
-/// A count that members count down. Waiters go on when it is zero. It stays at zero until a
+/// A count that members count down. Waiters continue when it is zero. It stays at zero until a
 /// [reset](CountDownLatch::reset).
 ///
 /// The latch lives while a member has it open. Let waiters open it first, or let the counting
-/// member keep it open until another has it open. If the last member
-/// [closes](CountDownLatch::close) the latch, it is gone with its count. If the last member drops
-/// it, it is gone as soon as the grantor has heard of the drop. An opening before that has the old
-/// count. To count anew by the same name, [`reset`](CountDownLatch::reset) it, or close it
+/// member keep it open until another member has it open. If the last member
+/// [closes](CountDownLatch::close) the latch, the latch ends with its count. If the last member
+/// drops it, it ends as soon as the grantor knows of the drop. An opening before that has the old
+/// count. To count anew by the same name, [`reset`](CountDownLatch::reset) the latch, or close it
 /// everywhere.
 ///
 /// A count-down is made once, also if the grantor dies while it is under way. When a member dies,
 /// its count-downs stay counted, and its remaining ones are never made: wait with a limit where
-/// members may die. One death may take a count-down back: that of the
-/// [grantor](LockService::is_grantor), with all members that had heard of it. Then the count is the
-/// one before, marked [`maybe_stale`](CountDownLatch::maybe_stale), and a living member may have to
+/// members may die. One death may undo a count-down: that of the
+/// [grantor](LockService::is_grantor), with all members that knew it. Then the count is the one
+/// before, marked [`maybe_stale`](CountDownLatch::maybe_stale), and a living member may have to
 /// count once more.
 ///
 /// A latch uses the object of its name in the service. It cannot be opened while a [`SharedCount`],
@@ -52,8 +52,8 @@ pub struct CountDownLatch {
 }
 
 impl CountDownLatch {
-    /// Opens the latch `name`, 1 to 4096 bytes. If no member has it open it begins with `count`,
-    /// else it is where it is.
+    /// Opens the latch `name`, 1 to 4096 bytes. If no member has it open, it begins with `count`;
+    /// otherwise it keeps the present count.
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
@@ -71,10 +71,10 @@ impl CountDownLatch {
     }
 
     /// Counts down by one, if the count is not zero, and returns the remaining count. The grantor
-    /// counts, in the order of asking: one round trip, however many others count.
+    /// counts, in the order of the requests: one round trip, however many members count.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it may be counted or not. Others: it was not counted.
+    /// [`CountError::Lost`]: the call may have counted or not. Others: it did not count.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
@@ -89,15 +89,15 @@ impl CountDownLatch {
         }
     }
 
-    /// Begins anew with `count`, if the present count is zero. Waiters for the earlier zero go on,
-    /// also if they hear of it only now. A wait that begins after this has returned is for the next
-    /// zero. That is so at each member that has heard of the new count, or of the zero before it. A
-    /// member that has heard of neither yet may let a wait pass that begins now.
+    /// Begins anew with `count`, if the present count is zero. Waiters for the earlier zero
+    /// continue, even if they learn of it only now. A wait that begins after this has returned is
+    /// for the next zero. That holds at each member that knows the new count, or the zero before
+    /// it. A member that knows neither yet may let a wait pass that begins now.
     ///
     /// # Errors
-    /// [`CountError::Changed`] with the present count: it is not zero, or another was first.
-    /// Nothing is changed. [`CountError::Lost`]: it may have begun anew or not. Others: nothing is
-    /// changed.
+    /// [`CountError::Changed`] with the present count: it is not zero, or another change was first.
+    /// Nothing is changed. [`CountError::Lost`]: the latch may have begun anew or not. Others:
+    /// nothing is changed.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
@@ -122,12 +122,13 @@ impl CountDownLatch {
         self.count.step(NumberEdit::Reset(count)).await.map(drop)
     }
 
-    /// Waits until the count is zero, or was since the wait began. If this member knows it as zero
-    /// the grantor is asked first, so a task that was told that it began
+    /// Waits until the count is zero, or was since the wait began. If this member knows the count
+    /// as zero, the grantor is asked first: a task that knows that the latch began
     /// [anew](CountDownLatch::reset) does wait.
     ///
     /// # Errors
-    /// [`BarrierError`]: it is not known whether it is zero, or a [limit](WaitFuture::wait) ended.
+    /// [`BarrierError`]: it is not known whether the count is zero, or a [limit](WaitFuture::wait)
+    /// ended.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -147,20 +148,21 @@ impl CountDownLatch {
         Ok(())
     }
 
-    /// Closes the latch, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this latch around only this clone ends, and the grantor is not
-    /// told. One round trip, no message at the grantor's own member.
+    /// Closes the latch, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the latch begins anew. With
+    /// other clones of this latch around only this clone ends, and the grantor is not told. One
+    /// round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: a latch that is opened before the grantor has heard of the drop
-    /// has the old count.
+    /// A drop does not wait: a latch that is opened before the grantor knows of the drop has the
+    /// old count.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the latch was lost before, or no grantor has answered
+    /// within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the latch too, but then the caller cannot know when the grantor
+    /// does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.count.close().await
     }
@@ -168,7 +170,7 @@ impl CountDownLatch {
     /// The remaining count, as this member knows it. Sends no message.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is no longer open.
+    /// [`CountError::Lost`]: the latch is no longer open.
     ///
     /// Java: `CountDownLatch.getCount`.
     pub fn count(&self) -> Result<u32, CountError> {
@@ -176,7 +178,8 @@ impl CountDownLatch {
     }
 
     /// Returns whether the grantor has died since the count was last lowered, so that a later
-    /// count-down may be lost. The next one ends that. As this member knows it; sends no message.
+    /// count-down may be lost. The next count-down ends that. This is this member's knowledge; the
+    /// call sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

@@ -10,7 +10,7 @@ use crate::service::{
 };
 use std::time::Duration;
 
-/// The pause before a service that has no grantor at the moment is asked again.
+/// The pause before a question is repeated to a service that has no grantor at the moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A barrier for rounds of work. [`enter`](DoubleBarrier::enter) completes when the barrier's
@@ -21,10 +21,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// After the first leave, a member that enters waits for the next round.
 ///
 /// Each member inside has a [share](crate::LockService::share) of the lock with the barrier's name.
-/// The share ends with the member. So the others wait for a member that dies inside no longer than
-/// for any holder. A member that dies before the round begins does not count: the others wait for
-/// another member instead. A round begins with the members that the last one to enter finds. A
-/// member is out, too, if it drops or loses its [`DoubleBarrierGuard`], or is
+/// The share ends with the member. So the other members wait for a member that dies inside no
+/// longer than for any holder. A member that dies before the round begins does not count: another
+/// member must enter instead. A round begins with the members that are inside when the last one
+/// enters. A member is out, too, if it drops or loses its [`DoubleBarrierGuard`], or is
 /// [suspended](crate::ConnectionEvent) inside. A member that is suspended while it enters takes a
 /// new share afterwards, and counts again.
 ///
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A double barrier uses the object and the lock of its name in the service. It cannot be opened
 /// while a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
 /// [`CountDownLatch`](crate::CountDownLatch) is open by that name. Nothing checks the lock: a
-/// holder of the lock or of permits of that name keeps others from entering and leaving.
+/// holder of the lock or of permits of that name keeps all tasks from entering and leaving.
 ///
 /// Curator: `DistributedDoubleBarrier`.
 ///
@@ -56,18 +56,20 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[must_use = "it is gone as soon as no member has it open"]
 pub struct DoubleBarrier {
     members: u32,
-    /// Odd during a round, even between two rounds. The number of tasks of the barrier follows it.
+    /// Odd during a round. It rises when a round begins and when it ends. The barrier's number of
+    /// tasks follows the number.
     phase: SharedCount,
 }
 
 impl DoubleBarrier {
     /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`: the same number
-    /// at all members that have it open. It is forgotten with the last of them.
+    /// at all members that have it open. The number is forgotten with the last opening.
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
-    /// [limit](WaitFuture::wait). [`LockError::OtherNumber`]: it is open for rounds of another
-    /// number. [`LockError::OtherRecipe`]: another recipe, such as a barrier, is open by that name.
+    /// [limit](WaitFuture::wait). [`LockError::OtherNumber`]: the barrier is open for rounds of
+    /// another number. [`LockError::OtherRecipe`]: another recipe, such as a barrier, is open by
+    /// that name.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open.
@@ -83,7 +85,7 @@ impl DoubleBarrier {
 
     /// Returns whether the grantor has died since a round began or ended last. If so, a later round
     /// may be lost with all members that knew of it. The remaining members wait for as many as a
-    /// round takes. As this member knows it; sends nothing.
+    /// round takes. This is this member's knowledge; the call sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -91,35 +93,37 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
-    /// Closes the barrier, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this barrier around only this clone ends, and the grantor is not
-    /// told. One round trip, no message at the grantor's own member.
+    /// Closes the barrier, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the barrier begins anew.
+    /// With other clones of this barrier around only this clone ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
-    /// is as it was.
+    /// A drop does not wait: a barrier that is opened before the grantor knows of the drop is as it
+    /// was.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the barrier was lost before, or no grantor has
+    /// answered within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the barrier too, but then the caller cannot know when the grantor
+    /// does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.phase.close().await
     }
 
-    /// Enters, and waits until the number of the round have entered. If its member is suspended
-    /// meanwhile, it waits on when that is over. The others know nothing of it, and count it until
-    /// it is back or out of the view. So a round may begin without it, and it enters that when it
-    /// is back, if no task has begun to leave.
+    /// Enters, and waits until the number of the round have entered. If the caller's member is
+    /// suspended meanwhile, the wait continues when that is over. The other members do not know of
+    /// it, and count the caller until its member is back or out of the view. So a round may begin
+    /// without the caller, which enters that round when its member is back, if no task has begun to
+    /// leave.
     ///
     /// # Errors
     /// [`BarrierError`]; the caller has not entered.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the waiter does not count any more. If it was the last one that
-    /// was missing and had just come, the others may have begun.
+    /// If the future is dropped, the waiter no longer counts. If the waiter was the last missing
+    /// one and had just entered, the round may have begun.
     ///
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
     pub fn enter(&self) -> WaitFuture<'_, DoubleBarrierGuard, BarrierError> {
@@ -129,8 +133,8 @@ impl DoubleBarrier {
     async fn come_in(&self) -> Result<DoubleBarrierGuard, BarrierError> {
         loop {
             let share = self.phase.service().share(self.phase.name()).await?;
-            // The phase is lost if the member was. If it was only suspended, a share is lost, and
-            // another one is good.
+            // The phase is lost if the member was expelled. If the member was only suspended, the
+            // share is lost, and a new one is good.
             self.phase.get()?;
             let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
             match begun? {
@@ -139,8 +143,8 @@ impl DoubleBarrier {
                 }
                 Some(_) => {}
                 None => {
-                    // Each for another while, so that the members that come back first decide for
-                    // all.
+                    // Each member pauses for another time, so that the first ones to come back
+                    // decide for all.
                     let pause = PAUSE * (1 + share.token().as_i64() as u32 % 16);
                     drop(share);
                     self.phase.service().sleep(pause).await;
@@ -149,11 +153,11 @@ impl DoubleBarrier {
         }
     }
 
-    /// Waits until the share with the token `own` is in a round that has begun, and tells which.
-    /// `None`: too many came at once to tell whether one goes on.
+    /// Waits until the share with the token `own` is in a round that has begun, and returns the
+    /// round. `None`: too many members came at once to tell whether a round continues.
     async fn begin(&self, own: Token) -> Result<Option<(SharedCount, i32)>, BarrierError> {
-        // The phase is read after the grant of the share. From here on no round is left by all, for
-        // that needs all shares to be released.
+        // The phase is read after the grant of the share. From here on not all tasks can have left
+        // a round, since that needs the release of all shares.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;
         loop {
@@ -162,11 +166,11 @@ impl DoubleBarrier {
             }
             let (inside, round) = self.look(seen.version).await?;
             let next = match (is_begun(seen.count), round) {
-                // A later arrival writes the same phase anew, so that a member inside is older than
-                // the round's version. Otherwise the round would be taken for over as soon as its
-                // first members are gone, with this member in it.
+                // A later arrival writes the same phase anew, so that each member inside is older
+                // than the round's version. Otherwise the round would count as over when its first
+                // members are gone, though this member is in it.
                 (true, RoundState::GoesOn) => seen.count,
-                // Written before any wait, so later arrivals need not know the order.
+                // The phase is written before any wait, so later arrivals need not know the order.
                 (true, RoundState::Over) => seen.count.wrapping_add(1),
                 (true, RoundState::Unseen) => return Ok(None),
                 (false, _)
@@ -187,15 +191,15 @@ impl DoubleBarrier {
         }
     }
 
-    /// How many have entered, and the state of a round that began with `version`, for a member that
-    /// came after that.
+    /// The number of members that have entered, and the state of a round that began with `version`,
+    /// for a member that came after that.
     async fn look(&self, version: Token) -> Result<(u64, RoundState), BarrierError> {
         loop {
             match self.phase.service().inspect(self.phase.name()).await {
                 Ok(seen) => {
                     let was_there = seen.holders.iter().any(|holder| holder.token < version);
-                    // A leaving member asks for the lock before it releases its share: it is seen
-                    // as the one or the other.
+                    // A leaving member asks for the lock before it releases its share: the answer
+                    // has it as a holder or as a waiter.
                     let leaves = seen.waiters.iter().any(|waiter| waiter.mode == Mode::Lock);
                     let round = match seen.more_holders {
                         _ if was_there || leaves => RoundState::GoesOn,
@@ -220,18 +224,19 @@ impl DoubleBarrier {
     }
 }
 
-/// How it stands with a round that has begun.
+/// The state of a round that has begun.
 enum RoundState {
-    /// A member that was there when it began is inside, or leaves it.
+    /// A member that was inside when the round began is still inside, or leaves.
     GoesOn,
-    /// All went without a leave (dropped, died).
+    /// All members ended without a leave: dropped, or dead.
     Over,
-    /// More members came since than are listed, and none that was there is listed.
+    /// More members came since than the answer lists, and it lists none of the round's first
+    /// members.
     Unseen,
 }
 
 /// The presence of one task inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter).
-/// Dropping it leaves without waiting for the others.
+/// Dropping it leaves the barrier without waiting for the other tasks.
 #[must_use = "dropping it leaves the barrier"]
 #[derive(Debug)]
 pub struct DoubleBarrierGuard {
@@ -241,10 +246,10 @@ pub struct DoubleBarrierGuard {
 }
 
 impl DoubleBarrierGuard {
-    /// A fencing token, if this is still inside: every one has its own.
+    /// A fencing token, if the task is still inside. Each presence has its own token.
     ///
     /// # Errors
-    /// [`Lost`]: the others do not wait for this member any more, or will not soon.
+    /// [`Lost`]: the other tasks no longer wait for this one, or will not soon.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.share.fence()
     }
@@ -262,11 +267,11 @@ impl DoubleBarrierGuard {
         self.share.lost().await
     }
 
-    /// Leaves, and waits until all have.
+    /// Leaves, and waits until all tasks have left.
     ///
     /// # Errors
-    /// [`BarrierError`]: it has left, and does not know of the others.
-    /// [`CountError::Lost`] also if the presence was lost before.
+    /// [`BarrierError`]: the task has left, and does not know of the others. [`CountError::Lost`]
+    /// also if the presence was lost before.
     ///
     /// # Cancel safety
     /// If the future is dropped, this task has left.
@@ -281,8 +286,9 @@ impl DoubleBarrierGuard {
         let DoubleBarrierGuard { share, phase, round } = self;
         share.fence().map_err(CountError::from)?;
         planted!(LeaveAlone => return Ok(()));
-        // The lock is free when all are out, dead ones too. The first that gets it tells the
-        // others: they do not wait for it in turn, behind the members of the next round.
+        // The lock is free when all members are out, the dead ones too. The first member that gets
+        // it tells the others. They need not wait for the lock in turn, behind the members of the
+        // next round.
         let lock = phase.service().lock(phase.name()).start();
         drop(share);
         tokio::select! {
@@ -303,7 +309,7 @@ impl DoubleBarrierGuard {
     }
 }
 
-/// Returns whether a round goes on.
+/// Returns whether a round is under way.
 fn is_begun(phase: i32) -> bool {
     phase & 1 == 1
 }

@@ -1,4 +1,4 @@
-//! `LeaderLatch`: competes for leadership, and goes on competing for it, until it is closed.
+//! `LeaderLatch`: competes for leadership again and again, until it is closed.
 //!
 //! ```text
 //! Latent ->[start] Started
@@ -9,9 +9,9 @@
 //!         queues ->[granted] leads (IsLeader) ->[lease or member lease over,
 //!                                               expelled; resign] (NotLeader)
 //! ```
-//! All of it is one value behind a watch channel. An event is put into the log in the same step as
-//! its change, so no reader sees one without the other. Leadership is released after that step, so
-//! no other latch leads before the end is told here.
+//! The whole state is one value behind a watch channel. An event is added to the log in the same
+//! step as its change, so no reader sees one without the other. Leadership is released after that
+//! step: readers here see the end before any other latch leads.
 
 use super::leadership::{
     Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd,
@@ -28,21 +28,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Events kept for a slow reader. A term has two; a listener that is 32 terms behind wants the
-/// present state.
+/// The number of events that are kept for a slow reader. A term has two; a reader that is 32 terms
+/// behind needs the present state instead.
 const LOG: usize = 64;
 
-/// A leader latch: of all latches of one name, in all members, one leads, and the others wait in
-/// the queue for it.
+/// A leader latch. Of all latches of one name, in all members, one leads, and the others wait in
+/// the queue for leadership.
 ///
-/// [`start`](LeaderLatch::start) it, and it competes for leadership until it is closed or dropped.
-/// A term is lost when the member is cut off, suspended or expelled, or when its
+/// After [`start`](LeaderLatch::start) it competes for leadership until it is closed or dropped. A
+/// term is lost when the member is cut off, suspended or expelled, or when its
 /// [lease](LeaderLatch::lease) ends. Then the latch queues again at the end by itself. Latches lead
 /// in the order in which they were started.
 ///
-/// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by the
-/// last message. It is `None` before any other latch can lead. Each term has a [token](Term::fence)
-/// for the resources that the leader writes.
+/// [`term`](LeaderLatch::term) shows whether the latch leads at this instant, by the clock and not
+/// by the last message. It is `None` before any other latch can lead. Each term has a
+/// [token](Term::fence) for the resources that the leader writes.
 ///
 /// | the member is | the latch |
 /// |---|---|
@@ -57,8 +57,8 @@ const LOG: usize = 64;
 /// member without an [owner](crate::LockBuilder::owner) pass it. So give latches a service of their
 /// own.
 ///
-/// Curator: `LeaderLatch`. There a latch that is suspended may go on leading under a lenient error
-/// policy; here never.
+/// Curator: `LeaderLatch`. There a suspended latch may continue to lead under a lenient error
+/// policy; here it never does.
 pub struct LeaderLatch {
     candidacy: Arc<Candidacy>,
     state: Arc<watch::Sender<LatchCore>>,
@@ -81,7 +81,7 @@ pub enum LatchState {
     Closed,
 }
 
-/// The notice that readers of a latch's events get when it is closed.
+/// The last event for readers of a latch that is closed.
 ///
 /// Curator: `LeaderLatch.CloseMode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,19 +102,19 @@ pub enum CloseMode {
 pub enum LatchEvent {
     /// The latch leads.
     IsLeader(Term),
-    /// The latch leads no more.
+    /// The latch no longer leads.
     NotLeader {
         /// The token of the term that is over.
         token: Token,
-        /// The reason that the term is over.
+        /// Why the term is over.
         end: TermEnd,
     },
-    /// The reader was too slow: some events are gone, and their result is here. Events that
-    /// happen from now on follow.
+    /// The reader was too slow: some events are skipped, and their result is here. The next events
+    /// are those from now on.
     Missed {
-        /// How many events are gone.
+        /// The number of skipped events.
         count: u64,
-        /// The term, if it leads now.
+        /// The term, if the latch leads now.
         leads: Option<Term>,
     },
 }
@@ -125,7 +125,7 @@ struct LatchCore {
     tenure: Option<HeldTerm>,
     /// The latest events.
     log: VecDeque<LatchEvent>,
-    /// How many there were in all.
+    /// The number of all events so far.
     told: u64,
 }
 
@@ -154,14 +154,14 @@ impl LatchCore {
         self.told += 1;
     }
 
-    /// The latest term. It may be over. Callers ask the term for that after they have returned the
-    /// state, because the question may wake other tasks.
+    /// The latest term, which may be over. Callers check that after they have returned the state,
+    /// because the check may wake other tasks.
     fn term(&self) -> Option<Term> {
         self.tenure.as_ref().map(|tenure| tenure.term().clone())
     }
 
     /// Ends the term, for its handles and for its listeners. Leadership is released when the
-    /// returned value is dropped; not while the state is borrowed, for the same reason.
+    /// returned value is dropped. Drop it while the state is not borrowed, for the same reason.
     fn depose(&mut self, mode: CloseMode) -> Option<HeldTerm> {
         let tenure = self.tenure.take()?;
         let (token, end) = (tenure.term().token(), tenure.term().resign());
@@ -172,15 +172,15 @@ impl LatchCore {
     }
 }
 
-/// The term, if it goes on at this instant.
+/// The term, if it continues at this instant.
 fn term(state: &watch::Sender<LatchCore>) -> Option<Term> {
     let term = state.borrow().term();
     term.filter(|term| term.fence().is_ok())
 }
 
-/// Closes a latch, if it is started; says where it stood.
+/// Closes a latch, if it is started; returns its former phase.
 fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> LatchPhase {
-    // A lost term is not given up.
+    // The check notes a loss first: a lost term counts as lost, not as given up.
     let _ = term(state);
     let (mut before, mut deposed) = (LatchPhase::Latent, None);
     state.send_modify(|state| {
@@ -194,7 +194,8 @@ fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> La
     before
 }
 
-/// The task's state while it competes for leadership. However the task ends, the latch is closed.
+/// The task's state while it competes for leadership. In whatever way the task ends, the latch is
+/// closed.
 struct LatchTask(Arc<watch::Sender<LatchCore>>);
 
 impl LatchTask {
@@ -225,7 +226,7 @@ impl LatchTask {
                 planted!(TellTwice => state.tell(LatchEvent::IsLeader(term.clone())));
             }
         });
-        // The latch was closed meanwhile and does not take leadership.
+        // If the latch was closed meanwhile, it does not take leadership.
         drop(tenure);
         term.ended().await;
         let mut deposed = None;
@@ -243,12 +244,12 @@ impl Drop for LatchTask {
 }
 
 impl LeaderLatch {
-    /// A latch of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for
-    /// the same lead. Others see it as `id`, up to 4096 bytes. It does nothing until it is
-    /// [started](LeaderLatch::start).
+    /// A latch of `name`, 1 to 4096 bytes of any value: the same for all latches that compete with
+    /// each other. Other members see it as `id`, up to 4096 bytes. The latch does nothing until it
+    /// is [started](LeaderLatch::start).
     ///
     /// # Errors
-    /// [`InvalidName`]: the name is empty, or one of both is too long.
+    /// [`InvalidName`]: the name is empty, or the name or the id is too long.
     ///
     /// Curator: `LeaderLatch(client, latchPath, id)`.
     ///
@@ -292,14 +293,14 @@ impl LeaderLatch {
         self
     }
 
-    /// Lets others [ask for leadership back](LockService::revoke), by the name of the latch, and
-    /// [take it away](LockService::force_revoke) once this latch has been told: see
+    /// Lets other members [request leadership back](LockService::revoke), by the name of the latch,
+    /// and [revoke it by force](LockService::force_revoke) once this latch has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's
     /// [`revocation`](Term::revocation), and [close](LeaderLatch::close) the latch as soon as that
-    /// is safe. A member that loses leadership in this way queues again at the end. After
+    /// is safe. A latch that loses leadership in this way queues again at the end. After
     /// [`start`](LeaderLatch::start) this has no effect.
     ///
-    /// Curator: none; `Revocable` is of mutexes only.
+    /// Curator: none; only mutexes are `Revocable`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -322,8 +323,8 @@ impl LeaderLatch {
         self
     }
 
-    /// Competes for leadership from now on: takes a position in the queue and returns. It is a task
-    /// of the tokio runtime that this is called in, which must outlive the latch: when that ends,
+    /// Competes for leadership from now on: takes a position in the queue and returns. The latch
+    /// runs as a task of the calling tokio runtime, which must outlive it: when that runtime ends,
     /// the latch is closed. Outside of a runtime it is a task of a member that has a runtime of its
     /// own, see [`blocking`](crate::blocking).
     ///
@@ -345,8 +346,8 @@ impl LeaderLatch {
     pub fn start(&self) -> Result<(), StartError> {
         let runtime = self.candidacy.runtime().ok_or(StartError::NoRuntime)?;
         self.candidacy.check()?;
-        // The lock is held until the task is in: a close meanwhile waits for it, or it would find
-        // no task to end.
+        // The mutex is locked until the task is stored: otherwise a close meanwhile would find no
+        // task to end.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = false;
         self.state.send_modify(|state| {
@@ -369,9 +370,10 @@ impl LeaderLatch {
         Ok(())
     }
 
-    /// Returns whether the latch leads at this instant: [`term`](LeaderLatch::term) is there.
+    /// Returns whether the latch leads at this instant, as [`term`](LeaderLatch::term) does.
     ///
-    /// Curator: `LeaderLatch.hasLeadership`, which may say so for a moment after another one leads.
+    /// Curator: `LeaderLatch.hasLeadership`, which may be true for a moment after another latch
+    /// leads.
     pub fn has_leadership(&self) -> bool {
         self.term().is_some()
     }
@@ -394,7 +396,7 @@ impl LeaderLatch {
         term(&self.state)
     }
 
-    /// Waits until the latch leads, and gives the term.
+    /// Waits until the latch leads, and returns the term.
     ///
     /// # Errors
     /// [`AwaitLeadershipError`], also when a [limit](WaitFuture::wait) ended. Nothing is changed:
@@ -439,13 +441,13 @@ impl LeaderLatch {
                 (LatchPhase::Started, Some(term)) if term.fence().is_ok() => return Ok(term),
                 (LatchPhase::Started, _) => {}
             }
-            // The sender is this latch's.
+            // An error cannot occur: the sender is this latch's.
             let _ = state.changed().await;
         }
     }
 
-    /// The latch's events from now on, each change once and in order. Subscribe first and take
-    /// [`term`](LeaderLatch::term) then, to know where the events start from.
+    /// The latch's events from now on, each change once and in order. Subscribe first and read
+    /// [`term`](LeaderLatch::term) then, to know the state before the first event.
     ///
     /// Curator: `LeaderLatch.addListener`.
     ///
@@ -470,8 +472,8 @@ impl LeaderLatch {
         LatchEvents { state, next }
     }
 
-    /// Asks the grantor for the leader and the candidates in the queue; also before the start and
-    /// after the end of this latch. Costs one round trip.
+    /// Asks the grantor for the leader and the candidates in the queue. Works also before the start
+    /// and after the end of this latch. Costs one round trip.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -501,8 +503,8 @@ impl LeaderLatch {
         self.candidacy.participants().await
     }
 
-    /// Asks the grantor for the leader, as [`participants`](LeaderLatch::participants). `None`:
-    /// there is none at that moment.
+    /// Asks the grantor for the leader, as [`participants`](LeaderLatch::participants) does.
+    /// `None`: there is none at that moment.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -510,14 +512,14 @@ impl LeaderLatch {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
-    /// Curator: `LeaderLatch.getLeader`, which makes up a participant without an id if there is
-    /// none.
+    /// Curator: `LeaderLatch.getLeader`, which returns an invented participant without an id if
+    /// there is none.
     pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// Withdraws the candidacy, and gives up leadership if the latch has it. Returns when the
-    /// latch's position in the queue is given up too. The readers of its events get no event, only
+    /// Withdraws the candidacy, and releases leadership if the latch has it. Returns when the
+    /// latch's position in the queue is released too. The readers of its events get no event, only
     /// the end.
     ///
     /// # Errors
@@ -532,8 +534,8 @@ impl LeaderLatch {
         self.close_with(CloseMode::Silent).await
     }
 
-    /// Like [`close`](LeaderLatch::close), and chooses the event that the readers of the latch
-    /// hear. With [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before
+    /// Like [`close`](LeaderLatch::close), and chooses the last event for the readers of the latch.
+    /// With [`CloseMode::NotifyLeader`] the event [`LatchEvent::NotLeader`] can be read before
     /// leadership is released.
     ///
     /// # Errors
@@ -542,7 +544,7 @@ impl LeaderLatch {
     /// # Cancel safety
     /// As for `close`.
     ///
-    /// Curator: `LeaderLatch.close(closeMode)`, which releases first and tells then.
+    /// Curator: `LeaderLatch.close(closeMode)`, which releases first and notifies then.
     pub async fn close_with(&self, mode: CloseMode) -> Result<(), CloseError> {
         match close(&self.state, LatchEnd::Closed, mode) {
             LatchPhase::Started => {}
@@ -551,18 +553,18 @@ impl LeaderLatch {
         }
         if let Some(task) = self.take_task() {
             task.abort();
-            // Aborted: nothing has changed.
+            // An aborted task has changed nothing.
             let _ = task.await;
         }
         Ok(())
     }
 
-    /// Gives up leadership, if `term` is the term in which the latch leads, and competes again, at
-    /// the end of the queue. If others wait, the first of them leads next. The readers of its
-    /// events hear [`LatchEvent::NotLeader`] before leadership is released. Returns whether the
-    /// term was given up by this call; if it was over before, nothing is changed.
+    /// Releases leadership, if `term` is the term in which the latch leads, and competes again, at
+    /// the end of the queue. If other latches wait, the first of them leads next. The readers of
+    /// its events get [`LatchEvent::NotLeader`] before leadership is released. Returns whether this
+    /// call ended the term; if the term was over before, nothing is changed.
     ///
-    /// Curator: none; there the latch is closed, and another one made.
+    /// Curator: none; there the latch is closed, and a new one is made.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -583,8 +585,8 @@ impl LeaderLatch {
     /// # Ok(()) }
     /// ```
     pub fn resign(&self, term: &Term) -> bool {
-        // A lost term is not given up. It is asked while the state is not borrowed: the answer may
-        // wake others.
+        // A lost term counts as lost, not as given up. The term is checked while the state is not
+        // borrowed: the check may wake other tasks.
         if term.fence().is_err() {
             return false;
         }
@@ -595,8 +597,8 @@ impl LeaderLatch {
             }
             deposed.is_some()
         });
-        // Gives leadership back. The task that competes for it hears that the term is over, and
-        // asks anew after that.
+        // This drop releases leadership. The competing task sees that the term is over, and makes a
+        // new request after that.
         let is_mine = deposed.is_some();
         drop(deposed);
         is_mine && term.fence() == Err(TermEnd::GivenUp)
@@ -613,7 +615,7 @@ impl LeaderLatch {
         }
     }
 
-    /// The name that others see.
+    /// The id that other members see.
     ///
     /// Curator: `LeaderLatch.getId`.
     pub fn id(&self) -> String {
@@ -647,8 +649,8 @@ impl std::fmt::Debug for LeaderLatch {
 
 /// The events of a latch, in order, from [`LeaderLatch::events`].
 ///
-/// The latch keeps the latest 64 for a slow reader; a reader that falls further behind gets
-/// [`LatchEvent::Missed`]. Holding this keeps neither the latch nor its lead.
+/// The latch keeps the latest 64 events for a slow reader; a reader that falls further behind gets
+/// [`LatchEvent::Missed`]. This value keeps neither the latch nor its leadership.
 pub struct LatchEvents {
     state: watch::Receiver<LatchCore>,
     /// The number of the event that comes next.
@@ -656,7 +658,7 @@ pub struct LatchEvents {
 }
 
 impl LatchEvents {
-    /// The next event; `None` once the latch is closed and everything was read.
+    /// The next event; `None` once the latch is closed and all events were read.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
@@ -678,7 +680,7 @@ impl LatchEvents {
                     return None;
                 }
             }
-            // The latch is gone, without ever having been started.
+            // The latch was dropped without ever having been started.
             self.state.changed().await.ok()?;
         }
     }
@@ -741,11 +743,11 @@ pub enum CloseError {
     AlreadyClosed,
 }
 
-/// Why [`LeaderLatch::await_leadership`] gives no term. The latch is as before.
+/// Why [`LeaderLatch::await_leadership`] returns no term. The latch is as before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwaitLeadershipError {
-    /// The latch did not lead within the wait limit. It goes on queueing.
+    /// The latch did not lead within the wait limit. It stays in the queue.
     #[error("no leadership within the wait limit")]
     TimedOut,
     /// The latch has not been started.
@@ -755,13 +757,13 @@ pub enum AwaitLeadershipError {
     #[error("the latch is closed")]
     Closed,
     /// The latch is closed because its service was destroyed at this member. Get a new handle from
-    /// the member, and make a new one.
+    /// the member, and make a new latch.
     #[error("{}", Unavailable::Destroyed)]
     Destroyed,
-    /// The latch is closed because the member has left. This will not change: join as a new member.
+    /// The latch is closed because the member has left, for good: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
-    /// The latch is closed because the runtime that it was started in has ended.
+    /// The latch is closed because the runtime in which it was started has ended.
     #[error("the runtime of the latch has ended")]
     Stopped,
 }

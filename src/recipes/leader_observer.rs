@@ -1,33 +1,33 @@
-//! `LeaderObserver`: tells which participant leads, without competing for leadership.
+//! `LeaderObserver`: reports which participant leads, without competing for leadership.
 
 use super::leadership::{Candidacy, Participant, Participants};
 use crate::protocol::{InvalidName, Token};
 use crate::service::{InspectError, LockService, Unavailable};
 use std::time::Duration;
 
-/// How often the grantor is asked by default.
+/// The default interval of questions to the grantor.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Tells which participant leads, and each change of that, without competing for leadership: for
+/// Reports which participant leads, and each change of that, without competing for leadership: for
 /// load balancers and dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a
 /// [`LeaderSelector`](crate::LeaderSelector), or the holder of the lock of that name.
 ///
 /// The observer asks the grantor for the leader, again and again: one question and one answer each
-/// time, from this member. So it hears of a change one such interval later, and of a term that is
-/// shorter than that perhaps not at all. Its answers may be outdated: only the leader itself knows
-/// whether [it leads](crate::Term::fence).
+/// time, from this member. So it may learn of a change only one interval later, and may miss a term
+/// that is shorter. Its answers may be outdated: only the leader itself knows whether [it
+/// leads](crate::Term::fence).
 ///
-/// Curator: `LeaderLatch.getLeader` of a latch that is not started, asked again and again.
+/// Curator: `LeaderLatch.getLeader` of a latch that is not started, called again and again.
 #[derive(Debug)]
 pub struct LeaderObserver {
     candidacy: Candidacy,
     every: Duration,
-    /// The last answer: the term, or that there is no leader.
+    /// The last answer: the token of the term, or that there is no leader.
     told: Option<Option<Token>>,
 }
 
 impl LeaderObserver {
-    /// Makes an observer of the leadership `name`, as latches and selectors have it: 1 to 4096
+    /// Makes an observer of the leadership `name`, the name of the latches and selectors: 1 to 4096
     /// bytes of any value. Sends no message.
     ///
     /// # Errors
@@ -53,21 +53,22 @@ impl LeaderObserver {
         Ok(LeaderObserver { candidacy, every: EVERY, told: None })
     }
 
-    /// The time between two questions: 100 ms by default, and 1 ms at least.
+    /// Sets the time between two questions: 100 ms by default, and 1 ms at least.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(1));
         self
     }
 
-    /// The leader, or `None`: at once the first time, and then as soon as there is another term, or
-    /// none. While the grantor cannot name the leader, or does not answer, it asks on.
+    /// The leader, or `None`. The first call returns at once; later ones as soon as there is
+    /// another term, or none. While the grantor cannot name the leader, or does not answer, the
+    /// observer asks again.
     ///
     /// # Errors
     /// [`Unavailable::Left`](crate::Unavailable::Left),
-    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed): there is nothing to come.
+    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed): there are no more changes.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: the next call tells the state at that time.
+    /// Dropping the future loses nothing: the next call returns the state at that time.
     pub async fn next(&mut self) -> Result<Option<Participant>, InspectError> {
         loop {
             match self.participants().await {
@@ -89,7 +90,7 @@ impl LeaderObserver {
     }
 
     /// Asks the grantor for the leader and the candidates in the queue, as
-    /// [`LeaderLatch::participants`](crate::LeaderLatch::participants).
+    /// [`LeaderLatch::participants`](crate::LeaderLatch::participants) does.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.

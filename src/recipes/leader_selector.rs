@@ -1,4 +1,4 @@
-//! `LeaderSelector`: a future that runs while one leads.
+//! `LeaderSelector`: a future that runs work while its caller leads.
 
 use super::leadership::{Candidacy, CandidacyEnd, Participant, Participants, Term, TermEnd};
 use crate::protocol::InvalidName;
@@ -7,32 +7,32 @@ use crate::service::{InspectError, InvalidLease, LockService, Unavailable};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in all
-/// members, one does.
+/// Runs work while it leads. Of all selectors and [latches](super::LeaderLatch) of one name, in all
+/// members, one leads.
 ///
 /// [`run_once`](LeaderSelector::run_once) queues, runs the work for one term and releases
 /// leadership; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
 /// that leadership is lost or [interrupted](LeaderSelector::interrupt), and always before
-/// leadership is released. It can be stopped only where it awaits: each side effect still wants the
-/// [token](Term::fence) of the term, and a resource that checks it.
+/// leadership is released. The work can be stopped only where it awaits: each side effect still
+/// needs the [token](Term::fence) of the term, and a resource that checks it.
 ///
-/// There is nothing to start or to close: dropping the future that runs gives up the position in
-/// the queue, or leadership.
+/// There is nothing to start or to close: dropping the running future releases the position in the
+/// queue, or leadership.
 ///
-/// Curator: `LeaderSelector`, whose work runs in a thread and has to notice by itself that it is
-/// over.
+/// Curator: `LeaderSelector`, whose work runs in a thread and must notice by itself that the term
+/// is over.
 pub struct LeaderSelector {
     candidacy: Candidacy,
-    /// The latest term; it knows by itself whether it goes on.
+    /// The latest term. It knows by itself whether it continues.
     current: Mutex<Option<Term>>,
 }
 
 impl LeaderSelector {
-    /// A selector of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for
-    /// the same lead. Others see it as `id`, up to 4096 bytes.
+    /// A selector of `name`, 1 to 4096 bytes of any value: the same for all selectors that compete
+    /// with each other. Other members see it as `id`, up to 4096 bytes.
     ///
     /// # Errors
-    /// [`InvalidName`]: the name is empty, or one of both is too long.
+    /// [`InvalidName`]: the name is empty, or the name or the id is too long.
     ///
     /// Curator: `LeaderSelector(client, leaderPath, listener)`.
     pub fn new(
@@ -53,13 +53,13 @@ impl LeaderSelector {
         self
     }
 
-    /// Lets others [ask for leadership back](LockService::revoke), by the name of the selector, and
-    /// [take it away](LockService::force_revoke) once the work has been told: see
-    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Let the work listen to the term's
-    /// [`revocation`](Term::revocation), and end as soon as that is safe. When leadership is taken
-    /// away, the work is dropped where it stands.
+    /// Lets other members [request leadership back](LockService::revoke), by the name of the
+    /// selector, and [revoke it by force](LockService::force_revoke) once the work has been told:
+    /// see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Let the work listen to the
+    /// term's [`revocation`](Term::revocation), and end as soon as that is safe. When leadership is
+    /// revoked by force, the work is dropped where it stands.
     ///
-    /// Curator: none; `Revocable` is of mutexes only.
+    /// Curator: none; only mutexes are `Revocable`.
     pub fn revocable(mut self) -> Self {
         self.candidacy.revocable = true;
         self
@@ -68,16 +68,16 @@ impl LeaderSelector {
     /// Queues until the selector leads, runs `work` with the term, releases leadership, and returns
     /// the result of the work.
     ///
-    /// If the same selector runs more than once at a time, each queues for itself.
+    /// If the same selector runs more than once at a time, each run queues for itself.
     ///
     /// # Errors
     /// [`SelectorError::Ended`]: the term was over before the work was done, and the work was
-    /// dropped where it stood. Others: it never led. In every case nothing is held and nothing is
-    /// queued.
+    /// dropped where it stood. Others: the selector never led. In every case nothing is held and
+    /// nothing is queued.
     ///
     /// # Cancel safety
     /// If the future is dropped, the work is dropped where it stands. Then the position in the
-    /// queue or leadership is given up.
+    /// queue or leadership is released.
     ///
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///
@@ -102,8 +102,8 @@ impl LeaderSelector {
         let term = tenure.term().clone();
         {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another run of this may lead by now, if this run was polled late: then this term is
-            // over.
+            // Another run of this selector may lead by now, if this run was polled late: then this
+            // term is over.
             if current
                 .as_ref()
                 .is_none_or(|current| current.fence().is_err() || current.token() < term.token())
@@ -112,12 +112,13 @@ impl LeaderSelector {
             }
         }
         planted!(WorkOn => return Ok(work(term.clone()).await));
-        // However this ends, the work is dropped before the tenure, which stands above it.
+        // In whatever way this ends, the work is dropped before the tenure, which is declared
+        // before it.
         Ok(term.protect(work(term.clone())).await?)
     }
 
     /// Runs `work` each time that the selector leads, and queues again after that: the work was
-    /// done, or the term was over before. Returns only when it can never lead again.
+    /// done, or the term was over before. Returns only when the selector can never lead again.
     ///
     /// # Errors
     /// The returned error is the reason: never [`SelectorError::Ended`]. Nothing is held and
@@ -161,14 +162,14 @@ impl LeaderSelector {
                 Ok(()) | Err(SelectorError::Ended(_)) => {}
                 Err(error) => return error,
             }
-            // One that is alone leads again at once: work without an await must not keep the thread
-            // for itself.
+            // A selector that is alone leads again at once: work without an await must not keep the
+            // thread for itself.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Ends the present term: the work is dropped at its next await, and leadership goes to the
-    /// next waiter. Says whether it led.
+    /// Ends the present term: the work is dropped at its next await, and the next waiter leads.
+    /// Returns whether the selector led.
     ///
     /// Curator: `LeaderSelector.interruptLeadership`.
     ///
@@ -232,7 +233,7 @@ impl LeaderSelector {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// The name that others see.
+    /// The id that other members see.
     ///
     /// Curator: `LeaderSelector.getId`.
     pub fn id(&self) -> String {
@@ -264,7 +265,7 @@ pub enum SelectorError {
     /// The service was destroyed at this member. Get a new handle from the member.
     #[error("{}", Unavailable::Destroyed)]
     Destroyed,
-    /// The member has left. This will not change: join as a new member.
+    /// The member has left, for good: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
 }

@@ -1,8 +1,8 @@
-//! The common part of a latch and a selector: how a member competes for leadership, and the handles
+//! The common part of a latch and a selector: a member's candidacy for leadership, and the handles
 //! of a leader.
 //!
-//! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is
-//! the number of the term.
+//! A leadership is a lock. The queue of the lock is the list of candidates, its holder leads, and
+//! its token is the number of the term.
 
 use super::owner::draw_owner;
 use crate::protocol::{
@@ -18,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long to wait before asking again after a refusal that will not last; doubled each time, up
-/// to [`LONGEST_PAUSE`].
+/// The first wait before a new request, after a refusal that will not last. The wait doubles each
+/// time, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(10);
-/// A member that joins again takes about a second.
+/// The longest such wait: a member that joins again takes about a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A candidate for the leadership `name`.
@@ -30,14 +30,14 @@ pub(super) struct Candidacy {
     service: LockService,
     name: LockName,
     id: Metadata,
-    /// The candidate's own owner: as the whole member it would pass a suspension whenever that
-    /// member holds anything.
+    /// The candidate's own owner. With the member as its owner it would pass a suspension whenever
+    /// that member holds anything.
     owner: u64,
     pub(super) lease: Option<Duration>,
     pub(super) revocable: bool,
 }
 
-/// Why a candidacy can never be won any more.
+/// Why a candidacy can never succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CandidacyEnd {
     Destroyed,
@@ -45,7 +45,8 @@ pub(super) enum CandidacyEnd {
 }
 
 impl CandidacyEnd {
-    /// The end that an error of a request means, if it will not pass.
+    /// The end of the candidacy that an error of a request means; `None` if the error will not
+    /// last.
     pub(super) fn of(error: &LockError) -> Option<CandidacyEnd> {
         match error {
             LockError::Unavailable(Unavailable::Left) => Some(CandidacyEnd::Left),
@@ -106,8 +107,8 @@ impl Candidacy {
         request.start()
     }
 
-    /// Waits at the position in the queue, and takes another one whenever it is lost, until it
-    /// leads.
+    /// Waits at the position in the queue until the candidate leads. Takes a new position whenever
+    /// that is lost.
     pub(super) async fn win(&self, mut request: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
         let mut pause = PAUSE;
         loop {
@@ -118,8 +119,8 @@ impl Candidacy {
             if let Some(end) = CandidacyEnd::of(&error) {
                 return Err(end);
             }
-            // Expelled: the member joins again by itself. Busy: others of this member will have
-            // been served.
+            // An expelled member joins again by itself. At a busy member other requests will be
+            // served meanwhile.
             let _ = self.service.sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
             request = self.queue();
@@ -156,12 +157,12 @@ fn text(id: &Metadata) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participant {
-    /// The id that it gives itself; nothing checks that two do not give the same. Bytes that are
-    /// not text are replaced.
+    /// The id that the participant gives itself. Nothing checks that ids differ. Bytes that are not
+    /// text are replaced.
     pub id: String,
     /// The candidate's process.
     pub process: ProcessId,
-    /// The token of its term, if it leads.
+    /// The token of the participant's term, if it leads.
     pub token: Option<Token>,
 }
 
@@ -182,18 +183,18 @@ impl From<HolderInfo> for Participant {
     }
 }
 
-/// The leader and the candidates in the queue, as the grantor saw them a moment ago.
+/// The leader and the candidates in the queue, at the grantor a moment ago.
 ///
-/// Each holder of the lock of that name, and each waiter for it, is one of them. Holders of
+/// Each holder of the lock of that name, and each waiter for it, is a participant. Holders of
 /// [shares](crate::LockService::share) are not, nor are [suspensions](crate::LockService::suspend)
-/// of the service, which stand in the same line: no candidate leads while they hold.
+/// of the service, which wait in the same line: no candidate leads while they hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participants {
     /// The leader, if there is one, then the candidates in the order in which they will lead: those
     /// among the first 256 in the queue.
     pub first: Vec<Participant>,
-    /// How many more are in the queue, for any kind of request.
+    /// The number of further requests in the queue, of any kind.
     pub more: u64,
 }
 
@@ -204,9 +205,9 @@ impl Participants {
     }
 }
 
-/// A view of one term of leadership, which does not keep the term. Cheap to clone.
+/// A view of one leadership term, which does not keep the term. Cheap to clone.
 ///
-/// Give it to the leader's work, and let the work hand the token of *its own* term to each
+/// Pass it to the leader's work, and let the work show the token of *its own* term to each
 /// resource. The resource refuses tokens lower than the highest it has seen. A task that asks the
 /// latch again instead may get the token of a later term for work that was begun in an earlier one.
 #[derive(Clone)]
@@ -217,9 +218,10 @@ pub struct Term {
 struct TermState {
     watch: LossWatch,
     token: Token,
-    /// Each listener has a clone, which begins with the first request.
+    /// The requests to release leadership. Each listener has a clone, which begins with the first
+    /// request.
     revocation: Revocation,
-    /// Set once, by the first that notices it.
+    /// The end, which the first thread that notices it sets.
     end: OnceLock<TermEnd>,
     given_up: CancellationToken,
 }
@@ -228,8 +230,9 @@ struct TermState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermEnd {
-    /// The term was lost: to the end of a lease, because it was [taken
-    /// away](crate::LockService::force_revoke), or because the member is cut off, expelled or gone.
+    /// The term was lost: by the end of a lease, by a [forced
+    /// release](crate::LockService::force_revoke), or because the member is cut off, expelled or
+    /// gone.
     #[error("the leadership was lost: {0}")]
     Lost(#[from] Lost),
     /// The term was given up here: closed, dropped, interrupted, or its work was done.
@@ -248,12 +251,13 @@ impl TermEnd {
 }
 
 impl Term {
-    /// The token, if the term goes on at this instant. Cheap: a clock and some atomics, no message.
+    /// The token, if the term continues at this instant. Cheap: a clock and some atomics, no
+    /// message.
     ///
-    /// Once it has failed it fails for good, with the same reason.
+    /// A term whose fence has failed once fails for good, with the same reason.
     ///
     /// # Errors
-    /// [`TermEnd`]. Nothing is changed by asking.
+    /// [`TermEnd`]. Asking changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -278,10 +282,10 @@ impl Term {
         }
     }
 
-    /// Completes when the term is over, with the reason; never while it goes on.
+    /// Completes when the term is over, with the reason; never while it continues.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; an end in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports an end in between.
     pub async fn ended(&self) -> TermEnd {
         tokio::select! {
             biased;
@@ -292,7 +296,7 @@ impl Term {
 
     /// Runs `future` until it completes or the term is over, whichever is first.
     ///
-    /// The future can be stopped only where it awaits: a side effect still wants
+    /// The future can be stopped only where it awaits: a side effect still needs
     /// [`fence`](Term::fence) and a resource that checks the token.
     ///
     /// # Errors
@@ -300,7 +304,7 @@ impl Term {
     /// stood.
     ///
     /// # Cancel safety
-    /// Dropping this drops `future`; the term goes on.
+    /// Dropping this future drops `future`; the term continues.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, TermEnd> {
         tokio::select! {
             biased;
@@ -309,12 +313,12 @@ impl Term {
         }
     }
 
-    /// Requests to have leadership back. None arrive unless the
+    /// The requests to release leadership. None arrive unless the
     /// [latch](super::LeaderLatch::revocable) or the [selector](super::LeaderSelector::revocable)
-    /// is revocable; it keeps nothing held. To release leadership, close the latch, or let the work
-    /// of the selector end.
+    /// is revocable. The returned value does not keep leadership. To release leadership, close the
+    /// latch, or let the work of the selector end.
     ///
-    /// Curator: none; there a leader can be asked to go by means of one's own only.
+    /// Curator: none; there a program can ask a leader to leave by means of its own only.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -336,7 +340,7 @@ impl Term {
         self.inner.revocation.clone()
     }
 
-    /// The token as a number for logs, without a claim that the term goes on. It is higher than
+    /// The token as a number for logs, without a claim that the term continues. It is higher than
     /// that of every term before.
     pub fn token(&self) -> Token {
         self.inner.token
@@ -347,18 +351,18 @@ impl Term {
         self.inner.watch.lineage()
     }
 
-    /// Notes that it is over; the first reason stays.
+    /// Notes that the term is over; the first reason stays.
     fn over(&self, end: TermEnd) -> TermEnd {
         *self.inner.end.get_or_init(|| end)
     }
 
-    /// Notes that it is given up, unless a loss was noted before: ask [`fence`](Self::fence) first.
-    /// Wakes no task: that is [`tell`](Self::tell).
+    /// Notes that the term is given up, unless a loss was noted before: call [`fence`](Self::fence)
+    /// first. Wakes no task: [`tell`](Self::tell) does so.
     pub(super) fn resign(&self) -> TermEnd {
         self.over(TermEnd::GivenUp)
     }
 
-    /// Wakes the tasks that wait for its end.
+    /// Wakes the tasks that wait for the end of the term.
     pub(super) fn tell(&self) {
         self.inner.given_up.cancel();
     }
@@ -385,11 +389,11 @@ impl std::fmt::Debug for Term {
     }
 }
 
-/// Leadership itself. When it is dropped, leadership is given up, first for each handle of the
-/// term, then at the grantor. So no other member leads before this term has ended.
+/// Leadership itself. Its drop ends leadership, first for each handle of the term, then at the
+/// grantor. So no other member leads before this term has ended.
 pub(super) struct HeldTerm {
     term: Term,
-    /// Dropped after the body of `drop`.
+    /// The guard is dropped after the body of `drop`.
     _guard: Guard,
 }
 

@@ -1,4 +1,4 @@
-//! `LockValue`: a small value that travels with a lock, and that the lock's holder changes.
+//! `LockValue`: a small value that belongs to a lock, and that the lock's holder changes.
 
 use super::any_guard::{AnyGuard, Fenced};
 use super::mutex::MutexGuard;
@@ -12,24 +12,24 @@ use crate::service::{
     SharedValue, Unavailable, Versioned, not_open,
 };
 
-/// A small value of a lock. All members that have it open see it, and the holder of the lock of its
-/// name changes it. A former holder cannot write over a later holder's read or write, even if the
-/// clocks are wrong.
+/// A small value of a lock. All members that have the value open see it, and the holder of the lock
+/// of its name changes it. A former holder cannot overwrite a later holder's read or write, even if
+/// the clocks are wrong.
 ///
 /// A lock value is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that
-/// does: while a member has it open. Beside the value it keeps the token of the last holder that
-/// read or wrote it, and its lineage. A holder with a lower token, or with an equal one of another
+/// does: while a member has it open. Beside the value it keeps the token and the lineage of the
+/// last holder that read or wrote it. A holder with a lower token, or with an equal one of another
 /// lineage, is refused. A write is made only if there was no other write meanwhile. So the token
 /// never falls.
 ///
 /// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no
-/// earlier holder can change it. Until then, an earlier holder may still write if it has lost the
-/// lock without knowing it.
+/// earlier holder can change the value. Until then, an earlier holder may still write if it has
+/// lost the lock without knowing that.
 ///
 /// This holds only if no program writes into the object by [`SharedValue::set`], which needs no
 /// lock.
 ///
-/// [`SharedValue`] says when a value is lost. The value is then an earlier one, and is
+/// [`SharedValue`] describes when a value is lost. The value is then an earlier one, and is
 /// [marked](Versioned::maybe_stale) until a holder reads it. That holder sees the mark.
 ///
 /// OpenVMS: the lock value block (`LCK$M_VALBLK`, `SS$_VALNOTVALID`). Linux DLM: `DLM_LKF_VALBLK`,
@@ -60,7 +60,7 @@ pub struct LockValue {
 }
 
 /// The length of the part after the value: the token of the last holder, its lineage, and a letter
-/// that tells this from other objects.
+/// that distinguishes this object from others.
 const TRAILER: usize = 17;
 const TAG: u8 = b'V';
 
@@ -123,7 +123,7 @@ impl sealed::ValueGuard for WriteGuard {
 }
 
 impl LockValue {
-    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open it is
+    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open, it is
     /// `initial`, up to 1,007 bytes; otherwise it is the present value. Waits for a grantor, but
     /// for no lock.
     ///
@@ -145,27 +145,27 @@ impl LockValue {
 
     async fn opened(service: LockService, opening: OpenBuilder) -> Result<LockValue, LockError> {
         let value = opening.await?;
-        // Lost already: a caller that asks the value is told so.
+        // A lost object is returned: its own calls report the loss.
         if value.get().is_ok_and(|seen| decode(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
         }
         Ok(LockValue { service, value })
     }
 
-    /// The value as this member knows it. Every change is told to it, so it is late by the
-    /// network's delay. Sends no message, and needs no lock.
+    /// The value as this member knows it: late by the network's delay, since the grantor sends
+    /// every change to this member. Sends no message, and needs no lock.
     ///
     /// # Errors
-    /// [`LockValueError::Lost`]: it is no longer open. [`LockValueError::NotALockValue`].
+    /// [`LockValueError::Lost`]: the value is no longer open. [`LockValueError::NotALockValue`].
     pub fn get(&self) -> Result<Versioned, LockValueError> {
         decode(&self.value.get()?).map(|(seen, _)| seen)
     }
 
-    /// The value as the last holder left it. From now on no earlier holder can change it: its
-    /// writes are refused. Two round trips; no message at the grantor's own member.
+    /// The value of the last holder. From now on no earlier holder can change the value: its writes
+    /// are refused. Two round trips; no message at the grantor's own member.
     ///
-    /// Such a read counts as a change, to the same value: the version rises. The mark
-    /// [`maybe_stale`](Versioned::maybe_stale) is shown to this holder, and to no later reader.
+    /// Such a read counts as a change, to the same value: the version rises. This holder sees the
+    /// mark [`maybe_stale`](Versioned::maybe_stale), and no later reader does.
     ///
     /// # Errors
     /// [`LockValueError`]; the value is unchanged. With [`LockValueError::Lost`] it is unknown
@@ -178,13 +178,13 @@ impl LockValue {
         self.read_by(|| may_write(hold)).await
     }
 
-    /// Reads as the holder whose token `fence` gives while it holds the lock.
+    /// Reads for the holder whose token `fence` returns while it holds the lock.
     pub(super) async fn read_by(
         &self,
         fence: impl Fn() -> Result<ValueFence, LockValueError>,
     ) -> Result<Versioned, LockValueError> {
-        // An additional opening gets the present value from the grantor, and whether that may be
-        // stale. This member's copy may be older than the recovery that gave it the lock.
+        // A further opening gets the present value from the grantor, and whether it may be stale.
+        // This member's copy may be older than the recovery after which this member got the lock.
         let known = self.value.get()?;
         let anew = self.service.open(self.value.name(), &known.value).await?;
         planted!(ReadInSilence => return Ok(decode(&anew.get()?)?.0));
@@ -192,11 +192,11 @@ impl LockValue {
     }
 
     /// Writes, if no later holder has read or written before. Returns the new version. One round
-    /// trip, or a few if others write, too; no message at the grantor's own member.
+    /// trip, or a few if other holders write, too; no message at the grantor's own member.
     ///
     /// # Errors
-    /// [`LockValueError`]. With [`LockValueError::Lost`] it is unknown whether it was written; else
-    /// nothing was.
+    /// [`LockValueError`]. With [`LockValueError::Lost`] it is unknown whether the value was
+    /// written; otherwise nothing was.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
@@ -224,7 +224,7 @@ impl LockValue {
         self.write_by(|| may_write(hold), value.as_ref()).await
     }
 
-    /// Writes as the holder whose token `fence` gives while it holds the lock.
+    /// Writes for the holder whose token `fence` returns while it holds the lock.
     pub(super) async fn write_by(
         &self,
         fence: impl Fn() -> Result<ValueFence, LockValueError>,
@@ -233,7 +233,7 @@ impl LockValue {
         self.put(&self.value, fence, Some(value)).await.map(|written| written.version)
     }
 
-    /// Completes when the version heard here is another than `since`, with the latest one: versions
+    /// Completes when this member knows another version than `since`, with the latest one: versions
     /// in between may be missed. Each [`read`](LockValue::read) under the lock is a version, too.
     ///
     /// # Errors
@@ -253,20 +253,21 @@ impl LockValue {
         self.value.lost().await
     }
 
-    /// Closes the value, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, the value
-    /// begins anew. While there are other clones, only this clone ends, and the grantor is not
-    /// told. One round trip, no message at the grantor's own member.
+    /// Closes the value, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the value begins anew. While
+    /// there are other clones, only this clone ends, and the grantor is not told. One round trip,
+    /// no message at the grantor's own member.
     ///
-    /// Dropping the last clone closes it too, without waiting: an opening before the grantor has
-    /// heard of that finds the old value.
+    /// Dropping the last clone closes the value too, without waiting: an opening before the grantor
+    /// knows of that finds the old value.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the value was lost before, or no grantor has answered
+    /// within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the value too, but then the caller cannot know when the grantor
+    /// does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.value.close().await
     }
@@ -293,11 +294,11 @@ impl LockValue {
         self.value.clone()
     }
 
-    /// Writes `new`, or the present value, with the holder's token. Returns the value that is there
-    /// then, marked as it was before.
+    /// Writes `new`, or the present value, with the holder's token. Returns the value after that,
+    /// with the mark from before it.
     ///
     /// Each write has a token no lower than the token that it replaces. So the token of the last
-    /// such write never falls: a later holder's write stands. The clock decides nothing here;
+    /// such write never falls: a later holder's write stays. The clock decides nothing here;
     /// `fence` only ends a useless write sooner.
     pub(super) async fn put(
         &self,
@@ -335,8 +336,8 @@ impl LockValue {
     }
 }
 
-/// The token, as long as the lock is held exclusively. Asked anew before each try: another guard of
-/// the hold may have made a share of it.
+/// The token, while the lock is held exclusively. It is checked again before each try: another
+/// guard of the hold may have turned the lock into a share.
 fn may_write(hold: &HoldHandle) -> Result<ValueFence, LockValueError> {
     if hold.is_shared() {
         return Err(LockValueError::Shared);
@@ -367,29 +368,30 @@ pub enum LockValueError {
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
     /// The guard is of another lock, of another service or of another member than the value.
-    /// Nothing was asked. A program with several members opens the value at each.
+    /// Nothing was asked. A program with several members opens the value at each of them.
     #[error("the guard belongs to another lock or member than the value")]
     OtherLock,
-    /// The guard is a [share](LockService::share) of the lock, and others may have one, too.
+    /// The guard is a [share](LockService::share) of the lock, and other holders may have one, too.
     /// Nothing was written.
     #[error("the guard is a share of the lock; only the exclusive holder writes")]
     Shared,
     /// The lock is no longer held. Nothing was written.
     #[error(transparent)]
     LockLost(Lost),
-    /// A later holder has read or written it: the lock is lost, and its guard will know as soon as
-    /// it can. Nothing was written.
+    /// A later holder has read or written the value: the lock is lost, and its guard will know as
+    /// soon as it can. Nothing was written.
     #[error("a later holder of the lock has read or written the value")]
     Superseded,
-    /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
+    /// [`SharedValue::set`] wrote a value by that name that is not a lock value. Nothing was
+    /// changed.
     #[error("{}", LockError::OtherRecipe)]
     NotALockValue,
     /// Too many requests of this member wait already. Nothing was written; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// The value is no longer open: the cluster went on without the member, the member has left, or
-    /// the service was destroyed here. A write that was under way may have been made. Open it
-    /// again.
+    /// The value is no longer open: the cluster continues without the member, the member has left,
+    /// or the service was destroyed here. A write that was under way may have been made. Open the
+    /// value again.
     #[error("{}", not_open("value", .0))]
     Lost(Lost),
 }
@@ -400,7 +402,7 @@ impl From<Lost> for LockValueError {
     }
 }
 
-/// The error of an additional opening of an open value.
+/// The error of a further opening of an open value.
 impl From<LockError> for LockValueError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(LockValueError::Busy, LockValueError::Lost)

@@ -1,5 +1,5 @@
-//! Ready-made parts that programs build from locks. Each recipe is made of the operations of a
-//! [`LockService`](crate::LockService), and has no messages of its own. So all of them are fair,
+//! Ready-made parts that programs build from locks. Each recipe uses the operations of a
+//! [`LockService`](crate::LockService), and has no messages of its own. So recipes are fair,
 //! fenced, and outlive the grantor as locks do.
 //!
 //! # Files

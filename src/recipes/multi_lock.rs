@@ -18,15 +18,15 @@ use std::time::Duration;
 /// whole, and a token for each.
 ///
 /// The services are asked in the order of their names, each for all its locks at once
-/// ([`LockService::lock_all`]). The next one is asked when the last has granted. Within a service
-/// batches cannot wait for each other in a circle. Over services all multi locks go the same way,
-/// so they cannot either, in whichever order they are put together. That holds for the locks of one
-/// multi lock. A holder of one lock that asks for another may meet a holder that does so the other
-/// way round. While it waits for a later service it keeps the earlier ones' locks, so name the most
-/// wanted locks last.
+/// ([`LockService::lock_all`]). The next service is asked when the previous one has granted. Within
+/// a service batches cannot wait for each other in a circle. Over services all multi locks use the
+/// same order, so they cannot either. The order in which the caller names them does not matter.
+/// This rule covers the locks of one multi lock. Two callers deadlock if each holds one lock and
+/// waits for the other's. While the request waits for a later service it keeps the earlier
+/// services' locks, so name the most wanted locks last.
 ///
-/// Curator: `InterProcessMultiLock`, which takes them in the order given, and gives each the whole
-/// limit. So two of them may wait for each other for ever.
+/// Curator: `InterProcessMultiLock`, which takes the locks in the given order, and gives each the
+/// whole limit. So two of them may wait for each other for ever.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -50,7 +50,7 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// One of no locks: add some.
+    /// A multi lock without locks. Add some.
     pub fn new() -> Self {
         MultiLock::default()
     }
@@ -71,7 +71,7 @@ impl MultiLock {
 
     /// Waits until all of the locks are granted.
     ///
-    /// A lease counts from when the last one is granted: earlier holds are extended meanwhile.
+    /// A lease counts from the grant of the last lock: earlier holds are extended meanwhile.
     ///
     /// # Errors
     /// [`MultiLockError`]; in every case nothing is held and nothing is queued.
@@ -88,14 +88,13 @@ impl MultiLock {
 }
 
 impl Acquire<MultiGuard, MultiLockError> {
-    /// The owner of the locks. It enters at once the locks that it has already, by a multi lock or
-    /// by a [`ReentrantMutex`](crate::ReentrantMutex), and asks for the rest. It enters the locks
-    /// granted here by either, so it may acquire the same multi lock again. Locks of a service that
-    /// were granted together are released together, with the last guard of any of them. A lease
-    /// that is given counts for entered locks, too. An owner that has some of the locks and waits
-    /// for others may meet another one that does so the other way round. Without an owner nothing
-    /// is entered. It counts for suspensions as well, see
-    /// [`LockBuilder::owner`](crate::LockBuilder::owner).
+    /// Sets the owner of the locks. The owner enters at once the locks that it has already, by a
+    /// multi lock or by a [`ReentrantMutex`](crate::ReentrantMutex), and asks for the others. It
+    /// enters the locks granted here by either, so it may acquire the same multi lock again. Locks
+    /// of a service that were granted together are released together, with the last guard of any of
+    /// them. A given lease counts for entered locks, too. Two owners deadlock if each has some of
+    /// the locks and waits for the other's. Without an owner nothing is entered. The owner counts
+    /// for suspensions as well, see [`LockBuilder::owner`](crate::LockBuilder::owner).
     ///
     /// Curator: the thread, of an `InterProcessMultiLock` of `InterProcessMutex`es.
     ///
@@ -117,14 +116,14 @@ impl Acquire<MultiGuard, MultiLockError> {
         self.owned_by(owner.number())
     }
 
-    /// Lets others ask for any of the locks back, by the [`revoke`](LockService::revoke) of its
-    /// service. They may [take it away](LockService::force_revoke) once this holder has been told:
-    /// see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
-    /// [`revocation`](MultiGuard::revocation).
+    /// Lets other members request any of the locks back, by the [`revoke`](LockService::revoke) of
+    /// its service. They may [revoke it by force](LockService::force_revoke) once this holder has
+    /// been told: see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the
+    /// guard's [`revocation`](MultiGuard::revocation).
     ///
     /// The locks of the first services can be requested back while the request waits for later
-    /// ones. The guard then tells of it when it is there. If a lock is taken away before, acquiring
-    /// fails with [`MultiLockError::Lost`].
+    /// ones. The guard reports that when it exists. If the release of a lock is forced before,
+    /// acquiring fails with [`MultiLockError::Lost`].
     ///
     /// Curator: none; its `InterProcessMultiLock` cannot be revoked.
     ///
@@ -160,7 +159,7 @@ async fn take_all(
     if is_backwards {
         parts.reverse();
     }
-    // The one limit, by the clock of each service's member.
+    // There is one limit, measured by the clock of each service's member.
     let began: Vec<_> = parts.iter().map(|(_, (service, _))| service.now()).collect();
     for ((name, (service, batch)), began) in parts.into_iter().zip(began) {
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
@@ -181,8 +180,8 @@ async fn take_all(
                         (service, lost) = all.first_lost() => {
                             return Err(MultiLockError::Lost { service, lost });
                         }
-                        // Only the rest is asked for after a grant to a sibling: all would wait for
-                        // their own owner.
+                        // After a grant to a sibling only the other locks are requested: a request
+                        // for all would wait for its own owner.
                         entered = &mut entering => break Err(entered),
                         granted = &mut asking => break match granted {
                             Ok(granted) => Ok(granted),
@@ -215,8 +214,8 @@ async fn take_all(
     if all.parts.is_empty() { Err(MultiLockError::Nothing) } else { Ok(all) }
 }
 
-/// Each service once, with all the names that are wanted of it, in the order of the services'
-/// names. An invalid request to the last one is found here, before the first one is asked.
+/// Each service once, with all its requested names, in the order of the services' names. An invalid
+/// request to any service is found here, before the first service is asked.
 fn in_order(
     parts: Vec<(LockService, Vec<Vec<u8>>)>,
 ) -> Result<BTreeMap<String, (LockService, Batch)>, MultiLockError> {
@@ -242,7 +241,7 @@ fn batch(names: &[Vec<u8>]) -> Result<Batch, LockError> {
     Ok(Batch::new(names?)?)
 }
 
-/// Completes when the owner of the entries has one of the locks, with a part in that hold.
+/// Completes when the owner of the entries has one of the locks, with a guard of that hold.
 async fn any_entered(entries: &[OwnerEntry]) -> (usize, HoldHandle) {
     let mut entering: Vec<_> = entries.iter().map(|entry| Box::pin(entry.entered(false))).collect();
     poll_fn(|context| {
@@ -256,8 +255,8 @@ async fn any_entered(entries: &[OwnerEntry]) -> (usize, HoldHandle) {
     .await
 }
 
-/// Completes when a third of the lease is over, or the service's member has left; never without
-/// one.
+/// Completes when a third of the lease is over, or the service's member has left; never without a
+/// lease.
 async fn third_of(lease: Option<Duration>, service: &LockService) {
     match lease {
         Some(lease) => _ = service.sleep(lease / 3).await,
@@ -265,8 +264,8 @@ async fn third_of(lease: Option<Duration>, service: &LockService) {
     }
 }
 
-/// Locks of one or several services, held together, from [`MultiLock::acquire`]. They are given
-/// back as one; if one of them is lost, none of them gives a token any more.
+/// Locks of one or several services, held together, from [`MultiLock::acquire`]. They are released
+/// as one. If one of them is lost, the guard returns no token any more.
 #[must_use = "the locks are released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -279,8 +278,8 @@ pub struct MultiGuard {
 struct BatchPart {
     guard: BatchGuard,
     watch: LossWatch,
-    /// The only one of the guard's locks that belongs to this, because its owner had it; `None`:
-    /// all do.
+    /// The only one of the guard's locks that belongs to this multi lock, because its owner had it;
+    /// `None`: all do.
     entered: Option<LockName>,
 }
 
@@ -292,8 +291,8 @@ impl BatchPart {
 }
 
 impl MultiGuard {
-    /// Enters the locks that the owner has, and leaves the others in `names`, for which it returns
-    /// the entries.
+    /// Enters the locks that the owner has. Leaves the others in `names`, and returns their
+    /// entries.
     fn enter(
         &mut self,
         service: &LockService,
@@ -332,8 +331,8 @@ impl MultiGuard {
     /// message.
     ///
     /// # Errors
-    /// [`FenceError::Lost`] with the reason if any of them is lost, for good;
-    /// [`FenceError::NotInBatch`]: another one was asked for. Nothing is changed by asking.
+    /// [`FenceError::Lost`] with the reason if any of the locks is lost, for good;
+    /// [`FenceError::NotInBatch`]: the multi lock does not have the lock. Asking changes nothing.
     pub fn fence(&self, service: &str, name: impl AsRef<[u8]>) -> Result<Token, FenceError> {
         let name = name.as_ref();
         let fences = self
@@ -349,8 +348,8 @@ impl MultiGuard {
         }
     }
 
-    /// The lineage that dealt the token of one of the locks; `None`: another one was asked for.
-    /// Services of different clusters have different lineages. See
+    /// The lineage that dealt the token of one of the locks; `None`: the multi lock does not have
+    /// the lock. Services of different clusters have different lineages. See
     /// [`Guard::lineage`](crate::Guard::lineage).
     pub fn lineage(&self, service: &str, name: impl AsRef<[u8]>) -> Option<LineageId> {
         let name = name.as_ref();
@@ -363,7 +362,7 @@ impl MultiGuard {
     /// Completes when any of the locks is lost, with the reason; never while all are held.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports a loss in between.
     pub async fn lost(&self) -> LostReason {
         self.first_lost().await.1.reason
     }
@@ -390,7 +389,7 @@ impl MultiGuard {
     /// where it stood.
     ///
     /// # Cancel safety
-    /// Dropping this drops `future`; the locks stay held.
+    /// Dropping this future drops `future`; the locks stay held.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
         tokio::select! {
             biased;
@@ -399,20 +398,21 @@ impl MultiGuard {
         }
     }
 
-    /// Lets each hold end no earlier than `lease` from now: none becomes shorter.
+    /// Lets each hold end no earlier than `lease` from now: no hold becomes shorter.
     ///
     /// # Errors
-    /// As for [`Guard::extend`](crate::Guard::extend). If one is lost, others may have been
+    /// As for [`Guard::extend`](crate::Guard::extend). If one hold is lost, others may have been
     /// extended.
     pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         self.parts.iter().try_for_each(|part| part.guard.extend(lease))
     }
 
-    /// Requests to have any of the locks back; it ends when one of them is lost, or all are
-    /// released. As [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and it
-    /// gets no request unless they were asked for as [revocable](crate::LockBuilder::revocable).
+    /// The requests for the release of any of the locks. They end when one of the locks is lost, or
+    /// all are released. As with [`Guard::revocation`](crate::Guard::revocation), the returned
+    /// value does not keep the locks held. There are no requests unless the locks were requested as
+    /// [revocable](crate::LockBuilder::revocable).
     ///
-    /// It does not tell which of the locks is wanted.
+    /// A request does not show which of the locks is wanted.
     pub fn revocation(&self) -> Revocation {
         Revocation::of_all(self.parts.iter().map(|part| part.guard.revocation()))
     }
@@ -433,11 +433,11 @@ impl MultiGuard {
         Ok(())
     }
 
-    /// Releases all the locks and says whether all were held until now. Does not wait for the
+    /// Releases all the locks and returns whether all were held until now. Does not wait for the
     /// grantors.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: one of them had been lost before. All are released all the same.
+    /// [`ReleaseError::Lost`]: one of the locks had been lost before. All are released in any case.
     ///
     /// # Cancel safety
     /// Dropping the future releases the locks too.
@@ -449,13 +449,13 @@ impl MultiGuard {
         lost.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason)))
     }
 
-    /// Releases all the locks, and waits until the grantors have heard of it, each for at most a
-    /// member lease, all at the same time. See
+    /// Releases all the locks, and waits until the grantors know that, each for at most a member
+    /// lease, all at the same time. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: one of them had been lost before. [`ReleaseError::Unconfirmed`]: a
-    /// grantor has not answered. All are released all the same.
+    /// [`ReleaseError::Lost`]: one of the locks had been lost before.
+    /// [`ReleaseError::Unconfirmed`]: a grantor has not answered. All are released in any case.
     ///
     /// # Cancel safety
     /// Dropping the future releases the locks too.
@@ -467,7 +467,7 @@ impl MultiGuard {
             releases.retain_mut(|release| match release.as_mut().poll(context) {
                 Poll::Pending => true,
                 Poll::Ready(answer) => {
-                    // A loss says more.
+                    // A loss is the more important error.
                     if answer.is_err_and(|error: ReleaseError| error.is_lost()) || result.is_ok() {
                         result = answer;
                     }
@@ -481,8 +481,7 @@ impl MultiGuard {
     }
 
     /// Each lock by service and name, ascending, with its token as a number for logs: without a
-    /// claim that they are still held. Tokens of different services have nothing to do with each
-    /// other.
+    /// claim that the locks are still held. Tokens of different services cannot be compared.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, &[u8], Token)> {
         let mut all = Vec::new();
         for part in &self.parts {
@@ -495,14 +494,15 @@ impl MultiGuard {
     }
 }
 
-/// Why [`MultiLock::acquire`] failed. In every case nothing is held and nothing is queued any more.
+/// Why [`MultiLock::acquire`] failed. In every case the caller holds nothing, and no request is
+/// queued.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MultiLockError {
     /// The multi lock names no service. Nothing was asked.
     #[error("the multi lock is empty; add locks with `with`")]
     Nothing,
-    /// Two handles of one name that are not the same service: of two members, or one of them
+    /// Two handles of one name are not the same service: they are of two members, or one of them is
     /// destroyed. Nothing was asked.
     #[error(
         "two handles of service {service:?} from different members; use one handle per service"
@@ -511,13 +511,13 @@ pub enum MultiLockError {
         /// The name of the service.
         service: String,
     },
-    /// The locks of a service were not granted. The earlier services' locks are released; invalid
+    /// The locks of a service were not granted. The earlier services' locks are released. Invalid
     /// names are found before anything is asked.
     #[error("service {service:?}: {error}")]
     Lock {
         /// The name of the service.
         service: String,
-        /// The reason that the service's locks were not granted.
+        /// Why the service's locks were not granted.
         #[source]
         error: LockError,
     },

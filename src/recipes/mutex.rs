@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 /// A lock that is not reentrant: a holder that asks for it again waits for itself, until its limit
 /// ends. There is one guard of it in the cluster at a time.
 ///
-/// The mutex is the lock of that name, as of [`LockService::lock`], and remembers whether a guard
-/// that it gave is held. Clones remember together. A guard outlives this value.
+/// The mutex is the lock of that name, as by [`LockService::lock`], and remembers whether a guard
+/// that it returned is held. Clones share this memory. A guard outlives this value.
 ///
-/// Curator: `InterProcessSemaphoreMutex`; there four writes with a quorum to take it and give it
-/// back, here one question.
+/// Curator: `InterProcessSemaphoreMutex`. There acquire and release take four writes with a quorum,
+/// here one question.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 pub struct Mutex {
     service: LockService,
     name: Result<LockName, InvalidName>,
-    /// The hold that it gave last.
+    /// The hold of the latest guard.
     last: Arc<StdMutex<Option<LossWatch>>>,
 }
 
@@ -58,7 +58,7 @@ impl Mutex {
             let guard = MutexGuard(terms.lock(&service, name?.as_bytes()).await?);
             let (mut last, watch) =
                 (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
-            // A later one may have been granted and taken here since: then this hold is over.
+            // A later hold may have been granted and noted here meanwhile: then this hold is over.
             if last
                 .as_ref()
                 .is_none_or(|last| last.reason().is_some() || last.token() < watch.token())
@@ -69,10 +69,10 @@ impl Mutex {
         })
     }
 
-    /// Returns whether a guard that this value or a clone of it gave is held at this instant. Sends
-    /// no message.
+    /// Returns whether a guard that this value or a clone of it returned is held at this instant.
+    /// Sends no message.
     ///
-    /// Curator: `isAcquiredInThisProcess`, which says yes until it is told to release, also after
+    /// Curator: `isAcquiredInThisProcess`, which is true until the release, also after the end of
     /// the session.
     pub fn is_acquired(&self) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,14 +81,15 @@ impl Mutex {
 }
 
 impl Acquire<MutexGuard, LockError> {
-    /// The owner: counts for [suspensions](LockService::suspend) only, see
-    /// [`LockBuilder::owner`](crate::LockBuilder::owner). It opens no lock that the owner has.
+    /// Sets the owner. It counts for [suspensions](LockService::suspend) only, see
+    /// [`LockBuilder::owner`](crate::LockBuilder::owner). The owner does not enter a lock that it
+    /// has.
     pub fn owner(self, owner: Owner) -> Self {
         self.owned_by(owner.number())
     }
 
-    /// Lets others [ask for the lock back](LockService::revoke), and [take it
-    /// away](LockService::force_revoke) once this holder has been told: see
+    /// Lets other members [request the lock back](LockService::revoke), and [revoke it by
+    /// force](LockService::force_revoke) once this holder has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](MutexGuard::revocation).
     ///
@@ -111,11 +112,10 @@ impl Acquire<MutexGuard, LockError> {
     }
 }
 
-/// A [`Mutex`] that is held: the only guard of it. The lock ends when the guard is released or
-/// dropped.
+/// A [`Mutex`] that is held: its only guard. The hold ends when the guard is released or dropped.
 ///
-/// The hold cannot be entered again, nor made a share, as a [`Guard`] can: its holder is alone
-/// until it is released or lost.
+/// The hold cannot be entered again, nor turned into a share, as a [`Guard`] can: its holder is
+/// alone until it is released or lost.
 ///
 /// ```compile_fail
 /// # async fn f(mutex: elderlock::Mutex) {

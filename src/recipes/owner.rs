@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The owner of a hold: a value that any task or thread may carry, and copy to tasks that act with
 /// it. Each task that has the value may enter the owner's holds. No task can guess the number of
-/// another owner within this process. The number need not be told to other processes.
+/// another owner within this process. Other processes need not know the number.
 ///
 /// Curator: the thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// One that was never drawn before in this process.
+    /// An owner that was never drawn before in this process.
     #[expect(clippy::new_without_default, reason = "each one is another, so there is no default")]
     pub fn new() -> Owner {
         Owner(draw_owner())
@@ -26,7 +26,7 @@ impl Owner {
 }
 
 /// A number that was never drawn before in this process. All recipes draw from this one range,
-/// which begins where the numbers that programs think of end.
+/// which begins where the numbers that programs choose end.
 pub(crate) fn draw_owner() -> u64 {
     #[cfg(feature = "simulated")]
     if let Some(owner) = crate::runtime::simulated::draw_owner() {

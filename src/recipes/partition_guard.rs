@@ -14,23 +14,23 @@ use tokio_util::sync::CancellationToken;
 /// The guard has a lock with a [token](PartitionGuard::fence), and dropping it releases the lock:
 /// another claimant may own the partition then, or this claimant again. The guard ends earlier if
 /// the lock is lost, or if its [`Partitions`](crate::Partitions) is closed or dropped. It also ends
-/// when the [grace period](crate::Partitions::grace) after a request to release it is over. It ends
-/// here before any other claimant owns the partition.
+/// when the [grace period](crate::Partitions::grace) after a request to release it is over.
+/// Ownership ends here before any other claimant owns the partition.
 #[must_use = "dropping it releases the partition"]
 pub struct PartitionGuard {
     hold: Arc<PartitionHold>,
 }
 
-/// The partition as the claimant's task knows it.
+/// The partition, as the claimant's task keeps it.
 pub(super) struct PartitionHold {
     pub(super) name: Vec<u8>,
     term: Term,
     /// The term itself; `None` after its end here.
     held: Mutex<Option<HeldTerm>>,
-    /// The time since which the owner has known that it is to release it.
+    /// The time since which the owner has known that it should release the partition.
     requested: OnceLock<Time>,
     told: CancellationToken,
-    /// The claimant's task looks again.
+    /// Notified so that the claimant's task checks the partitions again.
     changed: Arc<Notify>,
 }
 
@@ -55,7 +55,7 @@ impl PartitionHold {
         self.term.token()
     }
 
-    /// Returns whether it is held at this instant.
+    /// Returns whether the partition is held at this instant.
     pub(super) fn is_held(&self) -> bool {
         self.term.fence().is_ok()
     }
@@ -71,7 +71,7 @@ impl PartitionHold {
         self.told.cancel();
     }
 
-    /// Ends it: first for its guard, then at the grantor.
+    /// Ends the hold of the partition: first for its guard, then at the grantor.
     pub(super) fn end(&self) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         if held.is_some() {
@@ -89,10 +89,10 @@ impl PartitionGuard {
 
     /// The token, if the partition is owned at this instant. Cheap: a clock and some atomics, no
     /// message. Call it before each side effect. Let the resource refuse tokens lower than the
-    /// highest that it has seen. Then a former owner never writes it after a later one.
+    /// highest that it has seen. Then a former owner never writes to it after a later one.
     ///
     /// # Errors
-    /// [`TermEnd`], for good: it was lost, or given up here. Nothing is changed by asking.
+    /// [`TermEnd`], for good: the partition was lost, or released here. Asking changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -122,15 +122,15 @@ impl PartitionGuard {
         self.hold.term.lineage()
     }
 
-    /// Returns whether this claimant is to release the partition, because it owns too many or is
+    /// Returns whether this claimant should release the partition, because it owns too many or is
     /// being closed.
     pub fn is_release_requested(&self) -> bool {
         self.hold.told.is_cancelled()
     }
 
-    /// Completes when this claimant is to release the partition, or does not own it any more. Bring
-    /// the work to an end then, and drop the guard. The next owner has it after that, or at the end
-    /// of the [grace period](crate::Partitions::grace).
+    /// Completes when this claimant should release the partition, or no longer owns it. Bring the
+    /// work to an end then, and drop the guard. The next owner has the partition after that, or at
+    /// the end of the [grace period](crate::Partitions::grace).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing; the next call completes at once if the request was made
@@ -164,34 +164,34 @@ impl PartitionGuard {
         }
     }
 
-    /// Completes when the partition is owned no more, with the reason; never while it is owned.
+    /// Completes when the partition is no longer owned, with the reason; never while it is owned.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; an end in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports an end in between.
     pub async fn ended(&self) -> TermEnd {
         self.hold.term.ended().await
     }
 
-    /// Runs `future` until it completes or the partition is owned no more, whichever is first.
+    /// Runs `future` until it completes or the partition is no longer owned, whichever is first.
     ///
-    /// The future can be stopped only where it awaits: a side effect still wants
+    /// The future can be stopped only where it awaits: a side effect still needs
     /// [`fence`](PartitionGuard::fence) and a resource that checks the token.
     ///
     /// # Errors
-    /// [`TermEnd`]: the partition was over before `future` completed, and `future` was dropped
-    /// where it stood.
+    /// [`TermEnd`]: ownership was over before `future` completed, and `future` was dropped where it
+    /// stood.
     ///
     /// # Cancel safety
-    /// Dropping this drops `future`; the partition stays owned.
+    /// Dropping this future drops `future`; the partition stays owned.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, TermEnd> {
         self.hold.term.protect(future).await
     }
 
-    /// Releases the partition, as dropping this does, and says whether it was owned until now. Does
-    /// not wait for the grantor.
+    /// Releases the partition, as dropping this guard does, and returns whether it was owned until
+    /// now. Does not wait for the grantor.
     ///
     /// # Errors
-    /// [`TermEnd`]: it was over before.
+    /// [`TermEnd`]: ownership was over before.
     pub fn release(self) -> Result<(), TermEnd> {
         self.hold.term.fence().map(drop)
     }

@@ -1,6 +1,6 @@
-//! `Partitions`: a fixed set of partitions, shared out over the claimants of all members.
+//! `Partitions`: a fixed set of partitions, divided among the claimants of all members.
 //!
-//! Everything is locks of one service, which the partitions have for themselves:
+//! The whole state is locks of one service, which the partitions have for themselves:
 //!
 //! ```text
 //! claimant/<id>       held by each claimant while it claims; its metadata is the weight
@@ -24,21 +24,22 @@
 //!     asked for one longer ago than the grace period: ends it
 //! ```
 //! **Safety** is that of locks alone: a partition has one owner by lease, with a higher token than
-//! all earlier ones. The list is old when it is read, and two claimants may see different ones.
-//! Then a claimant takes or gives up one too many, until the next look. No claimant takes anything
-//! from another: only the owner itself releases. So no claimant has to agree with any other.
+//! all earlier ones. The list is outdated when it is read, and two claimants may see different
+//! lists. Then a claimant takes or releases one partition too many, until the next check. No
+//! claimant takes a partition from another: only the owner itself releases. So no claimant has to
+//! agree with any other.
 //!
 //! **Liveness**: when nothing changes, all claimants see the same list, and the shares of one list
 //! add up to all partitions. So a free partition has a claimant that owns too few.
 //!
 //! | process | dies | consequence |
 //! |---|---|---|
-//! | a claimant | before it owns any | its claim ends when it is out of the view; the others count without it |
-//! | an owner | any time | its locks are free when it is out of the view, or its lease surely over. Claimants that own too few take them at their next look |
+//! | a claimant | before it owns any | its claim ends when it is out of the view; the other claimants do not count it |
+//! | an owner | any time | its locks are free when it is out of the view, or its lease surely over. Claimants that own too few take them at their next check |
 //! | an owner | after it was asked for one | the same |
 //! | an owner | cut off or stopped | its guards fail by its own clock before the locks are free |
 //! | the next owner | before it took the free partition | another claimant has the larger share, and takes it |
-//! | the grantor | any time | owners keep their partitions; looks are answered by the next one |
+//! | the grantor | any time | owners keep their partitions; the next grantor answers the checks |
 //! | the whole cluster | | nothing is stored: claimants begin with free partitions |
 
 use super::assignment::{ClaimantShare, quotas};
@@ -59,34 +60,34 @@ use tokio_util::sync::CancellationToken;
 const CLAIMANT: &[u8] = b"claimant/";
 const PARTITION: &[u8] = b"partition/";
 
-/// How often a claimant looks by default.
+/// The default interval of a claimant's checks.
 const EVERY: Duration = Duration::from_millis(100);
-/// How long an owner may take by default, once it was asked.
+/// The default time that an owner has for a release after the request.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A claim to a fair share of a fixed set of partitions: of a topic's partitions, of shards, of
-/// devices. Each partition has one owner among the claimants of all members, and the claimants own
-/// equal numbers, within one, or in proportion to their [weights](Partitions::weight).
+/// devices. Each partition has one owner among the claimants of all members. The claimants own
+/// equal numbers, within one, or numbers in proportion to their [weights](Partitions::weight).
 ///
-/// [`start`](Partitions::start) it, and take the partitions as [`next`](Partitions::next) hands
-/// them out. Each is a [`PartitionGuard`]: a lock with a token. When a claimant comes, owners with
-/// too many are [told](PartitionGuard::release_requested) to release some, and have a
-/// [grace period](Partitions::grace) to finish. Only these move. When a claimant goes or dies, only
-/// its partitions move. An owner keeps the ones that it has owned the longest.
+/// [`start`](Partitions::start) the claim, and take the partitions that [`next`](Partitions::next)
+/// returns. Each is a [`PartitionGuard`]: a lock with a token. When a claimant comes, owners with
+/// too many are [told](PartitionGuard::release_requested) to release some, and have a [grace
+/// period](Partitions::grace) to finish. Only these partitions move. When a claimant leaves or
+/// dies, only its partitions move. An owner keeps the partitions that it has owned the longest.
 ///
-/// **At most one owner** at any time, by lease, and a rising token for each partition: that is the
-/// promise of its lock. The promise depends on no list of claimants. **At least one owner** comes
-/// with time: a claimant looks at the list once in each [interval](Partitions::every).
+/// **At most one owner** at any time, by lease, and a rising token for each partition: the lock
+/// promises that. The promise depends on no list of claimants. **At least one owner** comes with
+/// time: a claimant checks the list once in each [interval](Partitions::every).
 ///
 /// All claimants name the same partitions and have the service to themselves: one set of
-/// partitions, one service. A look is one question to the grantor for about 256 claimants and
+/// partitions, one service. A check is one question to the grantor for about 256 claimants and
 /// partitions.
 ///
-/// A partition whose guard is dropped is free, and the same claimant may be handed it again.
+/// A partition whose guard is dropped is free, and the same claimant may get it again.
 ///
-/// Kazoo: `SetPartitioner`, in which all release everything whenever one comes or goes. Kafka: a
-/// consumer group with the cooperative sticky assignor. Akka: cluster sharding, whose coordinator
-/// allocates. Curator: none.
+/// Kazoo: `SetPartitioner`, in which all claimants release all partitions whenever one comes or
+/// leaves. Kafka: a consumer group with the cooperative sticky assignor. Akka: cluster sharding,
+/// whose coordinator allocates. Curator: none.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -114,7 +115,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Partitions {
     claim: Arc<ClaimConfig>,
     state: Arc<watch::Sender<ClaimCore>>,
-    /// The task that claims; `None` before the start.
+    /// The claiming task; `None` before the start.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -126,7 +127,7 @@ struct ClaimConfig {
     weight: u32,
     grace: Duration,
     every: Duration,
-    /// The task looks again.
+    /// Notified so that the task checks again.
     changed: Arc<Notify>,
     closing: CancellationToken,
 }
@@ -134,14 +135,14 @@ struct ClaimConfig {
 #[derive(Default)]
 struct ClaimCore {
     phase: ClaimPhase,
-    /// The guards that were not handed out yet.
+    /// The guards that `next` has not returned yet.
     gained: VecDeque<PartitionGuard>,
     owned: BTreeMap<Vec<u8>, Arc<PartitionHold>>,
 }
 
 impl ClaimCore {
-    /// Takes all partitions out, to be [ended](end_all) when the state is not borrowed any more: an
-    /// end may wake others.
+    /// Takes all partitions out. [End](end_all) them when the state is not borrowed any more: an
+    /// end may wake other tasks.
     fn take(&mut self) -> (VecDeque<PartitionGuard>, BTreeMap<Vec<u8>, Arc<PartitionHold>>) {
         (std::mem::take(&mut self.gained), std::mem::take(&mut self.owned))
     }
@@ -155,7 +156,7 @@ enum ClaimPhase {
     Closed(PartitionsError),
 }
 
-/// Why [`Partitions`] does not start, hands out no partition or cannot be closed. The call changes
+/// Why [`Partitions`] does not start, returns no partition or cannot be closed. The call changes
 /// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -163,7 +164,7 @@ pub enum PartitionsError {
     /// The claim has not been started.
     #[error("the partitions are not claimed yet; start them first")]
     NotStarted,
-    /// No partition came within the wait limit. The claim goes on.
+    /// No partition came within the wait limit. The claim continues.
     #[error("no partition within the wait limit")]
     TimedOut,
     /// The claim was started before, and may be closed by now: make a new one.
@@ -176,13 +177,13 @@ pub enum PartitionsError {
     #[error("the claim is closed")]
     Closed,
     /// The claim is closed because its service was destroyed at this member. Get a new handle from
-    /// the member, and make a new one.
+    /// the member, and make a new claim.
     #[error("{}", Unavailable::Destroyed)]
     Destroyed,
-    /// The claim is closed because the member has left. This will not change: join as a new member.
+    /// The claim is closed because the member has left, for good: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
-    /// The claim is closed because the runtime that it was started in has ended.
+    /// The claim is closed because the runtime in which it was started has ended.
     #[error("the runtime of the claim has ended")]
     Stopped,
 }
@@ -200,8 +201,8 @@ pub struct PartitionOwners {
 impl Partitions {
     /// A claim to the partitions `names`, each 1 to 4086 bytes of any value; a repeated name counts
     /// once. All claimants give the same names. `id`, 1 to 4087 bytes, is this claimant's own:
-    /// while two have the same id the second one waits until the first is gone. It does nothing
-    /// until it is [started](Partitions::start).
+    /// while two have the same id, the second one waits until the first has ended. The claim does
+    /// nothing until it is [started](Partitions::start).
     ///
     /// # Errors
     /// [`InvalidName`]: a name or the id is empty or too long.
@@ -235,7 +236,7 @@ impl Partitions {
         })
     }
 
-    /// A claim to the partitions `"0"` to `"count - 1"`. As [`new`](Partitions::new).
+    /// A claim to the partitions `"0"` to `"count - 1"`, otherwise as by [`new`](Partitions::new).
     ///
     /// # Errors
     /// [`InvalidName`]: the id is empty or too long.
@@ -247,7 +248,7 @@ impl Partitions {
         Partitions::new(service, (0..count).map(|number| number.to_string()), id)
     }
 
-    /// The weight of this claimant: it owns in proportion to the others' weights. 1 by default;
+    /// Sets the weight of this claimant, which owns in proportion to all weights. 1 by default;
     /// with 0 it owns none. After [`start`](Partitions::start) this has no effect.
     pub fn weight(mut self, weight: u32) -> Self {
         if let Some(claim) = Arc::get_mut(&mut self.claim)
@@ -258,9 +259,9 @@ impl Partitions {
         self
     }
 
-    /// How long an owner may keep a partition after it was [told to release
+    /// Sets how long an owner may keep a partition after it was [told to release
     /// it](PartitionGuard::release_requested): 10 s by default. Then the guard ends here, and the
-    /// partition is free. Zero: it is told by the end alone. After [`start`](Partitions::start)
+    /// partition is free. With zero the end is the only notice. After [`start`](Partitions::start)
     /// this has no effect.
     pub fn grace(mut self, grace: Duration) -> Self {
         if let Some(claim) = Arc::get_mut(&mut self.claim) {
@@ -269,9 +270,9 @@ impl Partitions {
         self
     }
 
-    /// The time between two looks at the claimants and owners: 100 ms by default, 1 ms at least. A
-    /// free partition stays free for about so long. After [`start`](Partitions::start) this has no
-    /// effect.
+    /// Sets the time between two checks of the claimants and owners: 100 ms by default, 1 ms at
+    /// least. A free partition stays free for about that time. After [`start`](Partitions::start)
+    /// this has no effect.
     pub fn every(mut self, every: Duration) -> Self {
         if let Some(claim) = Arc::get_mut(&mut self.claim) {
             claim.every = every.max(Duration::from_millis(1));
@@ -279,8 +280,8 @@ impl Partitions {
         self
     }
 
-    /// Claims from now on, and returns. It is a task of the tokio runtime that this is called in,
-    /// which must outlive the claim: when that ends, the claim is closed.
+    /// Claims from now on, and returns. The claim runs as a task of the calling tokio runtime,
+    /// which must outlive it: when that runtime ends, the claim is closed.
     ///
     /// # Errors
     /// [`PartitionsError::AlreadyStarted`], [`PartitionsError::NoRuntime`]; nothing is changed.
@@ -317,11 +318,11 @@ impl Partitions {
         Ok(())
     }
 
-    /// Waits for the next partition that this claimant owns, and gives it.
+    /// Waits for the next partition that this claimant owns, and returns its guard.
     ///
     /// # Errors
-    /// [`PartitionsError`], never [`AlreadyStarted`](PartitionsError::AlreadyStarted): there is
-    /// none to come, or a [limit](WaitFuture::wait) ended. Nothing is changed.
+    /// [`PartitionsError`], never [`AlreadyStarted`](PartitionsError::AlreadyStarted): there are no
+    /// more partitions, or a [limit](WaitFuture::wait) ended. Nothing is changed.
     ///
     /// # Cancel safety
     /// Dropping the future loses no partition.
@@ -333,10 +334,10 @@ impl Partitions {
     async fn hand_out(&self) -> Result<PartitionGuard, PartitionsError> {
         let mut state = self.state.subscribe();
         loop {
-            // The look and the wait are one: a partition that comes in between is not missed.
+            // The check and the wait are one: a partition that comes in between is not missed.
             let is_due =
                 |state: &ClaimCore| state.phase != ClaimPhase::Started || !state.gained.is_empty();
-            // The sender is this claim's.
+            // An error cannot occur: the sender is this claim's.
             let phase = state.wait_for(is_due).await.map(|state| state.phase);
             let mut gained = None;
             self.state.send_if_modified(|state| {
@@ -347,20 +348,21 @@ impl Partitions {
                 (Some(partition), _) if partition.fence().is_ok() => return Ok(partition),
                 (_, Ok(ClaimPhase::Latent)) => return Err(PartitionsError::NotStarted),
                 (_, Ok(ClaimPhase::Closed(why))) => return Err(why),
-                // Lost before it was handed out, or handed out to another task.
+                // The partition was lost before it was returned, or another task got it.
                 (_, Ok(ClaimPhase::Started) | Err(_)) => {}
             }
         }
     }
 
-    /// How many partitions this claimant owns at this instant, handed out or not. Sends no message.
+    /// The number of partitions that this claimant owns at this instant, whether `next` has
+    /// returned them or not. Sends no message.
     pub fn owned(&self) -> usize {
         self.state.borrow().owned.values().filter(|hold| hold.is_held()).count()
     }
 
-    /// Asks the grantor for the claimants and the owner of each partition; also before the start
-    /// and after the end of this claim. One round trip for about 256 of them. It may be outdated
-    /// when it is read, and is not a picture of one instant.
+    /// Asks the grantor for the claimants and the owner of each partition. Works also before the
+    /// start and after the end of this claim. One round trip for about 256 of them. The answer may
+    /// be outdated when it is read, and does not show one instant.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -392,15 +394,16 @@ impl Partitions {
         Ok(PartitionOwners { claimants, owners: self.claim.names.iter().map(owner).collect() })
     }
 
-    /// Ends the claim. Asks for all its partitions [back](PartitionGuard::release_requested), and
-    /// waits until their guards are dropped or the [grace period](Partitions::grace) is over. Then
-    /// the partitions that are left end. The other claimants take each one as it is released.
+    /// Ends the claim. Requests the [release](PartitionGuard::release_requested) of all its
+    /// partitions, and waits until their guards are dropped or the [grace
+    /// period](Partitions::grace) is over. Then the remaining partitions end. The other claimants
+    /// take each partition as it is released.
     ///
     /// Dropping the claim ends all its partitions at once.
     ///
     /// # Errors
-    /// [`PartitionsError::NotStarted`], or the reason for which it is closed already; nothing is
-    /// changed.
+    /// [`PartitionsError::NotStarted`], or the reason for which the claim is closed already;
+    /// nothing is changed.
     ///
     /// # Cancel safety
     /// Once polled, dropping the future does not stop the closing.
@@ -413,7 +416,7 @@ impl Partitions {
         self.claim.closing.cancel();
         let mut state = self.state.subscribe();
         let is_closed = |state: &ClaimCore| matches!(state.phase, ClaimPhase::Closed(_));
-        // The sender is this claim's.
+        // An error cannot occur: the sender is this claim's.
         let _ = state.wait_for(is_closed).await;
         Ok(())
     }
@@ -495,7 +498,7 @@ impl ClaimConfig {
         Ok(snapshot)
     }
 
-    /// How many partitions this claimant is to own.
+    /// The number of partitions that this claimant should own.
     fn quota(&self, mut snapshot: ClaimSnapshot, owned: usize) -> usize {
         snapshot.claimants.insert(self.id.clone(), self.weight);
         let own = snapshot.claimants.keys().position(|id| *id == self.id);
@@ -503,7 +506,7 @@ impl ClaimConfig {
         for (_, owner) in snapshot.owners.iter().filter(|(name, _)| self.names.contains(*name)) {
             *counts.entry(owner.metadata.as_bytes()).or_default() += 1;
         }
-        // The present number of its own is known.
+        // For this claimant itself the present number is known.
         counts.insert(&self.id, owned);
         let share = |(id, weight): (&Vec<u8>, &u32)| ClaimantShare {
             id: id.clone(),
@@ -515,8 +518,8 @@ impl ClaimConfig {
         if planted!(TakeOneLess) { quota.saturating_sub(1) } else { quota }
     }
 
-    /// Each claimant has an order of its own, so that two that take seldom meet, and one that comes
-    /// back prefers those that it had.
+    /// The position of a partition in this claimant's own order. So two claimants rarely try for
+    /// the same partition, and a claimant that comes back prefers its former ones.
     fn rank(&self, name: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.id, name).hash(&mut hasher);
@@ -524,7 +527,7 @@ impl ClaimConfig {
     }
 }
 
-/// The task of a claim. However it ends, the claim is closed.
+/// The task of a claim. In whatever way it ends, the claim is closed.
 struct ClaimTask {
     claim: Arc<ClaimConfig>,
     state: Arc<watch::Sender<ClaimCore>>,
@@ -571,18 +574,19 @@ impl ClaimTask {
                 biased;
                 _ = over.ended() => break,
                 () = claim.closing.cancelled() => {
-                    // First: the others' shares grow from now on.
+                    // The claim ends first: the other claimants' shares grow from now on.
                     drop(claimed);
                     return self.hand_back().await;
                 }
                 () = round => {}
             }
         }
-        // No claim, no partitions: before the claim is anyone's.
+        // Without a claim there are no partitions. They end before another process can have the
+        // claim.
         self.end_owned();
     }
 
-    /// Asks for all partitions back, and waits for the grace period at most.
+    /// Requests the release of all partitions, and waits for the grace period at most.
     async fn hand_back(&self) {
         let mut untaken = VecDeque::new();
         self.state.send_if_modified(|state| {
@@ -600,7 +604,7 @@ impl ClaimTask {
         let _ = self.claim.service.within(self.claim.grace, returned).await;
     }
 
-    /// One look, and the consequences. Returns how long to wait for the next one.
+    /// Checks the list once, and acts on it. Returns how long to wait for the next check.
     async fn round(&self) -> Duration {
         let claim = &self.claim;
         let mut wait = claim.every;
@@ -629,7 +633,8 @@ impl ClaimTask {
         wait
     }
 
-    /// Tells the holders of the youngest ones to release them, until no more than `quota` stay.
+    /// Tells the owners of the youngest partitions to release them, until no more than `quota`
+    /// stay.
     fn request(&self, mut owned: Vec<Arc<PartitionHold>>, quota: usize) {
         planted!(KeepSurplus => return);
         let asked = owned.iter().filter(|hold| hold.requested().is_some()).count();
@@ -637,7 +642,7 @@ impl ClaimTask {
         owned.retain(|hold| hold.requested().is_none());
         owned.sort_by_key(|hold| std::cmp::Reverse(hold.token()));
         for hold in owned.iter().take(more) {
-            // One that was not handed out yet is released at once.
+            // A partition that `next` has not returned yet is released at once.
             let mut untaken = None;
             self.state.send_if_modified(|state| {
                 let at = state.gained.iter().position(|guard| guard.name() == hold.name);
@@ -650,7 +655,7 @@ impl ClaimTask {
         }
     }
 
-    /// Tries to lock this many of the free ones.
+    /// Tries to lock this many of the free partitions.
     async fn take(&self, mut free: Vec<Vec<u8>>, mut missing: usize) {
         let claim = &self.claim;
         free.sort_by_key(|name| claim.rank(name));
@@ -674,15 +679,15 @@ impl ClaimTask {
                     drop(closed);
                     missing -= 1;
                 }
-                // Another one was faster.
+                // Another claimant was faster.
                 Err(TryLockError::Held(_)) => {}
-                // No grantor answers, or none may: at the next look.
+                // No grantor answers, or may answer. The next check tries again.
                 Err(_) => return,
             }
         }
     }
 
-    /// Returns the partitions that are held at this instant; the others are forgotten.
+    /// Returns the partitions that are held at this instant, and forgets the others.
     fn owned(&self) -> Vec<Arc<PartitionHold>> {
         let owned: Vec<_> = self.state.borrow().owned.values().cloned().collect();
         let (held, over): (Vec<_>, Vec<_>) = owned.into_iter().partition(|hold| hold.is_held());
@@ -691,7 +696,7 @@ impl ClaimTask {
                 over.iter().for_each(|hold| _ = state.owned.remove(&hold.name));
                 false
             });
-            // One that was lost is released.
+            // A lost partition is released.
             over.iter().for_each(|hold| hold.end());
         }
         held
@@ -720,7 +725,7 @@ mod tests {
     use crate::service::tests::HANG;
     use std::sync::mpsc::{TryRecvError, channel};
 
-    /// One thread puts the partition back while the other one looks for it.
+    /// One thread adds the partition again while the other one checks for it.
     #[tokio::test]
     async fn a_partition_that_comes_during_a_look_for_one_is_handed_out() {
         let member = Member::local().await.expect("it founds alone");

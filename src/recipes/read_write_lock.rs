@@ -10,14 +10,15 @@ use crate::service::{
     UpgradeError, held, held_by_token, sealed,
 };
 
-/// A lock that many may have for reading, or one for writing.
+/// A lock that many owners may have for reading, or one for writing.
 ///
 /// Readers have [shares](LockService::share) of the lock, a writer has the
-/// [lock](LockService::lock) itself. Served in the order of asking: a reader that asks after a
+/// [lock](LockService::lock) itself. Requests are served in their order: a reader that asks after a
 /// writer waits behind it, so neither readers nor writers starve. Each guard, also a reader's, has
-/// a fencing token of its own, higher than those of all earlier guards that shut it out.
+/// a fencing token of its own. It is higher than those of all earlier guards that excluded this
+/// one.
 ///
-/// An [`Owner`] enters again what it has, without a message, by [`read_for`](Self::read_for) and
+/// An [`Owner`] enters its own hold again, without a message, by [`read_for`](Self::read_for) and
 /// [`write_for`](Self::write_for):
 ///
 /// | the owner | asks to read | asks to write |
@@ -25,19 +26,20 @@ use crate::service::{
 /// | writes | reads beside its own writer | writes |
 /// | only reads | reads, also ahead of writers that wait | is refused: it would wait for itself |
 ///
-/// All guards of its hold have one token, end in any order, and fail together. When its last writer
-/// ends, its readers read on, and others may read beside them: no writer comes in between.
+/// All guards of its hold have one token, end in any order, and fail together. When the owner's
+/// last writer ends, its readers continue to read, and other owners may read beside them: no writer
+/// comes in between.
 ///
-/// [`read`](Self::read) and [`write`](Self::write) have no owner, and their holds one guard each. A
-/// task with such a writer that asks to read waits for itself. So does one with such a reader that
-/// asks to read again behind a waiting writer. Tasks may share a guard by an
+/// Guards of [`read`](Self::read) and [`write`](Self::write) have no owner, and are the only guards
+/// of their holds. A task with such a writer that asks to read waits for itself. So does one with
+/// such a reader that asks to read again behind a waiting writer. Tasks may share a guard by an
 /// [`Arc`](std::sync::Arc).
 ///
 /// The read/write lock is the lock of that name. Any other holder of that lock, or of a share of
 /// it, is a writer or a reader beside these. A [`ReentrantMutex`](crate::ReentrantMutex) or a
-/// [`MultiLock`](crate::MultiLock) that was acquired for the owner is a writer, which it enters,
-/// and enters its writers. The locks of a multi lock stay locks until its last guard of that
-/// service is gone. Readers of its owner keep others out until then.
+/// [`MultiLock`](crate::MultiLock) that was acquired for the owner counts as a writer: its guards
+/// and the owner's writers enter one hold. The locks of a multi lock stay locks until its last
+/// guard of that service is gone. Readers of its owner keep other owners out until then.
 ///
 /// Curator: `InterProcessReadWriteLock`, where the owner is the thread, and a reader that asks to
 /// write waits for ever.
@@ -101,7 +103,7 @@ impl ReadWriteLock {
         self.service.share(&self.name).granting()
     }
 
-    /// Reads if that can be at once. As [`LockService::try_share`].
+    /// Reads if that is possible at once. As [`LockService::try_share`].
     ///
     /// # Errors
     /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
@@ -126,7 +128,7 @@ impl ReadWriteLock {
         self.service.lock(&self.name).granting()
     }
 
-    /// Writes if that can be at once. As [`LockService::try_lock`].
+    /// Writes if that is possible at once. As [`LockService::try_lock`].
     ///
     /// # Errors
     /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
@@ -137,11 +139,11 @@ impl ReadWriteLock {
         self.service.try_lock(&self.name).granting()
     }
 
-    /// Asks to read for the owner: enters if it reads or writes already, else waits as
-    /// [`read`](Self::read). A reader that enters does not wait for writers that wait, so owners
+    /// Asks to read for the owner: enters if the owner reads or writes already, else waits as
+    /// [`read`](Self::read) does. A reader that enters does not wait for waiting writers, so owners
     /// that read without end keep them waiting.
     ///
-    /// Several tasks of one owner may ask at the same time, and leases and metadata count, as for
+    /// Several tasks of one owner may ask at the same time. Leases and metadata count as for
     /// [`ReentrantMutex::acquire`](crate::ReentrantMutex::acquire).
     ///
     /// # Errors
@@ -156,8 +158,8 @@ impl ReadWriteLock {
         self.acquire(owner, true, ReadGuard)
     }
 
-    /// Asks to write for the owner: enters if it writes already, else waits as
-    /// [`write`](Self::write).
+    /// Asks to write for the owner: enters if the owner writes already, else waits as
+    /// [`write`](Self::write) does.
     ///
     /// # Errors
     /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
@@ -204,17 +206,19 @@ impl ReadWriteLock {
         name.map_or((0, 0), |name| self.service.claimed_depth(&name, owner.number()))
     }
 
-    /// Returns the name, to [inspect](LockService::inspect) the lock's readers, writer and waiters.
+    /// Returns the name, by which [`inspect`](LockService::inspect) shows the lock's readers,
+    /// writer and waiters.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 }
 
 impl Acquire<ReadGuard, EnterError> {
-    /// Lets others [ask for the lock back](LockService::revoke), and [take it
-    /// away](LockService::force_revoke) once this holder has been told: see
-    /// [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](ReadGuard::revocation). Of
-    /// a hold that its owner enters again, the request that was granted has said it.
+    /// Lets other members [request the lock back](LockService::revoke), and [revoke it by
+    /// force](LockService::force_revoke) once this holder has been told: see
+    /// [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](ReadGuard::revocation). If
+    /// the owner enters a hold again, the request that was granted decides whether the hold is
+    /// revocable.
     ///
     /// Curator: `readLock().makeRevocable`.
     pub fn revocable(self) -> Self {
@@ -239,7 +243,8 @@ pub struct ReadGuard(Guard);
 
 /// A [`ReadWriteLock`] that is held for writing, alone, or beside other guards of its owner.
 ///
-/// The guard makes no second guard of itself: its owner [enters](ReadWriteLock::write_for).
+/// The guard makes no second guard of itself: its owner [enters](ReadWriteLock::write_for) the hold
+/// instead.
 ///
 /// ```compile_fail
 /// # async fn f(lock: elderlock::ReadWriteLock) {
@@ -253,16 +258,16 @@ pub struct ReadGuard(Guard);
 pub struct WriteGuard(Guard);
 
 impl ReadGuard {
-    /// Makes a writer of this reader, with a new and higher token, if it is the only reader. Never
-    /// waits for other readers, so two that try cannot wait for each other; writers that wait go on
-    /// waiting. A reader whose owner writes is a writer at once, with the same token.
+    /// Turns this reader into a writer, with a new and higher token, if it is the only reader.
+    /// Never waits for other readers, so two that try cannot wait for each other; waiting writers
+    /// continue to wait. A reader whose owner writes is a writer at once, with the same token.
     ///
     /// # Errors
     /// [`UpgradeError`], with this guard, if it is still good: [`UpgradeError::Shared`] if others
     /// read too, or its owner has other readers.
     ///
     /// # Cancel safety
-    /// Dropping the future releases this guard, as a reader's or a writer's.
+    /// Dropping the future releases this guard, whether it is a reader or a writer by then.
     ///
     /// Curator: none; there a reader that asks to write waits for ever.
     ///
@@ -300,7 +305,8 @@ impl ReadGuard {
                     OwnerEntry::tell(guard.hold());
                     Ok(WriteGuard(guard))
                 }
-                // Another reader of the owner entered meanwhile and ended, and with it the lock.
+                // Another reader of the owner entered meanwhile and ended, and the lock became a
+                // share with its end.
                 Err(_) => Err((UpgradeError::Undecided, Some(ReadGuard(guard)))),
             },
             Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => {
@@ -320,8 +326,9 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Makes a reader of this writer. It keeps its token, and no other writer writes in between.
-    /// Readers that wait first in the queue read beside it, when the owner has no other writer.
+    /// Turns this writer into a reader. The guard keeps its token, and no other writer writes in
+    /// between. Readers that wait first in the queue read beside it, when the owner has no other
+    /// writer.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before.

@@ -9,20 +9,19 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// A lock that belongs to an [`Owner`]: each task that acts for the owner of the hold enters at
 /// once, without a message.
 ///
-/// Each [`acquire`](ReentrantMutex::acquire) gives a [`ReentrantGuard`] of the one hold, all with
+/// Each [`acquire`](ReentrantMutex::acquire) returns a [`ReentrantGuard`] of the one hold, all with
 /// the same token. The guards may be released in any order, by any task; the lock is free when the
-/// last of them is gone. Only a guard can release it. Guards outlive this value, which is a name
-/// and no more. Any number of such values for one name, made anywhere in the process from the same
-/// member and service, are the same mutex.
+/// last of them is gone. Only a guard can release it. Guards outlive this value, which is only a
+/// name. Any number of such values for one name, made anywhere in the process from the same member
+/// and service, are the same mutex.
 ///
 /// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards
 /// fail together. The owner cannot enter until they are dropped, because a new guard would share a
-/// hold that is lost.
+/// lost hold.
 ///
 /// A [`MultiLock`](crate::MultiLock) or a writer of a [`ReadWriteLock`](crate::ReadWriteLock) that
-/// was acquired for the owner and has the lock is entered likewise, and enters it. Locks that were
-/// granted together are released together, with the last guard of any of the locks of that
-/// service.
+/// was acquired for the owner enters the same hold, and the other way round. Locks that were
+/// granted together are released together, with the last guard of any of the locks of that service.
 ///
 /// The mutex is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches
 /// exclude it and wait in the same line. [`inspect`](LockService::inspect) names its holder and its
@@ -68,12 +67,12 @@ impl ReentrantMutex {
     ///
     /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the
     /// lock, all enter. Each of them has a position in the queue of its own until then, so if one
-    /// gives up, the others wait on.
+    /// ends its request, the others continue to wait.
     ///
     /// A lease belongs to the hold, and counts from the grant. A lease that is given when the lock
     /// is entered again [extends](ReentrantGuard::extend) the hold's lease. It has no effect on a
     /// hold without one. A guard that enters a hold with a lease, and gives none itself, has the
-    /// lock until the hold's lease ends. Then all guards of the hold fail together. Metadata is
+    /// lock until the hold's lease ends. Then all guards of the hold fail together. The metadata is
     /// that of the request that was granted.
     ///
     /// # Errors
@@ -93,8 +92,8 @@ impl ReentrantMutex {
         })
     }
 
-    /// Returns whether the lock is held at this instant by any owner of this member, by way of any
-    /// value of this type. Sends no message. It does not know the holds of other members, or plain
+    /// Returns whether any owner of this member holds the lock at this instant, through any value
+    /// of this type. Sends no message. The call does not know the holds of other members, or plain
     /// locks: see [`inspect`](LockService::inspect).
     ///
     /// Curator: `isAcquiredInThisProcess`.
@@ -121,8 +120,8 @@ impl ReentrantMutex {
 }
 
 impl Acquire<ReentrantGuard, EnterError> {
-    /// Lets others [ask for the lock back](LockService::revoke), and [take it
-    /// away](LockService::force_revoke) once this holder has been told: see
+    /// Lets other members [request the lock back](LockService::revoke), and [revoke it by
+    /// force](LockService::force_revoke) once this holder has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](ReentrantGuard::revocation). If the owner enters a hold again, the request
     /// that was granted decides whether the hold is revocable.
@@ -135,8 +134,8 @@ impl Acquire<ReentrantGuard, EnterError> {
 
 /// One of the guards of a [`ReentrantMutex`] that is held. The hold ends with the last of them.
 ///
-/// The hold cannot be made a share, as a [`Guard`] can: the others would go on in the belief that
-/// the owner is alone.
+/// The hold cannot be turned into a share, as a [`Guard`] can: the other guards would still count
+/// on the owner being alone.
 ///
 /// ```compile_fail
 /// # async fn f(mutex: elderlock::ReentrantMutex) {

@@ -1,4 +1,4 @@
-//! How an owner enters a lock that it has.
+//! The entry of an owner into a lock that it has.
 
 use super::acquire::AcquireOptions;
 use crate::protocol::{InvalidName, LockName};
@@ -7,7 +7,7 @@ use crate::service::{EntryRefused, ExtendError, Guard, LockError, LockService, L
 use std::future::IntoFuture;
 
 /// Returns one more guard of the hold that the owner of these options has. The guard only `reads`,
-/// or has the lock. If the owner has no hold, one is asked for.
+/// or has the lock. If the owner has no hold, the lock is requested.
 pub(super) async fn enter(
     service: LockService,
     name: Result<LockName, InvalidName>,
@@ -24,7 +24,7 @@ pub(super) async fn enter(
     let hold = match entry.enter(reads)? {
         Some(hold) => hold,
         None => tokio::select! {
-            // In this order: after a grant to a sibling there is no use for a request of one's own.
+            // The order matters: after a grant to a sibling the task's own request is not needed.
             biased;
             hold = entry.entered(reads) => hold,
             granted = asked().into_future() => {

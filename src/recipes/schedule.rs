@@ -29,18 +29,19 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A job that runs once per tick in the whole cluster. Several members [`run`](Schedule::run) a
-/// schedule of the same name. One of them leads and runs the job; when it is gone, another one
-/// leads.
+/// schedule of the same name. One of them leads and runs the job. When the leader ends, another
+/// member leads.
 ///
 /// Tick `n` is due at `n` periods after the Unix epoch, by the wall clock of the leader's machine.
 /// Ticks run in order, one at a time. After each, its number is kept in the
 /// [value](crate::LockValue) of the lock, so the next leader knows which one was the last. The
-/// [policy](Schedule::missed) says what becomes of ticks that were due meanwhile.
+/// [policy](Schedule::missed) decides about ticks that were due meanwhile.
 ///
 /// **A tick may run twice**, wholly or in part, if its leader is lost:
-/// - during the job, or before the end of the job is written: the next leader does not know of it;
-/// - soon after it was written, if the leader's member was also the grantor of the service: its
-///   death may undo the write. See [`SharedValue`](crate::SharedValue).
+/// - during the job, or before the end of the job is written: the next leader does not know of the
+///   end;
+/// - soon after the end was written, if the leader's member was also the grantor of the service:
+///   its death may undo the write. See [`SharedValue`](crate::SharedValue).
 ///
 /// Therefore let each effect of the job show the [token](Tick::fence) and the
 /// [number](Tick::number) to the resource. Let the resource refuse lower tokens, and ticks that it
@@ -50,9 +51,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// - by the policies [`Skip`](MissedTicks::Skip) and [`RunOnce`](MissedTicks::RunOnce);
 /// - by any policy, when no member runs the schedule for a while. The last finished tick lives in
 ///   memory, while a member runs the schedule or has the value open. Otherwise the schedule begins
-///   with the next tick, unless [`resume_after`](Schedule::resume_after) says more.
+///   with the next tick, unless [`resume_after`](Schedule::resume_after) gives a later one.
 ///
-/// A leader whose clock is behind that of the leader before waits until its own clock is past the
+/// A leader whose clock is behind that of the previous leader waits until its own clock is past the
 /// last finished tick. No tick runs a second time because a clock was set back.
 ///
 /// Curator with Quartz: a `LeaderLatch` and a scheduler, which neither knows the last tick nor
@@ -90,14 +91,14 @@ pub struct Schedule {
 }
 
 /// The treatment of ticks that were due while no leader could run them, or while the job of an
-/// earlier tick still ran. A tick that is due and whose successor is not is late, and not missed,
-/// but for [`Skip`](MissedTicks::Skip).
+/// earlier tick still ran. A tick that is due while its successor is not is late, but not missed,
+/// except for [`Skip`](MissedTicks::Skip).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum MissedTicks {
-    /// Missed ticks do not run: a tick runs only if a leader waited for it when it came.
+    /// Missed ticks do not run: a tick runs only if a leader waited for it when it was due.
     Skip,
-    /// The latest missed tick runs at once, in place of all. The default.
+    /// The latest missed tick runs at once, in place of all missed ones. The default.
     #[default]
     RunOnce,
     /// Each missed tick runs, in order, one after the other.
@@ -114,28 +115,28 @@ pub struct Tick {
 }
 
 impl Tick {
-    /// The number of the tick: how many periods after the Unix epoch it is due. Rises from tick to
-    /// tick; the same if a tick runs twice.
+    /// The number of the tick: the number of periods from the Unix epoch to the time at which it is
+    /// due. It rises from tick to tick, and is the same if a tick runs twice.
     pub fn number(&self) -> i64 {
         self.number
     }
 
-    /// Returns the time at which the tick is due; by the wall clock, and earlier than now.
+    /// Returns the time at which the tick was due, by the wall clock.
     pub fn due(&self) -> SystemTime {
         self.due
     }
 
-    /// How many ticks were left out between the last finished tick that is known and this tick.
+    /// The number of ticks that were left out between the last known finished tick and this tick.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// The token of the leader, if it leads at this instant. Call it before each side effect. Let
+    /// The token of the leader, if it leads at this instant. Call this before each side effect. Let
     /// the resource refuse tokens lower than the highest that it has seen. Then a former leader
-    /// never writes it after a later one.
+    /// never writes to it after a later one.
     ///
     /// # Errors
-    /// [`TermEnd`], for good: leadership is lost, or given up. Nothing is changed by asking.
+    /// [`TermEnd`], for good: leadership is lost, or given up. Asking changes nothing.
     pub fn fence(&self) -> Result<Token, TermEnd> {
         self.term.fence()
     }
@@ -158,7 +159,7 @@ fenced_by_term!(Tick);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The name is empty, or it or the id is too long.
+    /// The name is empty, or the name or the id is too long.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// The period is shorter than 1 ms or longer than ten years.
@@ -170,7 +171,7 @@ pub enum ScheduleError {
     /// The service was destroyed at this member. Get a new handle from the member.
     #[error("{}", Unavailable::Destroyed)]
     Destroyed,
-    /// The member has left. This will not change: join as a new member.
+    /// The member has left, for good: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
 }
@@ -186,8 +187,8 @@ impl From<CandidacyEnd> for ScheduleError {
 
 impl Schedule {
     /// A schedule of `name`, 1 to 4096 bytes of any value, with a tick every `period`: both the
-    /// same for all that run it. Others see this member as `id`, up to 4096 bytes, in the queue of
-    /// the lock. It does nothing until it [runs](Schedule::run).
+    /// same for all members that run it. Other members see this one as `id`, up to 4096 bytes, in
+    /// the queue of the lock. The schedule does nothing until it [runs](Schedule::run).
     ///
     /// # Errors
     /// [`ScheduleError::InvalidName`], [`ScheduleError::InvalidPeriod`]: less than 1 ms, or more
@@ -211,15 +212,15 @@ impl Schedule {
         })
     }
 
-    /// The treatment of missed ticks: [`MissedTicks::RunOnce`] unless set. The present leader's
-    /// policy counts.
+    /// Sets the treatment of missed ticks: [`MissedTicks::RunOnce`] unless set. The present
+    /// leader's policy counts.
     pub fn missed(mut self, missed: MissedTicks) -> Self {
         self.missed = missed;
         self
     }
 
-    /// A tick that has finished, as a database of the program knows it. It counts if it is later
-    /// than the tick that the cluster remembers, or if the cluster remembers none.
+    /// Sets a finished tick that a database of the program knows. It counts if it is later than the
+    /// tick that the cluster remembers, or if the cluster remembers none.
     pub fn resume_after(mut self, tick: i64) -> Self {
         self.resume_after = Some(tick);
         self
@@ -230,18 +231,18 @@ impl Schedule {
         *self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues for leadership, runs `job` for each tick while it leads, and queues again
-    /// when leadership is lost. Returns only when it can never lead again. The job is dropped the
-    /// moment that leadership is lost; it can be stopped only where it awaits.
+    /// Queues for leadership, runs `job` for each tick while it leads, and queues again when
+    /// leadership is lost. Returns only when the schedule can never lead again. The job is dropped
+    /// the moment that leadership is lost; it can be stopped only where it awaits.
     ///
-    /// If the same schedule runs more than once at a time, each queues for itself.
+    /// If the same schedule runs more than once at a time, each run queues for itself.
     ///
     /// # Errors
     /// The returned error is the reason. Nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job is dropped where it stands. Then leadership or the
-    /// position in the queue is given up. The next leader runs a tick again whose job was dropped,
+    /// position in the queue is released. The next leader runs a tick again whose job was dropped,
     /// or has just finished.
     pub async fn run<J, F>(&self, mut job: J) -> ScheduleError
     where
@@ -250,7 +251,8 @@ impl Schedule {
     {
         let mut kept: Option<LockValue> = None;
         loop {
-            // Open while it waits: the value lives as long as one of them has it open.
+            // The value is open during the wait: it lives as long as one of the schedules has it
+            // open.
             let value = match LockValue::open(&self.service, self.candidacy.name(), "").await {
                 Ok(value) => kept.insert(value).clone(),
                 Err(LockError::OtherRecipe) => return ScheduleError::OtherRecipe,
@@ -267,18 +269,19 @@ impl Schedule {
                 Err(end) => return end.into(),
             };
             let term = led.term().clone();
-            // However this ends, the job is dropped before leadership, which stands above it.
+            // In whatever way this ends, the job is dropped before leadership, which is declared
+            // before it.
             let ended = term.protect(self.lead(&term, &value, &mut job)).await;
             if let Ok(LockValueError::NotALockValue) = ended {
                 return ScheduleError::OtherRecipe;
             }
             drop(led);
-            // One that is alone leads again at once.
+            // A schedule that is alone leads again at once.
             self.candidacy.sleep(SHORTEST).await;
         }
     }
 
-    /// One term, from its first tick on. Returns the reason for which it cannot go on.
+    /// Runs one term, from its first tick on. Returns the reason for its end.
     async fn lead<J, F>(&self, term: &Term, value: &LockValue, job: &mut J) -> LockValueError
     where
         J: FnMut(Tick) -> F,
@@ -301,7 +304,7 @@ impl Schedule {
         }
     }
 
-    /// The last finished tick. From now on no earlier leader writes one.
+    /// Returns the last finished tick. From now on no earlier leader can write one.
     async fn recall(&self, term: &Term, value: &LockValue) -> Result<Option<i64>, LockValueError> {
         loop {
             match value.read_by(|| fence(term)).await {
@@ -329,7 +332,7 @@ impl Schedule {
         }
     }
 
-    /// Waits for the next tick that is to run after `last`.
+    /// Waits for the next tick that should run after `last`.
     async fn next(&self, last: Option<i64>) -> i64 {
         let begun = self.latest_due();
         loop {
@@ -340,7 +343,7 @@ impl Schedule {
             }
             let left = self.due(next).saturating_sub(self.service.wall());
             if self.service.sleep(left.clamp(SHORTEST, LOOK)).await != SleepEnd::InTime {
-                // The member has left: so the term is over, and this is dropped.
+                // The member has left: the term is over, and this future is dropped.
                 std::future::pending().await
             }
         }
@@ -360,10 +363,10 @@ impl Schedule {
     }
 }
 
-/// The next tick after `last`. `begun`: the latest that was due when its leader began to wait;
+/// The next tick after `last`. `begun`: the latest tick that was due when its leader began to wait;
 /// `now`: the latest that is due.
 fn next_tick(missed: MissedTicks, last: Option<i64>, begun: i64, now: i64) -> i64 {
-    // Nothing is missed without an earlier one.
+    // Without an earlier tick none is missed.
     let Some(after) = last.map(|last| last.saturating_add(1)) else { return begun + 1 };
     match missed {
         MissedTicks::Skip => after.max(begun + 1),
@@ -394,15 +397,15 @@ mod tests {
             // The leader is in time.
             (Some(7), 7, 7, [8, 8, 8]),
             (Some(7), 7, 8, [8, 8, 8]),
-            // A new leader, in the middle of the tick after the last.
+            // A new leader begins in the middle of the tick after the last.
             (Some(7), 8, 8, [9, 8, 8]),
-            // Some ticks before had no leader.
+            // Some earlier ticks had no leader.
             (Some(7), 11, 11, [12, 11, 8]),
-            // The clock was set forward while it waited.
+            // The clock was set forward while the leader waited.
             (Some(7), 7, 11, [8, 11, 8]),
-            // A clock that is behind.
+            // The clock is behind.
             (Some(7), 3, 4, [8, 8, 8]),
-            // Nothing is known.
+            // No finished tick is known.
             (None, 7, 7, [8, 8, 8]),
             (None, 7, 9, [8, 8, 8]),
         ] {

@@ -10,25 +10,24 @@ use crate::service::{
 /// A fixed number of permits that the members of a cluster share. The limit may change at any time.
 ///
 /// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the
-/// count, open. Keep it open while you wait. When no member has it open the limit is forgotten, and
-/// the next opening sets a new one. After a [`close`](Semaphore::close), that happens at once.
-/// After a drop, it happens as soon as the grantor has heard of the drop. Held permits stay held,
-/// and count.
+/// count, open. Keep it open while you wait. When no member has it open, the limit is forgotten,
+/// and the next opening sets a new one. After a [`close`](Semaphore::close), that happens at once.
+/// After a drop, it happens as soon as the grantor knows of the drop. Held permits stay held, and
+/// count.
 ///
-/// **Fair, with sizes mixed**: strictly in the order of asking. The first request in the queue
-/// waits until as many permits are left as it asks for, and no later request overtakes it. A
+/// **Fair, with sizes mixed**: strictly in the order of the requests. The first request in the
+/// queue waits until as many permits are left as it asks for, and no later request overtakes it. A
 /// request for more than the limit waits until the limit is raised.
 ///
-/// The [grantor](LockService::is_grantor) may die with all members that had heard of the last
-/// change. Then the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is
-/// set again.
+/// The [grantor](LockService::is_grantor) may die with all members that knew the last change. Then
+/// the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is set again.
 ///
 /// A semaphore uses the object of its name in the service, as [`SharedCount`] does. It cannot be
 /// opened while a [`Barrier`](crate::Barrier), a [`DoubleBarrier`](crate::DoubleBarrier) or a
 /// [`CountDownLatch`](crate::CountDownLatch) is open by that name. It uses the queue of its name,
 /// too: locks and shares of that name wait for its permits.
 ///
-/// **A lower limit** takes no permit away. No permit is granted until enough are returned. A limit
+/// **A lower limit** revokes no permit. No permit is granted until enough are returned. A limit
 /// below zero counts as zero.
 ///
 /// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
@@ -54,8 +53,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// Opens the semaphore `name`, 1 to 4096 bytes. If no member has it open its limit is `limit`,
-    /// otherwise the present one. Above two billion: two billion.
+    /// Opens the semaphore `name`, 1 to 4096 bytes. If no member has it open, its limit is `limit`,
+    /// otherwise the present one. A limit above two billion counts as two billion.
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::TimedOut`]: no grantor has answered within the
@@ -82,12 +81,12 @@ impl Semaphore {
         Semaphore { limit: limit.clone() }
     }
 
-    /// Asks for `permits` at once, 1 to 65,536, all or none, and queues for them. The
-    /// permits are returned one by one or together, or taken [apart](PermitGuard::into_permits).
+    /// Asks for `permits` at once, 1 to 65,536, all or none, and queues for them. The permits are
+    /// returned one by one or together, or taken [apart](PermitGuard::into_permits).
     ///
     /// # Errors
     /// [`LockError`]; in every case nothing is held and nothing is queued. [`LockError::NotOpen`]:
-    /// the semaphore was [lost](SharedCount::lost), because the cluster went on without this
+    /// the semaphore was [lost](SharedCount::lost), because the cluster continues without this
     /// member; open it again.
     ///
     /// # Cancel safety
@@ -112,33 +111,34 @@ impl Semaphore {
         self.limit.service().try_permits(self.limit.name(), permits)
     }
 
-    /// Returns the limit of the semaphore: to be read, set and watched.
+    /// Returns the limit of the semaphore, which can be read, set and watched.
     ///
     /// Curator: `SharedCountReader`.
     pub fn limit(&self) -> &SharedCount {
         &self.limit
     }
 
-    /// Closes the semaphore, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// Closes the semaphore, and waits until the grantor knows that. A later opening by that name,
+    /// at any member, no longer finds this opening. If there is no other, the semaphore begins
     /// anew. With other clones of this semaphore around only this clone ends, and the grantor is
     /// not told. One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: a semaphore that is opened before the grantor has heard of the
-    /// drop has the old limit.
+    /// A drop does not wait: a semaphore that is opened before the grantor knows of the drop has
+    /// the old limit.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the semaphore was lost before, or no grantor has
+    /// answered within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the semaphore too, but then the caller cannot know when the
+    /// grantor does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.limit.close().await
     }
 
-    /// The permits in use, each with its holder and its metadata, as the grantor sees them. One
-    /// round trip. [`LockService::inspect`] of the same name lists the waiters.
+    /// The permits in use at the grantor, each with its holder and its metadata. One round trip.
+    /// [`LockService::inspect`] of the same name lists the waiters.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -147,7 +147,7 @@ impl Semaphore {
     /// Dropping the future changes nothing.
     ///
     /// Curator: `InterProcessSemaphoreV2.getParticipantNodes`, and the data of each node, as
-    /// `setNodeData` had it when it was made.
+    /// `setNodeData` had it when the node was made.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -168,7 +168,7 @@ impl Semaphore {
         Ok(PermitsInUse { grants, more })
     }
 
-    /// How many permits there are, are in use and are waited for, as the grantor sees it. One round
+    /// The numbers of permits at the grantor: all, those in use and those waited for. One round
     /// trip.
     ///
     /// # Errors
@@ -208,8 +208,8 @@ impl Semaphore {
     }
 }
 
-/// The holders of permits, and how many more there are. A lock or shares of the same name are held
-/// instead of permits, never beside them.
+/// The holders of permits, and the number of further ones. A lock or shares of the same name are
+/// held instead of permits, never beside them.
 fn grants(holders: Vec<HolderInfo>, more: u64) -> (Vec<HolderInfo>, u64) {
     match holders.first() {
         Some(first) if is_permits(first.mode) => (holders, more),
@@ -224,15 +224,16 @@ fn is_permits(mode: Mode) -> bool {
 /// The permits of a [`Semaphore`] that are in use at an instant, from
 /// [`permits_in_use`](Semaphore::permits_in_use).
 ///
-/// Permits that are granted at once have one entry, for as long as one of them is in use: its mode
-/// says how many are. The grantor knows their number only, not which were returned. So the token
-/// there is that of the first one, in use or not; the others' follow it.
+/// Permits that are granted at once have one entry, for as long as one of them is in use. The mode
+/// of the entry has the number of those in use. The grantor knows their number only, not which were
+/// returned. So the token of the entry is that of the first permit, in use or not; the tokens of
+/// the others follow it.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct PermitsInUse {
     /// Up to 256 of the holders.
     pub grants: Vec<HolderInfo>,
-    /// How many more hold some.
+    /// The number of further holders.
     pub more: u64,
 }
 
@@ -250,22 +251,22 @@ impl PermitsInUse {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// How many there are.
+    /// The number of all permits.
     pub limit: u32,
-    /// Whether the grantor has died since the limit was set: a later one may be lost, if no living
-    /// member was told of it.
+    /// Whether the grantor has died since the limit was set: a later limit may be lost, if no
+    /// living member knew it.
     pub maybe_stale: bool,
     /// The number of held permits. It exceeds the limit after the limit was lowered.
     pub used: u64,
-    /// The number of holds that have them.
+    /// The number of holds of these permits.
     pub holders: u64,
     /// The number of requests that wait for permits. Behind the first 256 of the queue every
-    /// request counts, even one that waits for something else.
+    /// request counts, also requests of other kinds.
     pub waiting: u64,
 }
 
 impl Usage {
-    /// How many are left. They are not granted while another request waits for more.
+    /// The number of remaining permits. They are not granted while another request waits for more.
     pub fn available(&self) -> u64 {
         u64::from(self.limit).saturating_sub(self.used)
     }

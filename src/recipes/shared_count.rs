@@ -8,20 +8,20 @@ use crate::service::{
     Versioned, not_open,
 };
 
-/// A number of 32 bits with a version, seen by every member that has it open and changed by any of
-/// them. It is a [`SharedValue`] of four bytes.
+/// A number of 32 bits with a version. Every member that has it open sees it, and any of them
+/// changes it. It is a [`SharedValue`] of four bytes.
 ///
-/// The count lives while a member has it open: a clone of this, or one of the same name at any
-/// member. The last one that is [closed](SharedCount::close) or dropped, or that dies with its
-/// member, takes the number with it. A later opening, once the grantor has heard of that, begins
-/// anew. It stays open while the member is suspended.
+/// The count lives while a member has it open: a clone of this value, or another opening of the
+/// same name at any member. The number ends when the last opening is [closed](SharedCount::close),
+/// dropped, or ends with its member. A later opening, once the grantor knows of that, begins anew.
+/// The count stays open while the member is suspended.
 ///
 /// Each change has a higher version, dealt by the grantor as fencing tokens are. So of two counts
 /// seen anywhere, at any time, the count with the higher version is the later one. A
 /// [transfer](crate::LockService::become_grantor) of the grantor role loses nothing. When the
-/// grantor dies, the count is the highest version that any living member was told of. It is marked
-/// [`maybe_stale`](VersionedCount::maybe_stale) until it is written again: a later one may have
-/// been known to the dead alone.
+/// grantor dies, the count is the highest version that any living member knew. It is marked
+/// [`maybe_stale`](VersionedCount::maybe_stale) until it is written again: dead members alone may
+/// have known a later one.
 ///
 /// The [limit](crate::Semaphore::limit) of a [`Semaphore`](crate::Semaphore) is the count of its
 /// name.
@@ -35,10 +35,11 @@ pub struct SharedCount {
     value: SharedValue,
 }
 
-/// The bytes of the number of a latch's round.
+/// The number of bytes of a latch's round.
 const ROUND: usize = 4;
 
-/// The kind of an object of four bytes and a tag, so that none is taken for another of its name.
+/// The kind of an object of four bytes and a tag, so that an object of one kind is never taken for
+/// another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ObjectKind {
     /// The form without a tag: the grantor reads it as the limit of permits.
@@ -58,15 +59,15 @@ pub(super) enum ObjectKind {
 pub struct VersionedCount {
     /// The number at this version.
     pub count: i32,
-    /// Rises with every change, also with one to the same number.
+    /// The version, which rises with every change, also with one to the same number.
     pub version: Token,
-    /// Whether its grantor has died since it was written: a later write may be lost, if no living
-    /// member was told of it.
+    /// Whether the grantor has died since the number was written: a later write may be lost, if no
+    /// living member knew it.
     pub maybe_stale: bool,
 }
 
 impl SharedCount {
-    /// Opens the count `name`, 1 to 4096 bytes. If no member has it open it begins with `initial`,
+    /// Opens the count `name`, 1 to 4096 bytes. If no member has it open, it begins with `initial`,
     /// otherwise it is the present count. Waits for a grantor, but for no lock.
     ///
     /// # Errors
@@ -98,7 +99,7 @@ impl SharedCount {
         SharedCount::open_as(ObjectKind::Count, service, name.as_ref(), initial, |count| count)
     }
 
-    /// Opens an object of this kind, for the recipe that `make` makes of it.
+    /// Opens an object of this kind for a recipe, which `make` makes from the count.
     pub(super) fn open_as<T: 'static>(
         kind: ObjectKind,
         service: &LockService,
@@ -117,25 +118,25 @@ impl SharedCount {
         initial: i32,
     ) -> Result<SharedCount, LockError> {
         let value = service.open(&name, kind.write(initial)).await?;
-        // Lost already; the guard's own calls report it.
+        // A lost object is returned: the calls of the recipe report the loss.
         if let Ok(seen) = value.get() {
             kind.check(&seen)?;
         }
         Ok(SharedCount { service, name, kind, value })
     }
 
-    /// The count as this member knows it. Every change is told to it, so it is late by the
-    /// network's delay. Sends no message.
+    /// The count as this member knows it: late by the network's delay, since the grantor sends
+    /// every change to this member. Sends no message.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is no longer open. [`CountError::NotACount`].
+    /// [`CountError::Lost`]: the count is no longer open. [`CountError::NotACount`].
     ///
     /// Curator: `SharedCount.getVersionedValue`.
     pub fn get(&self) -> Result<VersionedCount, CountError> {
         self.kind.read(&self.value.get()?)
     }
 
-    /// The count as the grantor knows it, at an instant after the call. One round trip.
+    /// The count at the grantor, at an instant after the call. One round trip.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed. [`CountError::TimedOut`]: no grantor has answered within
@@ -147,7 +148,7 @@ impl SharedCount {
         WaitFuture::new(&self.service, || CountError::TimedOut, self.fresh())
     }
 
-    /// The count as the grantor knows it.
+    /// The count at the grantor.
     pub(super) async fn fresh(&self) -> Result<VersionedCount, CountError> {
         self.opened_anew().await?.get()
     }
@@ -155,7 +156,7 @@ impl SharedCount {
     /// Sets the count unconditionally. Returns the version of the write.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it may be written or not. Others: nothing is changed.
+    /// [`CountError::Lost`]: the count may be written or not. Others: nothing is changed.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
@@ -182,7 +183,7 @@ impl SharedCount {
     /// Sets the count if it is still at `version`. Returns the version of the write.
     ///
     /// # Errors
-    /// [`CountError::Changed`] with the present count; nothing is changed. Others as of
+    /// [`CountError::Changed`] with the present count; nothing is changed. Others as for
     /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
@@ -213,16 +214,16 @@ impl SharedCount {
             .map_err(|error| self.error(error))
     }
 
-    /// Adds to the count, and returns the sum. The grantor adds, in the order of asking, so it
-    /// takes one round trip however many others add. `by` is added once, also if the grantor
+    /// Adds to the count, and returns the sum. The grantor adds, in the order of the requests, so
+    /// this takes one round trip however many members add. `by` is added once, also if the grantor
     /// changes meanwhile.
     ///
     /// # Errors
-    /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of
+    /// [`CountError::Overflow`]: the sum does not fit 32 bits; nothing is changed. Others as for
     /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
-    /// As for `set`: dropped after the first poll, it may be added or not.
+    /// As for `set`: after a drop later than the first poll, the number may be added or not.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -241,8 +242,8 @@ impl SharedCount {
         }
     }
 
-    /// Lets the grantor take a step from the present number, in the order of asking.
-    /// [`CountError::Changed`] with the present count: there is no such step from there.
+    /// Lets the grantor change the present number by a step, in the order of the requests.
+    /// [`CountError::Changed`] with the present count: the step does not apply to it.
     pub(super) async fn step(&self, step: NumberEdit) -> Result<VersionedCount, CountError> {
         match self.value.step(step, &self.kind.tag()).await {
             Ok((version, count)) => Ok(VersionedCount { count, version, maybe_stale: false }),
@@ -270,13 +271,14 @@ impl SharedCount {
     /// ```
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is no longer open.
+    /// [`CountError::Lost`]: the count is no longer open.
     pub fn changes(&self) -> Result<CountChanges, CountError> {
         Ok(CountChanges { kind: self.kind, changes: self.value.changes()? })
     }
 
     /// Completes with the reason when the count is no longer open. The reason is that the member
-    /// was cut off, expelled or has left, or the service was destroyed here. Open it again then.
+    /// was cut off, expelled or has left, or the service was destroyed here. Open the count again
+    /// then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -284,21 +286,22 @@ impl SharedCount {
         self.value.lost().await
     }
 
-    /// Closes the count, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, it begins
-    /// anew. With other clones of this count around, or a stream of its
-    /// [`changes`](SharedCount::changes), only this clone ends, and the grantor is not told. One
-    /// round trip, no message at the grantor's own member.
+    /// Closes the count, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the count begins anew. With
+    /// other clones of this count around, or a stream of its [`changes`](SharedCount::changes),
+    /// only this clone ends, and the grantor is not told. One round trip, no message at the
+    /// grantor's own member.
     ///
-    /// A drop is not waited for: a count that is opened before the grantor has heard of the drop
-    /// has the old number.
+    /// A drop does not wait: a count that is opened before the grantor knows of the drop has the
+    /// old number.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the count was lost before, or no grantor has answered
+    /// within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the count too, but then the caller cannot know when the grantor
+    /// does.
     pub async fn close(self) -> Result<(), ReleaseError> {
         self.value.close().await
     }
@@ -312,11 +315,11 @@ impl SharedCount {
         &self.service
     }
 
-    /// Opens the same count once more. The answer to an opening has the count. So the returned one
-    /// knows all that was written before the call. It never knows less than that, also when the
-    /// grantor dies.
+    /// Opens the same count once more. The answer to an opening has the count, so the returned
+    /// opening knows all writes before the call. It keeps that knowledge, also when the grantor
+    /// dies.
     pub(super) async fn opened_anew(&self) -> Result<SharedCount, CountError> {
-        // The number exists while this count is open, so nothing begins anew.
+        // The number exists while this count is open, so the further opening does not begin anew.
         let known = self.value.get()?;
         let value = self.service.open(&self.name, &known.value).await?;
         Ok(SharedCount {
@@ -327,7 +330,7 @@ impl SharedCount {
         })
     }
 
-    /// Waits until it is as wanted, or until anything but the number itself changes: as this
+    /// Waits until the number is as wanted, or until anything else of the object changes: as this
     /// member knows it.
     pub(super) async fn until_or_over(
         &self,
@@ -345,7 +348,7 @@ impl SharedCount {
         }
     }
 
-    /// Waits until it is as wanted, as this member knows it.
+    /// Waits until the number is as wanted, as this member knows it.
     pub(super) async fn until(
         &self,
         wanted: impl Fn(i32) -> bool,
@@ -395,7 +398,7 @@ impl ObjectKind {
         }
     }
 
-    /// Returns whether the bytes behind the number say so.
+    /// Returns whether the bytes behind the number are those of this kind.
     fn is_of(self, rest: &[u8]) -> bool {
         let round = if self == ObjectKind::Latch { ROUND } else { 0 };
         rest.strip_prefix(&self.tag()[..]).is_some_and(|more| more.len() == round)
@@ -426,11 +429,11 @@ impl CountChanges {
     /// than the changes gets the latest one only.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is no longer open, and there are no more changes.
+    /// [`CountError::Lost`]: the count is no longer open, and there are no more changes.
     /// [`CountError::NotACount`].
     ///
     /// # Cancel safety
-    /// Dropping the future loses no change: the next call tells the latest.
+    /// Dropping the future loses no change: the next call returns the latest.
     ///
     /// Curator: `SharedCountListener.countHasChanged`.
     pub async fn next(&mut self) -> Result<VersionedCount, CountError> {
@@ -442,15 +445,15 @@ impl CountChanges {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CountError {
-    /// Another write has changed it since the given version: here is the present count. Nothing was
-    /// changed.
+    /// Another write has changed the count since the given version: this is the present count.
+    /// Nothing was changed.
     #[error("the count has changed to {}; read it and try again", .0.count)]
     Changed(VersionedCount),
-    /// The sum has no 32 bits. Nothing was changed.
+    /// The sum does not fit 32 bits. Nothing was changed.
     #[error("the sum overflows a count of 32 bits; nothing was added")]
     Overflow,
-    /// Something else was written by that name, by [`SharedValue::set`](crate::SharedValue::set).
-    /// Nothing was changed.
+    /// [`SharedValue::set`](crate::SharedValue::set) wrote a value by that name that is not a
+    /// count. Nothing was changed.
     #[error("{}", LockError::OtherRecipe)]
     NotACount,
     /// The limit of a [read](SharedCount::read) was reached. Nothing was changed.
@@ -459,9 +462,9 @@ pub enum CountError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// The count is no longer open: the cluster went on without the member, the member has left, or
-    /// the service was destroyed here. A change that was under way may have been made. Open it
-    /// again.
+    /// The count is no longer open: the cluster continues without the member, the member has left,
+    /// or the service was destroyed here. A change that was under way may have been made. Open the
+    /// count again.
     #[error("{}", not_open("count", .0))]
     Lost(#[from] Lost),
 }
@@ -478,7 +481,7 @@ impl CountError {
     }
 }
 
-/// The error of an additional opening of an open count.
+/// The error of a further opening of an open count.
 impl From<LockError> for CountError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(CountError::Busy, CountError::Lost)

@@ -3,21 +3,21 @@
 use crate::protocol::{LineageId, Token};
 use serde::{Deserialize, Serialize};
 
-/// The highest fencing token that a resource has seen: it refuses every lower one. A holder may
-/// sleep through the end of its lease and not know that another one has the lock by now. Such a
-/// holder changes nothing any more, even if the clocks are wrong.
+/// The highest fencing token that a resource has seen: the gate refuses every lower one. A holder
+/// may sleep past the end of its lease and not know that another one has the lock by now. Such a
+/// holder can change nothing any more, even if the clocks are wrong.
 ///
 /// The gate compares the token and its [lineage](crate::Guard::lineage). Tokens order the writes.
 /// Tokens of one lineage never repeat, but two lineages that live at the same time may deal equal
 /// tokens. So an equal token of another lineage is refused.
 ///
-/// The gate belongs to the resource, not to the holder of the lock. There is one, where the writes
-/// are done, and each write shows its token to it. Keep this plain value **under the same lock, or
-/// in the same transaction, as the guarded data**. Otherwise a stale write could come between the
-/// check and the write of another holder. (A gate that could be shared without one would let that
-/// happen.) The crate `elderlock-fence` has it ready made for SQL databases, object stores, HTTP
-/// services and files. In a database it is a row in a table of its own, and the **first statement
-/// of each transaction**, before it reads anything:
+/// The gate belongs to the resource, not to the holder of the lock. There is one gate, where the
+/// writes are done, and each write shows its token to it. Keep this plain value **under the same
+/// lock, or in the same transaction, as the guarded data**. Otherwise a stale write could come
+/// between the check and the write of another holder. (A gate that could be shared without a lock
+/// would allow that.) The crate `elderlock-fence` has ready-made gates for SQL databases, object
+/// stores, HTTP services and files. In a database the gate is a row in a table of its own. It is
+/// the **first statement of each transaction**, before the transaction reads anything:
 ///
 /// ```sql
 /// CREATE TABLE IF NOT EXISTS fences (
@@ -32,20 +32,20 @@ use serde::{Deserialize, Serialize};
 ///     OR (fences.token = excluded.token AND fences.lineage = excluded.lineage);
 /// ```
 ///
-/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale:
-/// roll back. It comes first because the read has to be fenced as well. Checked in the write only,
-/// an update is lost in order: token 100 reads 10, 101 reads 10, 100 writes 9, 101 writes 9.
+/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If the statement changes no row, the holder is
+/// stale: roll back. The statement comes first because the read must be fenced as well. Otherwise
+/// an update is lost in this order: token 100 reads 10, 101 reads 10, 100 writes 9, 101 writes 9.
 ///
-/// Its limits:
-/// - *It knows one name.* Tokens of different locks cannot be compared, so each thing that has a
-///   lock of its own has a gate of its own, beside it. The gate takes 24 bytes and goes when the
-///   thing goes. There is no list of names that grows for ever.
+/// The limits of a gate:
+/// - *It knows one name.* Tokens of different locks cannot be compared, so each object that has a
+///   lock of its own has a gate of its own, beside it. The gate takes 24 bytes and ends with the
+///   object. There is no list of names that grows for ever.
 /// - *It forgets when it is dropped.* A resource that outlives its process stores the
-///   [highest](TokenGate::highest) with its data and begins [with it](TokenGate::with_highest)
-///   again; the gate can be (de)serialized, too. A gate that begins anew lets the first token
-///   through, also a stale one.
-/// - *It refuses no holder before the next one has come.* A holder that lost its lock writes until
-///   the next one does. If that must not be, the next holder writes before it does anything else.
+///   [highest](TokenGate::highest) token with its data and begins [with
+///   it](TokenGate::with_highest) again; the gate can be (de)serialized, too. A gate that begins
+///   anew admits the first token, even a stale one.
+/// - *It refuses no holder before the next one writes.* A holder that lost its lock can write until
+///   the next holder does. To prevent that, the next holder writes before it does anything else.
 ///
 /// Hazelcast and Redisson leave it to each user to write this.
 ///
@@ -94,7 +94,7 @@ pub struct TokenGate {
 }
 
 impl TokenGate {
-    /// A gate that has seen no token yet, and lets the first one through.
+    /// A gate that has seen no token yet, and admits the first one.
     pub const fn new() -> Self {
         TokenGate { highest: None }
     }
@@ -104,12 +104,12 @@ impl TokenGate {
         TokenGate { highest: Some((token, lineage)) }
     }
 
-    /// Lets a token through that is higher than all before it, or equal to the highest and of the
-    /// same lineage, and remembers it. A holder comes through as often as it wants, until the next
-    /// holder has.
+    /// Admits a token that is higher than all before it, or equal to the highest and of the same
+    /// lineage, and remembers it. A holder is admitted as often as it asks, until the next holder
+    /// was.
     ///
     /// # Errors
-    /// [`StaleToken`]: a higher token, or an equal one of another lineage, came through before.
+    /// [`StaleToken`]: a higher token, or an equal one of another lineage, was admitted before.
     /// Nothing is changed; do not write.
     ///
     /// ```
@@ -135,13 +135,14 @@ impl TokenGate {
         }
     }
 
-    /// The highest token that came through and its lineage, to be stored with the guarded data.
+    /// The highest admitted token and its lineage, to be stored with the guarded data.
     pub const fn highest(&self) -> Option<(Token, LineageId)> {
         self.highest
     }
 }
 
-/// Refused by a [`TokenGate`]: another holder wrote before. This holder has lost the lock.
+/// A [`TokenGate`] has refused the token: another holder wrote before. This holder has lost the
+/// lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "token {token} of lineage {lineage} is stale: {highest} of lineage {highest_lineage} came \
@@ -150,12 +151,12 @@ impl TokenGate {
 )]
 #[non_exhaustive]
 pub struct StaleToken {
-    /// The token that was shown.
+    /// The token that the holder showed.
     pub token: Token,
     /// The lineage of that token.
     pub lineage: LineageId,
-    /// The highest token that came through.
+    /// The highest admitted token.
     pub highest: Token,
-    /// The lineage of that.
+    /// The lineage of the highest token.
     pub highest_lineage: LineageId,
 }

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A wait of a recipe, for another member or for the grantor's answer. Awaited as it is, it has no
-/// limit; [`wait`](WaitFuture::wait) gives it one.
+/// A wait of a recipe, for another member or for the grantor's answer. By default it has no limit;
+/// [`wait`](WaitFuture::wait) sets one.
 ///
 /// A write into an object, such as [`SharedCount::add`](crate::SharedCount::add), is no such wait
-/// and takes no limit: once sent, it may still be made. To wait for it no longer, drop its future.
+/// and takes no limit: once sent, it may still be made. To stop waiting for it, drop its future.
 ///
 /// # Cancel safety
-/// That of the method that returned it.
+/// As described for the method that returned the future.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct WaitFuture<'a, T, E> {
     service: LockService,
@@ -21,7 +21,7 @@ pub struct WaitFuture<'a, T, E> {
 }
 
 impl<'a, T: 'a, E: 'a> WaitFuture<'a, T, E> {
-    /// `timed_out` gives the error at the end of a limit.
+    /// `timed_out` returns the error for the end of a limit.
     pub(super) fn new(
         service: &LockService,
         timed_out: fn() -> E,
@@ -30,9 +30,9 @@ impl<'a, T: 'a, E: 'a> WaitFuture<'a, T, E> {
         WaitFuture { service: service.clone(), what: Box::pin(what), timed_out }
     }
 
-    /// Limits the wait to `limit`, from the first poll on, then fails with `TimedOut`. The wait is
-    /// given up before that, as by a drop: see "Cancel safety" of the method that returned it. Zero
-    /// fails unless the first poll has the result. Without a limit it waits for ever. Needs no
+    /// Limits the wait to `limit`, from the first poll on, then fails with `TimedOut`. The wait
+    /// ends before that as by a drop: see "Cancel safety" of the method that returned it. Zero
+    /// fails unless the first poll has the result. Without a limit the wait has no end. Needs no
     /// runtime.
     pub fn wait(self, limit: Duration) -> Self {
         let WaitFuture { service, what, timed_out } = self;

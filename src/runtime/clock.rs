@@ -7,10 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Midnight of 2026-01-01 UTC in Unix seconds: the origin of slots.
 const ORIGIN: Duration = Duration::from_secs(1_767_225_600);
 
-/// This instant by a clock that goes on while the machine sleeps.
+/// The current time, by a clock that continues while the machine sleeps.
 ///
-/// `std::time::Instant` would not do on Unix: it stands still during sleep, and a lease would look
-/// valid after it.
+/// On Unix `std::time::Instant` stands still during sleep: a lease would look valid after it.
 #[cfg(not(elderlock_shuttle))]
 pub(crate) fn now() -> Time {
     #[cfg(feature = "simulated")]
@@ -25,7 +24,7 @@ fn awake_or_asleep() -> Time {
     read(rustix::time::ClockId::Boottime)
 }
 
-/// `CLOCK_MONOTONIC_RAW` of Apple's systems is `mach_continuous_time`, which goes on during sleep
+/// `CLOCK_MONOTONIC_RAW` of Apple's systems is `mach_continuous_time`, which continues during sleep
 /// and is never slewed.
 #[cfg(all(not(elderlock_shuttle), target_vendor = "apple"))]
 fn awake_or_asleep() -> Time {
@@ -34,7 +33,7 @@ fn awake_or_asleep() -> Time {
     since_boot(time.tv_sec(), time.tv_nsec())
 }
 
-/// The standard library reads `QueryPerformanceCounter`, which goes on during sleep and is never
+/// The standard library reads `QueryPerformanceCounter`, which continues during sleep and is never
 /// slewed. It counts from the first reading, and from one second on: zero means "never".
 #[cfg(all(not(elderlock_shuttle), windows))]
 fn awake_or_asleep() -> Time {
@@ -45,7 +44,7 @@ fn awake_or_asleep() -> Time {
     Time::from_nanos(1_000_000_000) + since_origin
 }
 
-/// The monotonic clock goes on during sleep on some of these platforms only.
+/// The monotonic clock continues during sleep on some of these platforms only.
 #[cfg(all(
     not(elderlock_shuttle),
     not(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))
@@ -62,11 +61,11 @@ fn read(clock: rustix::time::ClockId) -> Time {
 
 #[cfg(all(not(elderlock_shuttle), not(windows)))]
 fn since_boot(seconds: i64, nanos: impl Into<i64>) -> Time {
-    // Seconds and nanoseconds since boot: never negative, and 584 years fit.
+    // Seconds and nanoseconds since boot are never negative, and 584 years fit.
     Time::from_nanos(seconds as u64 * 1_000_000_000 + nanos.into() as u64)
 }
 
-/// All clocks, if this platform has them and they are the machine's.
+/// Reads all clocks. `None` in a simulation, whose clocks are not the machine's.
 #[cfg(all(not(elderlock_shuttle), target_os = "linux"))]
 pub(crate) fn all() -> Option<Reading> {
     use rustix::time::ClockId::{Boottime, Monotonic, MonotonicRaw};
@@ -81,13 +80,13 @@ pub(crate) fn all() -> Option<Reading> {
     Some(Reading { boottime, monotonic, raw, wall, took })
 }
 
-/// Nothing on this platform is known to tell a clock that is slewed.
+/// No call of this platform is known to show that a clock is slewed.
 #[cfg(not(all(not(elderlock_shuttle), target_os = "linux")))]
 pub(crate) fn all() -> Option<Reading> {
     None
 }
 
-/// Sleeps from `now` until `until`; later, if the machine sleeps too.
+/// Sleeps from `now` until `until`, or longer if the machine sleeps meanwhile.
 #[cfg(not(elderlock_shuttle))]
 pub(crate) async fn sleep(now: Time, until: Time) {
     let span = until.since(now);
@@ -110,7 +109,7 @@ pub(crate) mod simulated {
     use std::time::Duration;
 
     shuttle::lazy_static! {
-        /// Any time but zero, which the engine takes for "never".
+        /// Any time but zero, which the engine reads as "never".
         static ref NANOS: AtomicU64 = AtomicU64::new(1_000_000_000);
         static ref SLEEPERS: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
     }
@@ -119,7 +118,7 @@ pub(crate) mod simulated {
         Time::from_nanos(NANOS.load(Ordering::SeqCst))
     }
 
-    /// Moves the clock on and wakes the sleepers, to look at it.
+    /// Advances the clock and wakes the sleepers, which read it.
     #[cfg(test)]
     pub(crate) fn advance(span: Duration) {
         NANOS.fetch_add(span.as_nanos() as u64, Ordering::SeqCst);
@@ -131,7 +130,7 @@ pub(crate) mod simulated {
 
     pub(crate) async fn sleep(_: Time, until: Time) {
         poll_fn(|context| {
-            // Put in before looking at the clock, or it could move in between.
+            // The waker is added before the clock is read: the clock could move in between.
             SLEEPERS.lock().expect("no thread panics with it").push(context.waker().clone());
             if now() >= until { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -139,8 +138,8 @@ pub(crate) mod simulated {
     }
 }
 
-/// The slot that the wall clock shows. To be read in the same instant as the [clock](now) that it
-/// goes on by.
+/// The slot of the wall clock. Read it at the same instant as the [clock](now) by which it
+/// advances.
 pub(crate) fn slot() -> Slot {
     #[cfg(feature = "simulated")]
     if let Some(slot) = super::simulated::slot() {
@@ -149,7 +148,7 @@ pub(crate) fn slot() -> Slot {
     Slot(0).plus(Slot::count(wall().saturating_sub(ORIGIN)))
 }
 
-/// How long ago the Unix epoch was, by the wall clock.
+/// The time since the Unix epoch, by the wall clock.
 pub(crate) fn wall() -> Duration {
     #[cfg(feature = "simulated")]
     if let Some(wall) = super::simulated::wall() {

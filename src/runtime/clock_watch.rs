@@ -1,9 +1,10 @@
-//! `ClockWatch`: whether the clock that leases go by runs at the rate that is assumed of it.
+//! `ClockWatch`: checks that the clock of the leases runs at the assumed rate.
 //!
-//! Leases go by `CLOCK_BOOTTIME`, which a time daemon may slew: chrony does by up to 8 %.
-//! `CLOCK_MONOTONIC_RAW` is the same oscillator without that. So over a window in which the machine
-//! did not sleep, the two must agree within the cluster's `clock_error_ppm`. BOOTTIME counts sleep,
-//! and MONOTONIC does not. The wall clock is looked at, too, and only reported.
+//! Leases count by `CLOCK_BOOTTIME`, which a time daemon may slew: chrony does by up to 8 %.
+//! `CLOCK_MONOTONIC_RAW` is the same oscillator without slewing. So over a window in which the
+//! machine did not sleep, the two must agree within the cluster's `clock_error_ppm`. BOOTTIME
+//! counts sleep, and MONOTONIC does not. Jumps of the wall clock are reported and change nothing
+//! else.
 
 use crate::protocol::Time;
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use std::time::Duration;
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
 /// The shortest span over which the clocks are compared.
 const LEAST: Duration = Duration::from_secs(1);
-/// Readings that are kept: each is compared with the newest.
+/// The number of readings that are kept. Each is compared with the newest.
 const KEPT: usize = 9;
 /// The most that MONOTONIC and BOOTTIME may differ by without sleep.
 const AWAKE: Duration = Duration::from_millis(1);
@@ -28,7 +29,7 @@ pub(crate) struct Reading {
     pub(crate) raw: Time,
     /// The time since the Unix epoch, by the wall clock.
     pub(crate) wall: Duration,
-    /// How long it took to read them, by RAW.
+    /// The time that reading all clocks took, by RAW.
     pub(crate) took: Duration,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Rates {
 /// The result of a reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Finding {
-    /// The clock is not to be trusted from now on.
+    /// The rates that differ, if the clock is not to be trusted from now on.
     pub(crate) distrust: Option<Rates>,
     /// The clock may be trusted again, as far as its rate goes.
     pub(crate) is_steady: bool,
@@ -57,7 +58,7 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Looks at one more reading. `error_ppm`: the most that the rates may differ by.
+    /// Judges one more reading. `error_ppm`: the largest allowed difference of the rates.
     pub(crate) fn look(&mut self, now: Reading, error_ppm: u32) -> Finding {
         let mut finding = Finding::default();
         if let Some(last) = self.readings.back() {
@@ -67,14 +68,14 @@ impl ClockWatch {
                 self.readings.clear();
             }
         }
-        // The windows begin at the nearest one, so that the newest jump is told.
+        // The shortest window comes first, so that the newest difference is reported.
         let mut windows =
             self.readings.iter().rev().map(|then| (rates(then, &now), then.took + now.took));
         finding.distrust = windows
             .find(|(rates, noise)| rates.differ_by(error_ppm, *noise))
             .map(|(rates, _)| rates);
         if finding.distrust.is_some() {
-            // Later readings are judged by themselves.
+            // Later readings are compared with each other only.
             self.readings.clear();
         }
         self.readings.push_back(now);
@@ -89,8 +90,8 @@ impl ClockWatch {
 }
 
 impl Rates {
-    /// Returns whether they differ by more than that, apart from the time lost while they were
-    /// read.
+    /// Returns whether the rates differ by more than `error_ppm`. `noise`: the time that reading
+    /// the clocks took, which counts as no difference.
     fn differ_by(&self, error_ppm: u32, noise: Duration) -> bool {
         let allowed =
             Duration::from_nanos((self.raw.as_nanos() * u128::from(error_ppm) / 1_000_000) as u64);
@@ -102,7 +103,7 @@ fn rates(then: &Reading, now: &Reading) -> Rates {
     Rates { boottime: now.boottime.since(then.boottime), raw: now.raw.since(then.raw) }
 }
 
-/// Returns how far the wall clock has moved beside BOOTTIME, if that is a jump.
+/// Returns how far the wall clock has moved against BOOTTIME, if that is a jump.
 fn wall_jump(then: &Reading, now: &Reading) -> Option<i64> {
     let ran = now.boottime.since(then.boottime);
     let should = then.wall + ran;
@@ -210,7 +211,7 @@ pub(crate) mod tests {
         let (mut watch, mut clocks) = (ClockWatch::default(), Clocks::new());
         (0..20).for_each(|_| _ = finds(&mut watch, &mut clocks, 0));
         let mut reading = clocks.run(EVERY, 0);
-        // Preempted between one clock and the next.
+        // The thread is preempted between one clock and the next.
         reading.raw = reading.raw + Duration::from_millis(40);
         reading.took = Duration::from_millis(41);
         assert_eq!(watch.look(reading, BOUND).distrust, None);

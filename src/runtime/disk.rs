@@ -9,13 +9,13 @@ use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use tokio::sync::oneshot;
 
-/// The file with the vote.
+/// The name of the file with the vote.
 const VOTE: &str = "vote";
-/// The new file, which is written before it takes the place of the old one.
+/// The name of the new file, which is written before it replaces the old one.
 const NEXT: &str = "vote.next";
-/// Written at the start, where the next vote goes: as long as one of a few members.
+/// Bytes that are written to `NEXT` at the start: as many as a vote of a few members has.
 const PROBE: [u8; 4096] = [0; 4096];
-/// Locked as long as a process uses the directory.
+/// The name of the file that a process locks while it uses the directory.
 const LOCK: &str = "lock";
 
 /// Opens files for their owner alone and follows no symbolic link. In a directory that other users
@@ -31,7 +31,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Opens the file that is locked as long as a process uses the directory.
+/// Opens and locks the file that is locked while a process uses the directory.
 #[cfg(unix)]
 fn lock(path: &Path) -> Result<File, DataDirError> {
     use rustix::fs::{FlockOperation, flock};
@@ -43,7 +43,7 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     }
 }
 
-/// The same on Windows: a file that is opened without sharing is opened once.
+/// Windows has no such lock: a file that is opened without sharing can be opened only once.
 #[cfg(windows)]
 fn lock(path: &Path) -> Result<File, DataDirError> {
     use std::os::windows::fs::OpenOptionsExt as _;
@@ -56,8 +56,8 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     })
 }
 
-/// The directory, to make a replaced name durable. Windows does without: the name is as durable as
-/// its file system makes it.
+/// Opens the directory, to make a replaced name durable. `None` on Windows, where the file system
+/// alone decides how durable a name is.
 fn open_directory(path: &Path) -> io::Result<Option<File>> {
     if cfg!(windows) { Ok(None) } else { File::open(path).map(Some) }
 }
@@ -94,7 +94,7 @@ fn create_next(next: &Path) -> io::Result<File> {
 pub(crate) struct Disk {
     cluster: String,
     path: PathBuf,
-    /// Made durable after each replacement, so that the new name is; `None` where that is not had.
+    /// Synced after each rename to make it durable. `None` on systems without directory sync.
     directory: Option<File>,
     _lock: File,
     home: ForkGuard,
@@ -107,11 +107,11 @@ pub enum DataDirError {
     /// The directory cannot be made, read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A process that runs uses the directory.
+    /// A running process uses the directory.
     #[error("another process uses it")]
     InUse,
-    /// The vote in it cannot be used. To start without it, and so without its vote for good, remove
-    /// the file.
+    /// The vote in the directory cannot be used. To start without it, and so without its vote for
+    /// good, remove the file.
     #[error("the file `vote` in it cannot be used: {0}")]
     Vote(#[from] VoteError),
 }
@@ -147,7 +147,7 @@ impl Disk {
         };
         let directory = open_directory(path)?;
         let home = ForkGuard::here();
-        // A full disk shows itself here, and not later by a member that never gets its vote.
+        // A full disk shows here, and not later by a member that never gets its vote.
         let next = path.join(NEXT);
         let written = |mut probe: File| probe.write_all(&PROBE).and_then(|()| probe.sync_all());
         let probed = create_next(&next).and_then(written);
@@ -164,7 +164,7 @@ impl Disk {
         Ok((disk, stored))
     }
 
-    /// Replaces the vote. When this returns, it is there for good.
+    /// Replaces the vote. When this returns, the new vote is durable.
     pub(crate) fn store(&self, vote: &StoredVote) -> io::Result<()> {
         if self.home.is_left() {
             return Err(io::Error::other(

@@ -1,40 +1,41 @@
 //! `ForkGuard`: whether this process joined itself, or is a copy that `fork()` made of a member.
 //!
-//! A copy has all that its parent had: guards, the core, and the very same connections. It must
-//! believe in nothing, since the parent's death is vouched for while the copy lives. It must send
-//! nothing, since it would speak in its parent's name. So guards fail there, calls answer, and
-//! tasks stand still, without a system call. libc's `fork` runs a handler in the child before it
-//! returns there, which raises a number in its memory.
+//! A copy has all that its parent had: guards, the core, and the very same connections. The copy
+//! must trust no hold, since the parent's death is vouched for while the copy lives. The copy must
+//! send nothing, since its packets would be in its parent's name. So guards fail there, calls
+//! answer, and tasks stand still, without a system call. libc's `fork` runs a handler in the child
+//! before it returns there, which raises a number in its memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The process in which this was made.
+/// Remembers the process in which it was made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForkGuard(forkguard::Guard);
 
 impl ForkGuard {
-    /// The guard of the process that calls this.
+    /// The guard of the calling process.
     pub(crate) fn here() -> ForkGuard {
         ForkGuard::default()
     }
 
-    /// Returns whether this process is a copy of the one in which it was made. Once it is, it stays
-    /// so.
+    /// Returns whether this process is a copy of the one in which the guard was made. A copy stays
+    /// one.
     #[inline]
     pub(crate) fn is_left(&self) -> bool {
-        // The guard tells a fork once, and this guard is to tell it for ever.
+        // The inner guard reports a fork once only. So a clone is asked, and the inner guard
+        // reports the fork again later.
         self.0.clone().detected_fork()
     }
 
-    /// `task`, in this process only. In a copy it stands still, and its sockets are neither read,
-    /// written nor closed there: the parent and the other ends would see that.
+    /// Runs `task` in this process only. In a copy it stands still, and its sockets are neither
+    /// read, written nor closed there: the parent and the other ends would notice.
     pub(crate) fn keep<F: Future<Output = ()>>(&self, task: F) -> ForkGuarded<F> {
         ForkGuarded { home: self.clone(), task: Some(Box::pin(task)) }
     }
 }
 
-/// See [`ForkGuard::keep`].
+/// The future of [`ForkGuard::keep`].
 pub(crate) struct ForkGuarded<F> {
     home: ForkGuard,
     task: Option<Pin<Box<F>>>,
@@ -54,7 +55,7 @@ impl<F: Future<Output = ()>> Future for ForkGuarded<F> {
 impl<F> Drop for ForkGuarded<F> {
     fn drop(&mut self) {
         if self.home.is_left() {
-            // To drop a connection is to shut it down, for the parent too.
+            // Dropping a connection would shut it down, for the parent too.
             std::mem::forget(self.task.take());
         }
     }

@@ -26,17 +26,17 @@ use {
     crate::protocol::{ProcessId, ServiceName, Want},
 };
 
-/// The lease that all holds of one incarnation depend on.
+/// The member lease, on which all holds of one incarnation depend.
 pub(crate) struct MemberLease {
     /// The end of the lease, in nanoseconds.
     until: AtomicU64,
     /// The lineage of the incarnation, which has only one. 0 before the first view.
     lineage: AtomicU64,
     home: ForkGuard,
-    /// The clock that it ends by, and the leases of its locks.
+    /// The clock by which this lease and the leases of the locks end.
     clock: MemberClock,
-    /// The end of the lease by a clock that is not this machine's. Then `until` is 0, for ever: a
-    /// fence that looks at this machine's clock alone finds it over, and looks closer.
+    /// The end of the lease if the member's clock is not this machine's. `until` is 0 for ever
+    /// then: so a fence by this machine's clock fails, and the check by the member's clock follows.
     other_until: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl MemberLease {
         self.clock.now()
     }
 
-    /// Set before the first end: a guard exists only while the lease has run.
+    /// Sets the lineage. This precedes the first end: a guard exists only while the lease has run.
     pub(crate) fn set_lineage(&self, lineage: LineageId) {
         self.lineage.store(lineage.0, Ordering::Release);
     }
@@ -84,24 +84,26 @@ impl MemberLease {
 ///
 /// - `told_before_regrant`: the hold is good only while both leases run by the member's clock and
 ///   no thread has ended it. Neither a message nor a task is needed for it to become an error.
-/// - It is good only in the process to which it was granted.
-/// - Once it has failed it stays failed.
-/// - It ends with its last guard.
+/// - The hold is good only in the process to which it was granted.
+/// - A hold that has failed once stays failed.
+/// - The hold ends with its last guard.
 pub(crate) struct HoldCell {
-    /// The number of its request; 0 while it is a local grant, of which the core knows nothing.
+    /// The number of the hold's request; 0 while it is a local grant, which the core has not
+    /// absorbed.
     request: AtomicU64,
-    /// The token. Changes when a share becomes the lock, and only rises.
+    /// The token. It changes when a share becomes the lock, and only rises.
     token: AtomicU64,
-    /// Whether a lock is held as a share.
+    /// Whether the hold is a share of a lock.
     shared: AtomicBool,
     /// The end of the lock's lease in nanoseconds; `u64::MAX` without one.
     until: AtomicU64,
     lease: Arc<MemberLease>,
-    /// 0 while held, else the code of the reason.
+    /// 0 while held, else the code of the reason for the loss.
     lost: AtomicU8,
-    /// How many guards there are. Never rises from zero.
+    /// The number of guards. It never rises from zero.
     guards: AtomicU32,
-    /// A task has waited for a change. Most holds end without, and cost nothing to wake.
+    /// Whether a task has waited for a change. Most holds end without such a task, and skip the
+    /// wake.
     awaited: AtomicBool,
     meter: HoldMeter,
     observed: ObservedHold,
@@ -120,15 +122,15 @@ struct HoldColdFields {
 
 #[derive(Default)]
 struct HoldDetails {
-    /// The requests to release it, in the order of asking.
+    /// The requests for the hold's release, in the order of their arrival.
     wanted: Vec<RevocationRequest>,
     /// The content of an open object; `None` for a lock.
     content: Option<Content>,
-    /// The metadata of its request.
+    /// The metadata of the hold's request.
     metadata: Metadata,
-    /// The values that end with the last guard.
+    /// The values that are dropped with the last guard.
     belongings: Option<Box<dyn Any + Send + Sync>>,
-    /// How many of the guards only read.
+    /// The number of guards that only read.
     readers: usize,
 }
 
@@ -153,8 +155,8 @@ impl HoldCell {
         }
     }
 
-    /// The cell of a hold that begins, if it can be that of one that is over; `None`: it has no
-    /// number yet.
+    /// The cell of a new hold. The `spare` cell of an earlier hold is used if possible. `request`:
+    /// `None` while the hold has no number.
     pub(crate) fn in_place_of(
         spare: Option<Arc<HoldCell>>,
         request: Option<RequestId>,
@@ -162,8 +164,8 @@ impl HoldCell {
         until: Time,
         lease: &Arc<MemberLease>,
     ) -> Arc<HoldCell> {
-        // A new one is made if there is none, if its last guard is just going, or if a task still
-        // watches it.
+        // A new cell is made without a spare one, while its last guard is just ending, or while a
+        // task still watches it.
         let spare = spare.and_then(|mut spare| {
             Arc::get_mut(&mut spare)?.renew(request, token, until, lease);
             Some(spare)
@@ -171,7 +173,7 @@ impl HoldCell {
         spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, lease.clone())))
     }
 
-    /// The cell of another hold, which has no owner any more, becomes one as if it were new.
+    /// Makes a used cell, which has no other owner any more, as good as new.
     fn renew(
         &mut self,
         request: Option<RequestId>,
@@ -209,7 +211,7 @@ impl HoldCell {
         cell
     }
 
-    /// The number of its request; `None`: it is a local grant.
+    /// The number of the hold's request; `None`: it is a local grant.
     pub(crate) fn request(&self) -> Option<RequestId> {
         match self.request.load(Ordering::Acquire) {
             0 => None,
@@ -217,7 +219,7 @@ impl HoldCell {
         }
     }
 
-    /// The core knows of it from now on.
+    /// Notes the number by which the core knows the hold from now on.
     pub(crate) fn note_request(&self, request: RequestId) {
         self.request.store(request.0, Ordering::Release);
     }
@@ -230,29 +232,29 @@ impl HoldCell {
         self.cold().extras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As `extras`, if the cell has any.
+    /// Like `extras`; `None` if the cell has no cold fields.
     fn some_extras(&self) -> Option<MutexGuard<'_, HoldDetails>> {
         self.cold.get().map(|cold| cold.extras.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One more guard. Returns `false`, and there is none, if the last one is gone.
+    /// Adds a guard. Returns `false`, and adds none, if the last guard has ended.
     pub(crate) fn enter(&self) -> bool {
         let more = |guards| if guards == 0 { None } else { Some(guards + 1) };
         self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// One guard less. Returns whether it was the last one.
+    /// Removes a guard. Returns whether it was the last one.
     pub(crate) fn leave(&self) -> bool {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// How many guards there are.
+    /// The number of guards.
     pub(crate) fn guards(&self) -> usize {
         self.guards.load(Ordering::Acquire) as usize
     }
 
-    /// Like [`enter`](Self::enter), of an owner that `reads` or wants the lock itself. Between this
-    /// and [`leave_to_readers`](Self::leave_to_readers) no lock becomes a share.
+    /// Like [`enter`](Self::enter), for an owner that only `reads` or wants the lock itself. No
+    /// lock becomes a share meanwhile: [`leave_to_readers`](Self::leave_to_readers) waits.
     pub(crate) fn enter_again(&self, reads: bool) -> Result<bool, OnlyShared> {
         let mut extras = self.extras();
         if !reads && self.is_shared() && !planted!(WriteByShare) {
@@ -263,20 +265,20 @@ impl HoldCell {
         Ok(entered)
     }
 
-    /// Like [`leave`](Self::leave), of a guard that only reads.
+    /// Like [`leave`](Self::leave), for a guard that only reads.
     pub(crate) fn leave_as_reader(&self) -> bool {
         let mut extras = self.extras();
         extras.readers -= 1;
         self.leave()
     }
 
-    /// A guard only reads from now on.
+    /// Counts a guard as one that only reads from now on.
     pub(crate) fn read_on(&self) {
         self.extras().readers += 1;
     }
 
-    /// A guard that only `reads` may write from now on, if the hold is the lock. `Err`: it is a
-    /// share, and how many other guards it has.
+    /// Lets a guard write from now on, if the hold is the lock. `reads`: the guard has only read so
+    /// far. `Err`: the hold is a share; the number is that of its other guards.
     pub(crate) fn write_on(&self, reads: bool) -> Result<(), usize> {
         let mut extras = self.extras();
         if self.is_shared() {
@@ -286,8 +288,8 @@ impl HoldCell {
         Ok(())
     }
 
-    /// A lock whose guards only read is a share from now on; returns whether it became one. `tell`
-    /// runs before any guard can find that out, so what they ask the core for comes after it.
+    /// Makes a lock whose guards only read a share. Returns whether it became one. `tell` runs
+    /// before any guard can find that out: the core receives it before the guards' requests.
     pub(crate) fn leave_to_readers(&self, tell: impl FnOnce()) -> bool {
         let Some(extras) = self.some_extras() else { return false };
         let only_read = extras.readers == self.guards() || planted!(ReadWithFirst);
@@ -300,7 +302,8 @@ impl HoldCell {
         becomes_share
     }
 
-    /// How many guards have the lock itself, and how many only read; none if the hold is over.
+    /// Returns how many guards have the lock itself, and how many only read. Both are 0 if the hold
+    /// is over.
     pub(crate) fn writers_and_readers(&self) -> (usize, usize) {
         if self.fence().is_err() {
             return (0, 0);
@@ -309,7 +312,7 @@ impl HoldCell {
         (self.guards().saturating_sub(readers), readers)
     }
 
-    /// Sets the metadata that its guards show.
+    /// Sets the metadata that the guards show.
     pub(crate) fn describe(&self, metadata: Metadata) {
         self.extras().metadata = metadata;
     }
@@ -318,24 +321,24 @@ impl HoldCell {
         self.some_extras().map_or_else(Metadata::default, |extras| extras.metadata.clone())
     }
 
-    /// Keeps these values until the last guard ends.
+    /// Keeps `belongings` until the last guard ends.
     pub(crate) fn keep(&self, belongings: Box<dyn Any + Send + Sync>) {
         self.extras().belongings = Some(belongings);
     }
 
-    /// Looks at what ends with the last guard.
+    /// Calls `look` on the kept belongings, if they have this type.
     pub(crate) fn kept<T: 'static, R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let extras = self.some_extras()?;
         extras.belongings.as_deref().and_then(|kept| (kept as &dyn Any).downcast_ref()).map(look)
     }
 
-    /// The object's content, as far as this member has heard; `None`: the cell belongs to no
-    /// object.
+    /// The object's content, as far as this member knows; `None`: the cell belongs to no object.
     pub(crate) fn content(&self) -> Option<Content> {
         self.some_extras()?.content.clone()
     }
 
-    /// The object has new content. Wakes no task: that is [`wake_listeners`](Self::wake_listeners).
+    /// Stores new content of the object. Wakes no task: [`wake_listeners`](Self::wake_listeners)
+    /// does so.
     pub(crate) fn hear(&self, new: Content) {
         if let Some(content) =
             self.some_extras().as_mut().and_then(|extras| extras.content.as_mut())
@@ -371,11 +374,11 @@ impl HoldCell {
         }
     }
 
-    /// A change wakes the waiting task from now on. This store comes first, in the one order of all
-    /// such steps. So either the thread that makes a change sees it, or the look that follows sees
-    /// the change.
+    /// The place where a task waits for changes. From now on each change wakes the waiting tasks.
+    /// This store is sequentially consistent, as are the steps of a change. So either the thread
+    /// that makes the change sees the flag, or the task's next look sees the change.
     fn listeners(&self) -> &Notify {
-        // This is stored before the flag: a thread that sees the flag finds it.
+        // The place is there before the flag is set: a thread that sees the flag finds it.
         let told = &self.cold().told;
         self.awaited.store(true, Ordering::SeqCst);
         told
@@ -391,7 +394,7 @@ impl HoldCell {
         LineageId(self.lease.lineage.load(Ordering::Acquire))
     }
 
-    /// Returns whether it is a share of a lock.
+    /// Returns whether the hold is a share of a lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Acquire)
     }
@@ -401,7 +404,7 @@ impl HoldCell {
         self.shared.store(true, Ordering::Release);
     }
 
-    /// Marks that the share became the lock.
+    /// Marks that the share became the lock, with this token.
     pub(crate) fn upgrade(&self, token: Token) {
         self.token.store(token.get(), Ordering::Release);
         self.observed.upgrade(token);
@@ -413,7 +416,7 @@ impl HoldCell {
         self.fence_now().0
     }
 
-    /// Returns the token, if the hold is good at this instant, and which instant that is.
+    /// Like [`fence`](Self::fence), with the instant of the check.
     pub(crate) fn fence_now(&self) -> (Result<Token, LostReason>, Time) {
         // The ends are read before the clock: a pause in between can only make the answer stricter.
         let member_until = self.lease.until.load(Ordering::Acquire);
@@ -426,14 +429,14 @@ impl HoldCell {
         self.look_closer()
     }
 
-    /// Returns how long it is good from now on, if nothing happens; zero if it is lost.
+    /// Returns how long the hold stays good without further events; zero if it is lost.
     pub(crate) fn left(&self) -> Duration {
         let end = self.lease.end().as_nanos().min(self.until.load(Ordering::Acquire));
         let (fence, now) = self.fence_now();
         fence.map_or(Duration::ZERO, |_| Time::from_nanos(end).since(now))
     }
 
-    /// Like [`fence_now`](Self::fence_now), by the member's clock, whichever it is.
+    /// Like [`fence_now`](Self::fence_now), by the member's clock instead of the machine's.
     #[cold]
     fn look_closer(&self) -> (Result<Token, LostReason>, Time) {
         let member_until = self.lease.end().as_nanos();
@@ -447,8 +450,8 @@ impl HoldCell {
             return Err(reason);
         }
         if self.lease.home.is_left() {
-            // No other thread is told: a thread that does not exist here may have had the lock that
-            // this takes.
+            // No task is woken: that takes a lock, which a thread that the fork did not copy may
+            // have had.
             self.mark_lost(LostReason::Forked);
             return Err(LostReason::Forked);
         }
@@ -460,30 +463,30 @@ impl HoldCell {
         } else {
             return Ok(self.token());
         };
-        // The core will say the same as soon as its timer runs. A caller that was told once must
-        // not hear otherwise later.
+        // The core's timer will find the same end. The mark keeps the loss final: no later check
+        // may succeed.
         self.mark_lost(reason);
         self.tell();
         Err(self.lost_reason().unwrap_or(reason))
     }
 
-    /// Why it is lost, as far as any thread has noticed.
+    /// Why the hold is lost, as far as any thread has noticed.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         reason(self.lost.load(Ordering::SeqCst))
     }
 
-    /// Ends it; the first reason stays. Wakes no task: that is [`tell`](Self::tell), outside the
-    /// engine's lock.
+    /// Ends the hold; the first reason stays. Wakes no task: [`tell`](Self::tell) does so, outside
+    /// the engine's lock.
     pub(crate) fn mark_lost(&self, reason: LostReason) {
         let _ = self.lost.compare_exchange(0, code(reason), Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Returns the time of the grant, if that is measured.
+    /// Returns the time of the grant, if holds are measured.
     pub(crate) fn since(&self) -> Option<Time> {
         self.meter.since()
     }
 
-    /// The caller has its hold from now on.
+    /// Begins the measurement: the caller has its hold from now on.
     pub(crate) fn begin(&self, meter: &Meter) {
         self.meter.begin(meter);
         if let Some(reason) = self.lost_reason() {
@@ -491,7 +494,7 @@ impl HoldCell {
         }
     }
 
-    /// A simulation is told of it from now on. As [`begin`](Self::begin).
+    /// Like [`begin`](Self::begin), for the observer of a simulation.
     #[cfg(feature = "simulated")]
     pub(crate) fn observe(
         &self,
@@ -515,29 +518,29 @@ impl HoldCell {
         self.observed.end(self.lost_reason());
     }
 
-    /// The last guard is gone. `lost`: the hold was lost before that.
+    /// Notes that the last guard has ended. `lost`: the reason, if the hold was lost before.
     pub(crate) fn end(&self, lost: Option<LostReason>) {
         self.meter.end(|| lost);
         self.observed.end(lost.or(Some(LostReason::Released)));
         self.mark_lost(LostReason::Released);
         self.tell();
-        // Its end may be the application's code.
+        // Dropping the values may run the application's code.
         let belongings = self.some_extras().and_then(|mut extras| extras.belongings.take());
         drop(belongings);
     }
 
-    /// A member requests the hold back. Wakes no task: that is
-    /// [`wake_listeners`](Self::wake_listeners).
+    /// Notes that a member requests the hold back. Wakes no task:
+    /// [`wake_listeners`](Self::wake_listeners) does so.
     pub(crate) fn want(&self, by: RevocationRequest) {
         self.extras().wanted.push(by);
     }
 
-    /// The `index`-th request to release it.
+    /// The `index`-th request for the hold's release.
     pub(crate) fn wanted(&self, index: usize) -> Option<RevocationRequest> {
         self.some_extras()?.wanted.get(index).cloned()
     }
 
-    /// Completes when `look` finds something; it is asked again after each event of the hold.
+    /// Completes when `look` returns a value. `look` is called again after each event of the hold.
     /// `None`: the hold is released or lost.
     pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let changed = self.listeners();
@@ -557,7 +560,7 @@ impl HoldCell {
         }
     }
 
-    /// Wakes tasks that wait for its loss.
+    /// Wakes tasks that wait for the loss of the hold.
     pub(crate) fn tell(&self) {
         self.wake_listeners();
         if self.awaited.load(Ordering::SeqCst)
@@ -570,10 +573,10 @@ impl HoldCell {
         self.observed.end(self.lost_reason());
     }
 
-    /// A token that is cancelled when the hold is over; one for all tasks that ask.
+    /// A token that is cancelled when the hold is over. All callers share one.
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
-        // Made before the flag is set and the hold is asked: so either `tell` finds it, or this
-        // sees the end.
+        // The token is made before the flag is set and the hold is checked. So either `tell` finds
+        // the token, or the check finds the end.
         let over = self.cold().over.get_or_init(CancellationToken::new).clone();
         self.listeners();
         if self.fence().is_err() {
@@ -588,7 +591,7 @@ impl HoldCell {
         self.observed.extend(until);
     }
 
-    /// Completes when it is lost.
+    /// Completes when the hold is lost, with the reason.
     pub(crate) async fn lost(&self) -> LostReason {
         let changed = self.listeners();
         let mut told = std::pin::pin!(changed.notified());

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use tokio::sync::mpsc;
 
-/// An order that is carried out.
+/// The work of an order that is carried out.
 pub(crate) type OrderWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The two ways between an order and the connection that gave it.
@@ -19,15 +19,16 @@ pub(crate) struct OrderExchange {
 
 /// The network puts the received packets here. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
-    /// Takes one input. Callable from any thread, at any time; never blocks but for a short lock.
+    /// Takes one input. Callable from any thread, at any time. Blocks for a short lock at most.
     fn input(&self, input: Input);
 
-    /// Takes packets that came together, in their order. Leaves none behind. Returns whether they
-    /// were questions: they were answered, and no caller of this member has waited for them.
+    /// Takes packets that came together, in their order, and empties `packets`. Returns whether the
+    /// packets were questions that are answered now, while no caller of this member waited for any
+    /// of them.
     fn deliver(&self, packets: &mut Vec<Input>) -> bool;
 
-    /// The member's status, for a caller that asks from outside: so many services, and so many
-    /// locks in all, and how many more there are. `None` once it is gone.
+    /// The member's status for a caller from outside: at most so many services, and so many locks
+    /// in all, and the numbers of the others. `None` once the member is gone.
     fn status(&self, most: usize) -> Option<Status>;
 
     /// Carries out an operator's order, with a report on each step. It stops when the future is

@@ -1,19 +1,20 @@
-//! `LocalGrants`: free locks that a member takes of itself, and releases, without a turn of the
+//! `LocalGrants`: free locks that a member grants itself, and releases, without a turn of the
 //! engine.
 //!
-//! Most locks are free, and are of a service that the member grants itself or are kept by it. They
-//! are released before any other request comes. The core's answer for such a lock is known
-//! beforehand: [`Node::offer`] says that it would grant, and with which tokens. So threads that
-//! want different names rarely wait for each other: each reads the core beside the others. Its
-//! local grant is noted here, in a shard by its name. The offer stays there after the release,
-//! until the next turn: the next lock of the name does without a look at the core's tables.
+//! Most locks are free, and are released before any other request for them comes. Many belong to a
+//! service that the member grants itself, or are kept by the member. The core's answer for such a
+//! lock is known beforehand: [`Node::offer`] says that it would grant, and with which tokens. So
+//! threads that want different names rarely wait for each other. Each reads the core beside the
+//! others, and notes its local grant here, in the shard of the name. The offer stays in the shard
+//! after the release, until the next turn: the next request for the name reads no table of the
+//! core.
 //!
 //! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`),
 //! under the engine's lock for writing. No reader has that lock. So the core never acts without
 //! knowing the local grants, and there are few: a hold that lasts long is the core's, like all
 //! others.
 //!
-//! A thread that takes or releases a lock has the shard of its name, and takes the token there. So
+//! A thread that takes or releases a lock has the shard of its name, and draws the token there. So
 //! tokens of one name rise in the order of its holders.
 
 use super::hold_cell::HoldCell;
@@ -37,36 +38,38 @@ use std::sync::{Arc, PoisonError};
 #[cfg(doc)]
 use crate::protocol::Node;
 
-/// Threads that want different names rarely meet in one of so many shards.
+/// The number of shards. With so many, threads that want different names rarely meet.
 #[cfg(not(elderlock_shuttle))]
 const SHARDS: usize = 64;
-/// Each lock is one more point at which shuttle chooses.
+/// Few shards under shuttle: each lock multiplies the schedules.
 #[cfg(elderlock_shuttle)]
 const SHARDS: usize = 2;
 
-/// Cells kept in each shard for holds that come next.
+/// Cells that each shard keeps for later holds.
 const SPARE: usize = 8;
 
-/// Names of one shard. A request for one more takes a turn, which empties all. So no turn has to
-/// absorb many thousands, and they count for little beside the requests that a member may have.
+/// The most names of one shard. A request for a further name takes a turn, which empties all
+/// shards. So no turn has to absorb many thousands of names. They are also few beside the requests
+/// that a member may have.
 const ROOM: usize = 48;
 
-/// Room that an empty shard keeps.
+/// The room that an empty shard keeps.
 const KEPT: usize = 7;
 
-/// Locks of one service.
+/// The local grants of one service.
 pub(crate) struct LocalGrants {
     pub(crate) service: ServiceName,
-    /// The hasher; under shuttle it is the same in each run.
+    /// The seeds of the hash; under shuttle they are the same in each run.
     hasher: Seeds,
     /// Whether this member keeps locks that another member grants after their release.
     keeps: AtomicBool,
-    /// Whether this member asks to grant the service if it makes most of its requests.
+    /// Whether this member asks to become the grantor of the service if it makes most of its
+    /// requests.
     follows: AtomicBool,
-    /// A bit for each shard that was used since the core has heard of it. Read by all and rarely
-    /// written.
+    /// A bit for each shard that was used since the core last absorbed. All threads read it, and
+    /// few write it.
     used: CachePadded<AtomicU64>,
-    /// Tokens that were used since the core has heard of it.
+    /// The number of tokens that were used since the core last absorbed.
     spent: CachePadded<AtomicU64>,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
 }
@@ -80,9 +83,9 @@ struct Shard {
 /// A name that was taken since the last turn.
 struct LocalName {
     offer: LocalOffer,
-    /// How many of the tokens of an offer for this name alone were used.
+    /// The number of used tokens, if the offer is for this name alone.
     spent: u32,
-    /// When it was taken last.
+    /// The time at which the lock was taken last.
     since: Time,
     /// The present hold.
     hold: Option<LocalHold>,
@@ -110,7 +113,7 @@ pub(super) struct LocalHold {
 pub(super) struct Drained {
     /// Used tokens of the whole service.
     pub(super) spent: u64,
-    /// The present holds with such tokens, in the order of the tokens.
+    /// The present holds with tokens of the service, in the order of the tokens.
     pub(super) held: Vec<(LocalGrant, Arc<HoldCell>)>,
     /// The uses of kept locks, in the order of their names, and the present holds.
     pub(super) kept: Vec<(KeptUse, Option<LocalHold>)>,
@@ -134,7 +137,7 @@ impl LocalGrants {
         self.keeps.load(Ordering::Relaxed)
     }
 
-    /// Changes that for the requests that come next.
+    /// Sets whether this member keeps locks of the service, for later requests.
     pub(crate) fn set_keeps(&self, keeps: bool) {
         self.keeps.store(keeps, Ordering::Relaxed);
     }
@@ -144,15 +147,15 @@ impl LocalGrants {
         self.follows.load(Ordering::Relaxed)
     }
 
-    /// Changes that for the requests that come next.
+    /// Sets whether this member follows the load of the service, for later requests.
     pub(crate) fn set_follows(&self, follows: bool) {
         self.follows.store(follows, Ordering::Relaxed);
     }
 
     /// Takes a lock that has no local grant, with one of the tokens that the core offers for it.
-    /// To be called while the core offers anything at all. Returns its cell, as `cell` makes it of
-    /// one that was used before. Also returns whether this is the first local grant of the service
-    /// since the core absorbed the last one.
+    /// Call this only while the core makes offers. `cell` makes the cell of the hold, from a used
+    /// one if there is one. Also returns whether this is the first local grant of the service since
+    /// the core last absorbed.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, OwnerId, Time),
@@ -165,7 +168,8 @@ impl LocalGrants {
         let mut shard = self.shard(index);
         let Shard { names, spare } = &mut *shard;
         if names.len() >= ROOM {
-            // The core would offer the free ones again.
+            // Free names without used tokens are dropped: the core would make the same offers
+            // again.
             names.retain(|_, local| local.hold.is_some() || local.spent > 0);
         }
         let is_full = names.len() >= ROOM;
@@ -193,13 +197,14 @@ impl LocalGrants {
         let cell = take(&mut local)?;
         vacant.insert(local);
         let bit = 1_u64 << index;
-        // The shard's lock is held, and no bit is taken away while any thread looks at the core.
+        // Relaxed order is enough: this thread has the shard's lock, and no bit is cleared while
+        // any thread reads the core.
         let is_first = self.used.load(Ordering::Relaxed) & bit == 0
             && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
         Some((cell, is_first))
     }
 
-    /// Releases a lock that was taken here.
+    /// Releases a lock that is a local grant.
     pub(super) fn release(&self, name: &LockName, cell: &Arc<HoldCell>) {
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
@@ -211,7 +216,7 @@ impl LocalGrants {
         }
     }
 
-    /// Empties it. To be called while no thread looks at the core.
+    /// Takes all local grants out. Call this only while no thread reads the core.
     pub(super) fn empty(&self) -> Drained {
         let mut used = self.used.swap(0, Ordering::Relaxed);
         let spent = self.spent.swap(0, Ordering::Relaxed);
@@ -244,7 +249,7 @@ impl LocalGrants {
 
     fn spot(&self, name: &LockName) -> (usize, HashedName) {
         let hash = self.hasher.hash_one(name);
-        // The map places it by other bits.
+        // These bits choose the shard; the map uses others.
         ((hash >> 32) as usize % SHARDS, HashedName { hash, name: name.clone() })
     }
 
@@ -252,7 +257,7 @@ impl LocalGrants {
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether nothing is held here of which the core has not heard.
+    /// Returns whether the core knows every hold of the service.
     #[cfg(all(test, elderlock_shuttle))]
     pub(super) fn is_empty(&self) -> bool {
         let is_free = |local: &LocalName| local.hold.is_none();
@@ -296,7 +301,7 @@ mod tests {
         take(grants, of, || Some(LocalOffer::OfService(range(last))))
     }
 
-    /// A lock that the core has offered since the last turn.
+    /// Takes a lock that the core has offered since the last turn.
     fn take_again(grants: &LocalGrants, of: u32) -> Token {
         take(grants, of, || panic!("the offer is known")).expect("it is free").0.token()
     }

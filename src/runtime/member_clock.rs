@@ -24,7 +24,7 @@ struct RuntimeClock {
 }
 
 impl MemberClock {
-    /// Returns this machine's clock: members of one cluster have nothing else in common.
+    /// Returns this machine's clock, the only one that the members of a cluster share.
     pub(crate) fn machine() -> MemberClock {
         MemberClock(None)
     }
@@ -51,8 +51,8 @@ impl MemberClock {
         }
     }
 
-    /// How long ago the Unix epoch was: by the machine's wall clock, or by that and the runtime's
-    /// clock since the member was made.
+    /// The time since the Unix epoch, by the machine's wall clock. With the clock of a runtime: the
+    /// wall clock when the member was made, advanced by that clock.
     pub(crate) fn wall(&self) -> Duration {
         match &self.0 {
             None => clock::wall(),
@@ -64,10 +64,10 @@ impl MemberClock {
 impl RuntimeClock {
     #[cold]
     fn now(&self) -> Time {
-        // A thread that is about to end has no place for a runtime.
+        // A thread that is about to end can enter no runtime.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if !is_ending {
-            // Any thread may ask, and outside the runtime tokio's clock is another one.
+            // Any thread may call this, and outside the runtime tokio has another clock.
             let _entered = self.runtime.enter();
             let (instant, time) = self.origin;
             let now = time + Instant::now().duration_since(instant);

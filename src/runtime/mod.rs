@@ -38,8 +38,8 @@
 //! | `net/query.rs`, `net/operator.rs`, `net/session.rs` | status, orders and locks for programs |
 //! | `net/orders.rs` | orders, at the member that carries them out |
 
-/// A planted break: whether it is planted, or after `=>` a statement that is run if it is. In a
-/// build for use none ever is, and the code is as if this were not there.
+/// A planted break. Says whether it is planted, or runs the statement after `=>` if it is. In a
+/// build for use no break is planted, and the macro adds no code.
 macro_rules! planted {
     ($name:ident => $($statement:tt)+) => {
         #[cfg(all(elderlock_mutants, feature = "simulated"))]

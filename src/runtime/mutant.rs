@@ -1,7 +1,7 @@
-//! Planted breaks of the layers above the core, to prove that the simulation of whole members
-//! can fail. Each is a mistake that a programmer could make. The feature `simulated` has the list;
-//! only a build with `--cfg elderlock_mutants` asks it. Where one is planted, the code says
-//! `planted!`. Those of the core are in `protocol/mutant.rs`.
+//! Planted breaks of the layers above the core, to prove that the simulation of whole members can
+//! fail. Each is a mistake that a programmer could make. The feature `simulated` compiles the list;
+//! only a build with `--cfg elderlock_mutants` can plant a break. The macro `planted!` marks the
+//! places in the code. The planted breaks of the core are in `protocol/mutant.rs`.
 
 use std::cell::Cell;
 
@@ -12,57 +12,57 @@ thread_local! {
 /// One planted break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RuntimeMutant {
-    /// A guard looks at the lock's lease and not at the member's.
+    /// A guard checks the lock's lease but not the member's.
     FenceWithoutMember,
     /// A request that is dropped while it waits is not released.
     KeepDroppedRequest,
     /// The last guard of a hold does not release it.
     KeepDroppedHold,
-    /// A release is reported as confirmed though no grantor has heard of it.
+    /// A release is reported as confirmed though no grantor knows of it.
     ConfirmUnheard,
     /// A reentrant mutex lets every owner of its member in while one of them has it.
     EnterForOthers,
-    /// A reentrant mutex that its owner has is requested anew.
+    /// A reentrant mutex that its owner has already is requested again.
     AskAgain,
-    /// A grant of a reentrant mutex is not told to the other tasks of the same owner.
+    /// A grant of a reentrant mutex is not reported to the other tasks of the same owner.
     LetNoSiblingIn,
     /// The first dropped guard of a hold releases it, and the other guards stay good.
     ReleaseWithFirst,
-    /// A multi lock asks anew for its owner's locks.
+    /// A multi lock requests locks again that its owner has already.
     MultiAsksAgain,
-    /// A multi lock takes its services in the order in which they were named.
+    /// A multi lock takes its services in the order in which the caller named them.
     MultiWithoutOrder,
-    /// A multi lock whose wait ends keeps the locks that it had.
+    /// A multi lock whose wait ends keeps the locks that it has so far.
     MultiKeepsFirst,
-    /// A term of leadership goes on though its lock is lost.
+    /// A leadership term continues though its lock is lost.
     LeadOn,
-    /// The work of a selector goes on when its term is over.
+    /// The work of a selector continues when its term is over.
     WorkOn,
-    /// A selector that runs ends with a term that it loses.
+    /// A running selector ends when it loses a term.
     EndWithTerm,
     /// A selector whose work is done does not queue again.
     StandOnce,
-    /// A leader latch tells twice that it leads.
+    /// A leader latch reports twice that it leads.
     TellTwice,
-    /// A leader latch that loses its lock does not tell that it leads no more.
+    /// A leader latch that loses its lock does not report that it leads no longer.
     LoseInSilence,
-    /// A share that was refused to become the lock is given out as the lock.
+    /// A share whose upgrade was refused is passed out as the lock.
     UpgradeBlindly,
     /// A read/write lock gives a share to a caller that asks to write.
     ReadForWrite,
     /// An owner that only reads enters as a writer.
     WriteByShare,
-    /// The first guard that ends makes the lock a share, of an owner that writes and reads.
+    /// The first guard that ends turns the lock into a share, though its owner also writes.
     ReadWithFirst,
-    /// A holder of permits believes in one more than were granted.
+    /// A holder of permits counts one more than were granted.
     CountOneMore,
-    /// Permits that were returned early are still there for their former holder.
+    /// A holder still counts the permits that it has returned.
     ReturnedAndKept,
     /// A permit that ends returns two.
     PermitReturnsTwo,
     /// A permit that ends returns nothing, until the last of its hold ends.
     KeepDroppedPermit,
-    /// Permits that were granted together have one token.
+    /// Permits that were granted together share one token.
     PermitsAlike,
     /// A conditional change of a count is made in every case.
     SetWithoutLook,
@@ -70,25 +70,23 @@ pub enum RuntimeMutant {
     CounterWithoutLook,
     /// A holder that reads the value of its lock does not tell the grantor.
     ReadInSilence,
-    /// A write into the value of a lock that met another write is made over that, even over a later
-    /// holder's.
+    /// A write to a lock's value that met another write overwrites it, even that of a later holder.
     WriteOverLater,
     /// A waiter at a barrier does not look at the barrier.
     GateAlwaysOpen,
-    /// A waiter at a barrier must see it without being set, and does not only hear that it was
-    /// removed.
+    /// A waiter ignores a removal if the barrier is set again before the waiter looks.
     GateForgets,
-    /// A round of a double barrier begins with one less than it takes.
+    /// A round of a double barrier begins with one task too few.
     RoundOfOneLess,
     /// A task that leaves a round does not wait for the others.
     LeaveAlone,
-    /// A latch opens at one.
+    /// A latch opens at the count of one.
     LatchOneEarly,
-    /// A count-down writes the seen count, less one, over any present count.
+    /// A count-down writes the count that it saw, less one, over any present count.
     CountDownBlindly,
     /// No reader is told that a member is suspended.
     SuspendInSilence,
-    /// A member that is connected again is told so as if it had never been otherwise.
+    /// A member that is connected again is reported as if it had never been disconnected.
     ConnectAgain,
     /// The guards of a member stay good though it is suspended, or lost.
     GuardsOutliveMember,
@@ -96,13 +94,13 @@ pub enum RuntimeMutant {
     WantTwice,
     /// A holder is not told that its lock is requested back, and is reported as told.
     WantInSilence,
-    /// The guards of a lock that was taken away stay good.
+    /// The guards of a lock that was revoked by force stay valid.
     TakenAndKept,
-    /// A lock whose holder has not been told is reported as taken away.
+    /// A lock whose holder has not been told is reported as revoked.
     CallItTaken,
-    /// The guard of a partition stays good though the partition is lost or given up.
+    /// The guard of a partition stays good though the partition is lost or released.
     OwnOn,
-    /// A claimant that owns too many partitions gives none up.
+    /// A claimant that owns too many partitions releases none.
     KeepSurplus,
     /// A claimant is content with one partition less than its share.
     TakeOneLess,
@@ -113,7 +111,7 @@ pub enum RuntimeMutant {
 }
 
 impl RuntimeMutant {
-    /// All of them.
+    /// All planted breaks of this list.
     pub const ALL: [RuntimeMutant; 48] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,

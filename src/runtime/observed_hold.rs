@@ -1,5 +1,5 @@
-//! `ObservedHold`: tells a simulation when a hold of one of its members begins, changes and ends.
-//! Without the feature `simulated` it is nothing.
+//! `ObservedHold`: reports to a simulation when a hold of one of its members begins, changes and
+//! ends. Without the feature `simulated` it does nothing.
 
 use crate::protocol::{LostReason, Time, Token};
 #[cfg(feature = "simulated")]
@@ -12,10 +12,10 @@ use {
     std::time::Duration,
 };
 
-/// The number of a hold that an observer was told of.
+/// The number of a hold that was reported to an observer.
 #[derive(Default)]
 pub(crate) struct ObservedHold {
-    /// 0: it was told of none.
+    /// The number; 0 if the hold was not reported.
     #[cfg(feature = "simulated")]
     number: AtomicU64,
 }
@@ -23,32 +23,32 @@ pub(crate) struct ObservedHold {
 /// A hold that begins.
 #[cfg(feature = "simulated")]
 pub struct BegunHold {
-    /// The process that holds.
+    /// The process that has the hold.
     pub process: ProcessId,
     /// The lock service.
     pub service: ServiceName,
-    /// Its locks.
+    /// The locks of the hold.
     pub want: Want,
     /// The first token.
     pub token: Token,
-    /// When it was asked for, since the simulation began.
+    /// The time of the request, since the simulation began.
     pub asked: Duration,
-    /// When the lock's lease ends; `None`: it has none.
+    /// The time at which the lock's lease ends; `None`: the lock has no lease.
     pub until: Option<Duration>,
     /// The lease of the member.
     pub lease_end: LeaseEnd,
 }
 
-/// Reads when a member's lease ends if nothing renews it, since the simulation began.
+/// Returns when a member's lease ends if nothing renews it, since the simulation began.
 #[cfg(feature = "simulated")]
 pub type LeaseEnd = Box<dyn Fn() -> Option<Duration>>;
 
 /// A change of a hold.
 #[cfg(feature = "simulated")]
 pub enum HoldChange {
-    /// The program has it from now on.
+    /// The program has the hold from now on.
     Begun(BegunHold),
-    /// The lock's lease ends then.
+    /// The lock's lease has a new end; `None`: it has none.
     Extended(Option<Duration>),
     /// A share has become the lock, with this token.
     Upgraded(Token),
@@ -56,19 +56,19 @@ pub enum HoldChange {
     Over(LostReason),
 }
 
-/// Is told of the holds of a simulation, each with a number. It may be called under the engine's
-/// lock: it calls no member.
+/// Receives the holds of a simulation, each with a number. It may be called under the engine's
+/// lock, so it must call no member.
 #[cfg(feature = "simulated")]
 pub type HoldObserver = Rc<dyn Fn(u64, HoldChange)>;
 
 #[cfg(feature = "simulated")]
 thread_local! {
     static OBSERVER: RefCell<Option<HoldObserver>> = const { RefCell::new(None) };
-    /// How many holds it was told of.
+    /// The number of holds that were reported so far.
     static OBSERVED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Holds that begin on this thread from now on are told to this observer; `None`: to none.
+/// Reports holds that begin on this thread from now on to this observer; `None`: to none.
 #[cfg(feature = "simulated")]
 pub(crate) fn observe_holds(observer: Option<HoldObserver>) {
     OBSERVED.set(0);
@@ -88,7 +88,7 @@ impl ObservedHold {
 
     fn tell(&self, change: HoldChange) {
         let number = self.number.load(Ordering::Relaxed);
-        // A guard may be dropped with its thread.
+        // A guard may be dropped while its thread ends.
         let observer = OBSERVER.try_with(|observer| observer.borrow().clone()).ok().flatten();
         if number != 0
             && let Some(observer) = observer
@@ -97,17 +97,17 @@ impl ObservedHold {
         }
     }
 
-    /// Its lease ends then.
+    /// Reports a new end of the hold's lease.
     pub(crate) fn extend(&self, until: Time) {
         self.tell(HoldChange::Extended(elapsed_at(until)));
     }
 
-    /// A share became the lock.
+    /// Reports that a share became the lock.
     pub(crate) fn upgrade(&self, token: Token) {
         self.tell(HoldChange::Upgraded(token));
     }
 
-    /// Tells the observer that the hold is over; without a reason, tells nothing.
+    /// Reports that the hold is over; without a reason, reports nothing.
     pub(crate) fn end(&self, reason: Option<LostReason>) {
         if let Some(reason) = reason {
             self.tell(HoldChange::Over(reason));

@@ -4,7 +4,7 @@ use crate::protocol::{ProcessId, VoteSecret};
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
 
-/// A process id never used before.
+/// Draws a process id that was never used before.
 pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     #[cfg(feature = "simulated")]
     if let Some(process) = super::simulated::draw_process() {
@@ -15,7 +15,7 @@ pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     Ok(ProcessId(u128::from_le_bytes(bytes)))
 }
 
-/// A secret for the vote of a process that begins.
+/// Draws the secret of the vote of a new process.
 pub(crate) fn draw_vote_secret() -> Result<VoteSecret, SysError> {
     let mut bytes = [0; 32];
     SysRng.try_fill_bytes(&mut bytes)?;

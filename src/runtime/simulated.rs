@@ -1,6 +1,6 @@
 //! A simulation's replacements for the machine: time, by clocks of different rates, and the source
 //! of process ids. They exist only with the feature `simulated`, and only on a thread that has
-//! begun one; every other thread has the machine's own.
+//! begun a simulation. Every other thread has the machine's own.
 
 use crate::protocol::{ProcessId, Slot, Time};
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first instant: any but zero, which the engine takes for "never".
+/// The first instant: any but zero, which the engine reads as "never".
 const FIRST: Time = Time::from_nanos(1_000_000_000);
 
 /// The wall clock's reading when a simulation begins.
@@ -17,7 +17,8 @@ const FIRST_SLOT: Slot = Slot(1_000 * Slot::PER_SECOND);
 
 thread_local! {
     static SIMULATION: Cell<Option<SimulationState>> = const { Cell::new(None) };
-    /// How many millionths too fast the clock is that is read now: that of the acting member.
+    /// The rate of the clock that is read now: that of the acting member. In millionths that the
+    /// clock is too fast.
     static RATE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -28,7 +29,7 @@ struct SimulationState {
     drawn: u64,
 }
 
-/// Begins a simulation on this thread, which is in a tokio runtime of its own whose clock is
+/// Begins a simulation on this thread. The thread is in a tokio runtime of its own whose clock is
 /// paused.
 pub(crate) fn begin(seed: u64) {
     SIMULATION.set(Some(SimulationState { began: Instant::now(), seed, drawn: 0 }));
@@ -40,20 +41,20 @@ pub(crate) fn end() {
     SIMULATION.set(None);
 }
 
-/// This instant by the clock of the acting member.
+/// The present instant, by the clock of the acting member.
 pub(crate) fn now() -> Option<Time> {
     let simulation = SIMULATION.get()?;
     let ran = scale(simulation.began.elapsed(), rate(), MILLION);
     Some(FIRST + ran)
 }
 
-/// The instant since the simulation began, by the clock that showed it; `None`: never.
+/// The instant since the simulation began, by the clock that showed `shown`; `None`: never.
 pub(crate) fn elapsed_at(shown: Time) -> Option<Duration> {
     let nanos = shown.as_nanos().saturating_sub(FIRST.as_nanos());
     (shown != Time::MAX).then(|| Duration::from_nanos(nanos))
 }
 
-/// How long such a span of that clock takes.
+/// How long a span of the acting member's clock takes in the simulation.
 pub(crate) fn span(span: Duration) -> Duration {
     scale(span, MILLION, rate())
 }
@@ -68,7 +69,7 @@ fn scale(span: Duration, by: u128, of: u128) -> Duration {
     Duration::from_nanos(u64::try_from((span.as_nanos() * by).div_ceil(of)).unwrap_or(u64::MAX))
 }
 
-/// Acts by a clock that is this many millionths too fast.
+/// Runs `act` by a clock that is this many millionths too fast.
 pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     let before = RATE.replace(ppm);
     let came = act();
@@ -76,9 +77,9 @@ pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     came
 }
 
-/// A future that is polled and dropped by a clock that is this many millionths too fast. Its drop
-/// counts as well. The runtime drops the future of an aborted task outside all other tasks, and the
-/// guards in it act by their member's clock.
+/// A future that is polled and dropped by a clock that is this many millionths too fast. The drop
+/// counts as well, since guards in the future use their member's clock. The runtime drops the
+/// future of an aborted task outside all other tasks.
 pub(crate) fn paced<F: Future>(ppm: i32, future: F) -> impl Future<Output = F::Output> {
     Paced { ppm, future: Some(Box::pin(future)) }
 }
@@ -110,19 +111,19 @@ pub(crate) fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
     paced(RATE.get(), future)
 }
 
-/// The slot that the wall clock shows.
+/// The present slot of the wall clock.
 pub(crate) fn slot() -> Option<Slot> {
     let simulation = SIMULATION.get()?;
     Some(FIRST_SLOT.plus(Slot::count(simulation.began.elapsed())))
 }
 
-/// The wall clock, from the first slot of all on.
+/// The wall clock: the time since slot 0.
 pub(crate) fn wall() -> Option<Duration> {
     let simulation = SIMULATION.get()?;
     Some(Slot::span(FIRST_SLOT.0) + simulation.began.elapsed())
 }
 
-/// A number for an owner, counted within the simulation: another run must not show in it.
+/// A number for an owner, counted within the simulation: earlier runs must not change it.
 pub(crate) fn draw_owner() -> Option<u64> {
     let mut simulation = SIMULATION.get()?;
     simulation.drawn += 1;
@@ -130,12 +131,12 @@ pub(crate) fn draw_owner() -> Option<u64> {
     Some((1 << 63) + simulation.drawn)
 }
 
-/// A process id that the seed gives, another one each time.
+/// A process id from the seed. Each call returns another one.
 pub(crate) fn draw_process() -> Option<ProcessId> {
     let mut simulation = SIMULATION.get()?;
     simulation.drawn += 1;
     SIMULATION.set(Some(simulation));
-    // Ids order members here and there, so they must not rise with the time of birth.
+    // Ids decide the order of members in places, so they must not rise with the time of birth.
     let mixed =
         (simulation.seed ^ simulation.drawn.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -148,7 +149,7 @@ mod tests {
     use std::future::pending;
     use std::sync::{Arc, Mutex};
 
-    /// Notes the time at which it is dropped.
+    /// Records the time of its drop.
     struct DropRecorder(Arc<Mutex<Option<Time>>>);
 
     impl Drop for DropRecorder {

@@ -2,10 +2,11 @@
 //! shuttle's.
 //!
 //! Shuttle runs the threads of a test one at a time and chooses, at every lock and every atomic,
-//! which thread goes on. So the engine that ships is driven through thousands of orders
-//! (`service/tests/threads.rs`); in every other build the names here are std's own. tokio's
-//! `Notify`, `watch` and `broadcast` stay as they are. Each call of theirs is one step there, with
-//! a seam before it where it matters, and their waiting tasks are woken through shuttle.
+//! which thread continues. So the engine that ships is driven through thousands of orders
+//! (`service/tests/threads.rs`). In every other build the names here are std's own. tokio's
+//! `Notify`, `watch` and `broadcast` stay as they are. Under shuttle each of their calls is one
+//! step, with a seam before it where the order matters. Their waiting tasks are woken through
+//! shuttle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -28,11 +29,11 @@ mod real {
         lock.is_poisoned()
     }
 
-    /// Does nothing in a build for use.
+    /// Does nothing outside a test under shuttle.
     #[inline(always)]
     pub(crate) fn seam() {}
 
-    /// Returns whether a test has planted this break: never here.
+    /// Returns whether a test has planted this break: never in this build.
     pub(crate) const fn is_planted(_: super::ThreadMutant) -> bool {
         false
     }
@@ -49,22 +50,22 @@ mod real {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
-    /// Never: a panic ends the whole test.
+    /// Never true: a panic ends the whole test.
     pub(crate) fn is_poisoned<T>(_: &RwLock<T>) -> bool {
         false
     }
 
-    /// Another thread may go on here.
+    /// Lets another thread continue here.
     pub(crate) fn seam() {
         AtomicU8::new(0).load(Ordering::SeqCst);
     }
 
     thread_local! {
-        /// All threads of a test run on one thread of the system.
+        /// The planted break. All threads of a test run on one thread of the system.
         static PLANTED: Cell<Option<ThreadMutant>> = const { Cell::new(None) };
     }
 
-    /// Plants a break, or takes it out again.
+    /// Plants a break, or removes it.
     #[cfg(test)]
     pub(crate) fn plant(planted: Option<ThreadMutant>) {
         PLANTED.set(planted);
@@ -78,17 +79,17 @@ mod real {
 
 pub(crate) use real::*;
 
-/// Locks a mutex whose holders cannot panic half-way: the protected value is whole even after a
-/// panic.
+/// Locks a mutex whose holders cannot panic half-way: the protected value is consistent even after
+/// a panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A map by the number of a request. Its order is the same in every run: the order of wake-ups must
-/// not depend on the machine's chance.
+/// not depend on chance.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<SequenceHasher>>;
 
-/// Spreads numbers that are counted up. No outside party chooses them.
+/// Spreads consecutive numbers. No outside party chooses them.
 #[derive(Default)]
 pub(crate) struct SequenceHasher(u64);
 
@@ -102,19 +103,18 @@ impl Hasher for SequenceHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Odd, so that no two numbers meet, and about the golden section of all numbers, so that
-        // neighbours lie far apart.
+        // The factor is odd, so that no two numbers collide. It is about the golden section of all
+        // numbers, so that neighbours are far apart.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-/// Planted breaks, which prove that the tests under shuttle can fail. They do not exist in any
-/// other build.
+/// Planted breaks, which prove that the tests under shuttle can fail. No other build has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadMutant {
-    /// A turn does not look at the deferred queue after unlocking.
+    /// A turn does not check the deferred queue after unlocking.
     DeferredQueueStays,
-    /// The thread that empties the deferred queue does not look again after unlocking.
+    /// The thread that empties the deferred queue does not check it again after unlocking.
     LooksOnce,
     /// A request keeps the waker of its first poll.
     OldWaker,
@@ -122,18 +122,18 @@ pub(crate) enum ThreadMutant {
     LossUntold,
     /// The timer task is not told of a nearer deadline.
     TimerSleepsOn,
-    /// The turn that arrives later decides the phase of two turns.
+    /// Of two turns the one that arrives later sets the phase.
     PhaseGoesBack,
-    /// The thread that announces events does not look again.
+    /// The thread that announces events does not check the queue again.
     EventStays,
-    /// A thread that finds only readers of the core, and no writer, leaves its command without an
-    /// executor.
+    /// A thread that finds only readers of the core, and no writer, leaves its command in the
+    /// queue.
     ReaderKeepsDeferred,
-    /// A turn begins without the local grants.
+    /// A turn begins without absorbing the local grants.
     LocalGrantsStay,
-    /// The token of a local grant is taken before the shard of its name.
+    /// The token of a local grant is drawn before the shard of its name is locked.
     TokenFirst,
-    /// A guard may enter as a writer between the look at an owner's readers and the change of its
+    /// A guard may enter as a writer between the check of an owner's readers and the change of its
     /// lock into a share.
     ShareUnlocked,
 }

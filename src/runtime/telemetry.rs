@@ -1,5 +1,5 @@
-//! A member's telemetry for its operator: spans and log events with `tracing`, always, and
-//! measurements with the `metrics` facade, with the feature `metrics`.
+//! A member's telemetry for its operator. Spans and log events use `tracing`, always. Measurements
+//! use the `metrics` facade, with the feature `metrics`.
 //!
 //! # Measurements
 //! With the feature `metrics`, off by default. Measurements go to the recorder of the
@@ -7,12 +7,12 @@
 //! the member is built: frequent measurements are registered only once.
 //!
 //! **Labels have few values**: fixed words, and the names of services, of which a program has few
-//! by design. Numerous things (users, files, rows) are locks in one of them. Names of locks,
+//! by design. Numerous things (users, files, rows) are locks in one service. Names of locks,
 //! members and owners are never labels. Series of a service that was destroyed stay for as long as
 //! the recorder keeps them.
 //!
-//! These measure **this member's own requests**, whichever member grants them; summed over all
-//! members they are the whole service. A batch is one request, and so is a suspension.
+//! The following measure **this member's own requests**, whichever member grants them; summed over
+//! all members they are the whole service. A batch is one request, and so is a suspension.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -22,8 +22,8 @@
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
 //! | `elderlock_losses_total{service,reason}` | counter | holds that were lost; the reasons are the other outcomes of `elderlock_hold_seconds` |
 //!
-//! These measure the **grantor**, at the member where it acts; elsewhere they are 0. Gauges are
-//! read every quarter of a second, and cost nothing in between.
+//! The following measure the **grantor**, at the member where it acts; elsewhere they are 0. Gauges
+//! are read every quarter of a second, and cost nothing in between.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -35,8 +35,8 @@
 //! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because the predecessor left or destroyed its service |
 //! | `elderlock_transfer_seconds{service}` | histogram, s | from asking for the table to beginning to grant |
 //!
-//! These measure the **member**. Gauges, messages and refusals are read every quarter of a second,
-//! too.
+//! The following measure the **member**. Gauges, messages and refusals are read every quarter of a
+//! second, too.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -54,18 +54,19 @@
 //! Messages of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), and bare
 //! acknowledgements (`Ack`), have no label `service`. Neither have `QueryReply`, `RevocationReply`,
 //! `DestroyConfirmed` and `DestroyUnconfirmed`, which name only the request that they answer. A
-//! message that a member relays between two others counts there, too, under the kind of the relayed
-//! message.
+//! message that a member relays between two others counts at that member, too, under the kind of
+//! the relayed message.
 //!
-//! [`SECONDS_BUCKETS`] are the suggested buckets of all histograms. A program that shows the
+//! [`SECONDS_BUCKETS`] are the suggested buckets of all histograms. A program that serves the
 //! member over HTTP adds its exporter's text to `/metrics`, see `http::HttpView::exporter`.
 //!
-//! Several members in one process add up, in gauges too. A service that was destroyed here, and a
-//! member that has left or was dropped, leave their gauges at 0.
+//! Several members in one process add up, in gauges too. After a service was destroyed here, or a
+//! member has left or was dropped, the gauges of it are 0.
 //!
 //! # Spans and events
-//! These have the target `elderlock`. All other events are details for diagnosis. Their target is
-//! the path of their module, `elderlock::...`, so that a filter for `elderlock` includes them.
+//! Spans and events of this table have the target `elderlock`. All other events are details for
+//! diagnosis. Their target is the path of their module, `elderlock::...`, so that a filter for
+//! `elderlock` includes them.
 //!
 //! | name | kind, level | fields |
 //! |---|---|---|
@@ -85,17 +86,16 @@
 //! | `elder` | event, info | `name`, `addr`, `process`, `is_me`: another member is the elder now |
 //! | `joining: ...` | event, info | every three seconds while it joins: the seeds that have not answered, and why |
 //!
-//! To acquire a lock is a future of the caller's, so its span is the child of the span in which it
-//! is first polled. It is entered only while it is polled; the span ends wherever the future is
-//! dropped. The others begin in one turn of the member and end in another. Any task may run such a
-//! turn, even the caller of some unrelated lock. So they have no parent and are never entered. A
-//! span opens in the turn in which the member sends the first message of its subject. Of a view
-//! that is `Prepare`, `Promise`, `Accept` or `Accepted`; an earlier `PreVote` binds no voter and
-//! may come to nothing. All spans that are open when a member leaves, is expelled or is dropped end
-//! as `lost`.
+//! An acquisition is a future of the caller, so its span is the child of the span in which it is
+//! first polled. It is entered only while it is polled; the span ends wherever the future is
+//! dropped. The other spans begin in one turn of the member and end in another. Any task may run
+//! such a turn, even the caller of some unrelated lock. So they have no parent and are never
+//! entered. A span opens in the turn in which the member sends the first message of its subject. Of
+//! a view that is `Prepare`, `Promise`, `Accept` or `Accepted`; an earlier `PreVote` binds no voter
+//! and may have no effect. All spans that are open when a member leaves, is expelled or is dropped
+//! end as `lost`.
 //!
-//! Where no subscriber wants the level nothing is kept for a span, and nothing is looked at but the
-//! level.
+//! Where no subscriber wants the level, nothing is kept for a span, and only the level is checked.
 
 use super::clock;
 use super::sync::Mutex;
@@ -135,7 +135,7 @@ pub const SECONDS_BUCKETS: [f64; 16] = [
     60.0, 300.0,
 ];
 
-/// A request, from asking to its answer: its span, and how long it waits.
+/// A request, from its start to its answer: its span and its duration.
 pub(crate) struct AcquireSpan {
     span: Span,
     meter: Meter,
@@ -145,8 +145,8 @@ pub(crate) struct AcquireSpan {
 }
 
 impl AcquireSpan {
-    /// The request begins now. `None`: neither subscriber nor recorder needs it, and it costs
-    /// nothing.
+    /// Begins the measurement of a request. `None`: neither subscriber nor recorder needs it, so it
+    /// costs nothing.
     pub(crate) fn begin(meter: &Meter, service: &ServiceName, want: &Want) -> Option<AcquireSpan> {
         if !cfg!(feature = "metrics") && !level_enabled!(Level::DEBUG) {
             return None;
@@ -167,7 +167,7 @@ impl AcquireSpan {
         Some(AcquireSpan { span, meter: meter.clone(), since, over: false })
     }
 
-    /// The span, to be in while it is polled.
+    /// The span, which is entered for each poll.
     pub(crate) fn span(&self) -> &Span {
         &self.span
     }
@@ -187,7 +187,7 @@ impl AcquireSpan {
         self.over = true;
         let Some(since) = self.since else { return };
         let took = at.unwrap_or_else(clock::now).since(since);
-        // It ends here, however long the future is kept.
+        // The span ends here, however long the future is kept.
         let span = std::mem::replace(&mut self.span, Span::none());
         span.record("lock.outcome", outcome);
         span.record("lock.wait_ms", millis(took));
@@ -203,7 +203,7 @@ impl Drop for AcquireSpan {
     }
 }
 
-/// The label `outcome` of a wait that ends so.
+/// The label `outcome` of a wait with this outcome.
 fn refusal(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Held(_) | Outcome::Waited(_) | Outcome::Limit(_) => "held",
@@ -234,8 +234,8 @@ fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-/// An event of a turn, to be told after it. Recorders and subscribers are the application's code,
-/// and none of that runs under the engine's lock.
+/// An event of a turn, reported after the turn. Recorders and subscribers are the application's
+/// code, which never runs under the engine's lock.
 pub(crate) enum TelemetryNote {
     Opens { course: Arc<SpanHandle>, what: SpanSubject },
     Closes { course: Option<Arc<SpanHandle>>, ending: SpanEnd },
@@ -269,7 +269,8 @@ impl TelemetryNote {
     }
 }
 
-/// The member that grants, in the line about it: the logs of many members are read in one place.
+/// The member that grants, for the line about it: operators read the logs of many members in one
+/// place.
 pub(crate) struct ActingMember {
     name: MemberName,
     addr: SocketAddr,
@@ -282,7 +283,7 @@ impl ActingMember {
     }
 }
 
-/// A subject that takes longer than a turn, and is a span.
+/// An activity that takes longer than a turn, and so has a span.
 #[derive(Clone)]
 pub(crate) enum SpanSubject {
     /// A view that this member has asked for, or given its vote to.
@@ -292,7 +293,7 @@ pub(crate) enum SpanSubject {
 }
 
 impl SpanSubject {
-    /// A root, and never entered: any task may have run the turn in which it begins.
+    /// A root span, which is never entered: any task may have run the turn in which it begins.
     fn span(&self) -> Span {
         match self {
             SpanSubject::View(number) => info_span!(
@@ -349,9 +350,9 @@ enum SpanResult {
         waits: usize,
         by: ActingMember,
     },
-    /// There was no table to receive.
+    /// The predecessor had no table.
     NoTable,
-    /// The subject ended without a result at this member.
+    /// The activity ended without a result at this member.
     Lost,
 }
 
@@ -404,8 +405,8 @@ impl SpanEnd {
     }
 }
 
-/// One span. That it opens and that it closes are told after a turn each, maybe by two threads:
-/// then the later turn's may come first.
+/// One span. Its opening and its closing are reported after different turns, maybe by two threads:
+/// then the closing may be reported first.
 #[derive(Default)]
 pub(crate) struct SpanHandle(Mutex<SpanState>);
 
@@ -440,8 +441,8 @@ impl SpanHandle {
     }
 }
 
-/// The subjects under way at a member, seen by the core's output: the messages with which each
-/// begins, and the events with which it ends. Empty without a subscriber.
+/// The activities under way at a member. They are derived from the core's output: the messages with
+/// which each begins, and the events with which it ends. Empty without a subscriber.
 #[derive(Default)]
 pub(crate) struct SpanTracker {
     view: Option<OpenSpan>,
@@ -477,7 +478,7 @@ impl OpenSpan {
         )
     }
 
-    /// Another transfer or recovery, or another epoch, has followed it.
+    /// Ends a span that another transfer, another recovery or another epoch has replaced.
     fn makes_way(self, other: Epoch, now: Time) -> TelemetryNote {
         let how = if self.is_of(other) { SpanResult::NoTable } else { SpanResult::Lost };
         self.ends(how, now)
@@ -485,7 +486,7 @@ impl OpenSpan {
 }
 
 impl SpanTracker {
-    /// A packet leaves: `node` has just sent it.
+    /// Notes a packet that `node` has just sent.
     pub(crate) fn sent(
         &mut self,
         packet: &Packet,
@@ -496,11 +497,11 @@ impl SpanTracker {
         if !level_enabled!(Level::INFO) {
             return;
         }
-        // A message by a detour goes the straight way, too; a relayed message belongs to another
-        // member.
+        // A message by a detour is also sent on the direct path, and is seen there. A relayed
+        // message belongs to another member.
         match packet {
-            // A pre-vote binds no voter and may come to nothing. After these there is another view,
-            // or this member is out.
+            // A pre-vote binds no voter and may have no effect. Each of these notices is followed
+            // by another view, or by the end of this membership.
             Packet::Notice(notice) => {
                 if let Notice::Prepare { instance, .. }
                 | Notice::Promise { instance, .. }
@@ -528,8 +529,9 @@ impl SpanTracker {
         }
     }
 
-    /// An epoch may begin. The same message goes to many members and is repeated, also when the
-    /// epoch is over. A grantor that acts also sends it to the members in a transferred table.
+    /// Begins the span of an epoch, if this message begins it. The same message is sent to many
+    /// members and repeated, also when the epoch is over. A grantor that acts also sends it to the
+    /// members in a transferred table.
     fn begin(
         &mut self,
         service: &ServiceName,
@@ -551,7 +553,7 @@ impl SpanTracker {
         }
     }
 
-    /// An event has happened: `node`, which is the core of `me`, has just reported it.
+    /// Notes an event that `node`, the core of `me`, has just reported.
     pub(crate) fn said(
         &mut self,
         event: &Event,
@@ -569,7 +571,7 @@ impl SpanTracker {
                 });
             }
             Event::BecameGrantor { service, epoch } => {
-                // The grantor is gone already if it ended in the step in which it began.
+                // A grantor that ended in the step in which it began is already gone.
                 let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else {
                     return;
                 };
@@ -605,7 +607,7 @@ impl SpanTracker {
         }
     }
 
-    /// The member, or its incarnation, is over.
+    /// Ends all spans: the member, or its incarnation, is over.
     pub(crate) fn over(&mut self, now: Time, notes: &mut Vec<TelemetryNote>) {
         let SpanTracker { view, epochs } = std::mem::take(self);
         notes.extend(
@@ -616,8 +618,8 @@ impl SpanTracker {
     }
 }
 
-/// A subject whose beginning was not seen: it began and ended in one step, or there was no
-/// subscriber then.
+/// Reports an activity whose beginning was not seen: it began and ended in one step, or there was
+/// no subscriber then.
 fn at_once(what: SpanSubject, took: Duration, how: SpanResult) -> TelemetryNote {
     TelemetryNote::Closes { course: None, ending: SpanEnd { what, took, how } }
 }
@@ -630,7 +632,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-    /// How many spans have begun and ended, and how many events were told.
+    /// How many spans have begun and ended, and how many events were reported.
     #[derive(Clone, Default)]
     struct SpanTally(Arc<Mutex<[usize; 3]>>);
 
@@ -665,7 +667,8 @@ mod tests {
         SpanEnd { what: SpanSubject::View(ViewNumber(2)), took: Duration::ZERO, how }
     }
 
-    /// One test, because levels are of the whole process: nothing else in it listens.
+    /// This is one test, because levels are those of the whole process: no other test of it may
+    /// have a subscriber.
     #[test]
     fn without_a_subscriber_nothing_is_kept_and_otherwise_a_span_ends_once() {
         let addr = "127.0.0.1:1".parse().expect("an address");

@@ -1,5 +1,5 @@
-//! Votes are written by a thread of their own. So a slow disk holds up neither the engine's lock
-//! nor a worker of the program's runtime.
+//! A thread of its own writes votes. So a slow disk holds up neither the engine's lock nor a worker
+//! of the program's runtime.
 
 use super::disk::Disk;
 use crate::protocol::{ProcessId, StoredVote};
@@ -21,31 +21,31 @@ impl VoteStorage for Disk {
 
 /// One write of a vote to the storage.
 struct WriteJob {
-    /// The incarnation that asked for it.
+    /// The incarnation whose vote it is.
     process: ProcessId,
     number: u64,
     vote: Box<StoredVote>,
 }
 
 struct WriterQueue {
-    /// The newest job that has not begun: a later one takes its place.
+    /// The newest job that has not begun. A later job replaces it.
     next: Option<WriteJob>,
-    /// Taken out while something is written there.
+    /// The storage; `None` while the thread writes to it.
     storage: Option<Box<dyn VoteStorage>>,
     is_closed: bool,
 }
 
-/// The way to the thread that writes. The thread ends when this is dropped and all that was asked
-/// for is written.
+/// The handle of the writing thread. The thread ends when this is dropped and all pending votes are
+/// written.
 pub(crate) struct VoteWriter {
     desk: Arc<(Mutex<WriterQueue>, Condvar)>,
-    /// Ends with the thread, when the data directory is free.
+    /// Closes when the thread has ended and the data directory is free.
     ended: watch::Receiver<()>,
 }
 
 impl VoteWriter {
-    /// Starts the thread. `tell` hears the result of each write that was begun, with its process
-    /// and its number.
+    /// Starts the thread. `tell` gets the result of each write that was begun, with its process and
+    /// its number.
     pub(crate) fn start(
         storage: Box<dyn VoteStorage>,
         tell: impl Fn(ProcessId, u64, io::Result<()>) + Send + 'static,
@@ -65,14 +65,14 @@ impl VoteWriter {
         Ok(VoteWriter { desk, ended })
     }
 
-    /// Asks for a write. Never waits for the disk.
+    /// Hands a vote to the thread. Never waits for the disk.
     pub(crate) fn write(&self, process: ProcessId, number: u64, vote: Box<StoredVote>) {
         let (desk, changed) = &*self.desk;
         lock(desk).next = Some(WriteJob { process, number, vote });
         changed.notify_one();
     }
 
-    /// Is closed when the thread has ended.
+    /// The receiver closes when the thread has ended.
     pub(crate) fn ended(&self) -> watch::Receiver<()> {
         self.ended.clone()
     }
@@ -83,8 +83,8 @@ impl Drop for VoteWriter {
         let (desk, changed) = &*self.desk;
         let mut desk = lock(desk);
         desk.is_closed = true;
-        // The storage is dropped at once, so that another process may use the directory, unless
-        // something is to be written there still.
+        // Unless a job still needs the storage, it is dropped at once, so that another process may
+        // use the directory.
         let idle = if desk.next.is_none() { desk.storage.take() } else { None };
         drop(desk);
         drop(idle);
@@ -92,7 +92,7 @@ impl Drop for VoteWriter {
     }
 }
 
-/// The next write, and where it goes; `None`: there will be none.
+/// Waits for the next job, and takes the storage; `None`: no more jobs will come.
 fn next(
     (desk, changed): &(Mutex<WriterQueue>, Condvar),
 ) -> Option<(WriteJob, Box<dyn VoteStorage>)> {

@@ -30,8 +30,8 @@ impl BatchGuard {
     /// three atomics and a binary search, no message.
     ///
     /// # Errors
-    /// [`FenceError::Lost`] with the reason, for good; [`FenceError::NotInBatch`]: another name was
-    /// asked for. Nothing is changed by asking.
+    /// [`FenceError::Lost`] with the reason, for good; [`FenceError::NotInBatch`]: the batch does
+    /// not have the name. Asking changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -55,22 +55,22 @@ impl BatchGuard {
     /// guards are gone.
     ///
     /// # Errors
-    /// [`Lost`]: the locks are held no more.
+    /// [`Lost`]: the locks are no longer held.
     pub fn reenter(&self) -> Result<BatchGuard, Lost> {
         self.hold.fence()?;
         Ok(BatchGuard { hold: self.hold.clone() })
     }
 
-    /// How many guards share the hold: 1 without [`reenter`](BatchGuard::reenter).
+    /// The number of guards that share the hold: 1 without [`reenter`](BatchGuard::reenter).
     pub fn depth(&self) -> usize {
         self.hold.depth()
     }
 
-    /// Releases all the locks and says whether they were held until now. Does not wait for the
+    /// Releases all the locks and returns whether they were held until now. Does not wait for the
     /// grantor.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the locks had been lost before. They are released all the same.
+    /// [`ReleaseError::Lost`]: the locks had been lost before. They are released in any case.
     ///
     /// # Cancel safety
     /// Dropping the future releases the locks too.
@@ -78,12 +78,12 @@ impl BatchGuard {
         self.hold.release()
     }
 
-    /// Releases all the locks, and waits until the grantor has heard of it. See
+    /// Releases all the locks, and waits until the grantor knows that. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: the locks had been lost before. [`ReleaseError::Unconfirmed`]: no
-    /// grantor has answered. They are released all the same.
+    /// grantor has answered. The locks are released in any case.
     ///
     /// # Cancel safety
     /// Dropping the future releases the locks too.
@@ -127,7 +127,7 @@ impl std::fmt::Debug for BatchGuard {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// The locks are held no more.
+    /// The locks are no longer held.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The batch does not have the name.
@@ -136,7 +136,7 @@ pub enum FenceError {
 }
 
 impl FenceError {
-    /// Returns whether the locks are held no more.
+    /// Returns whether the locks are no longer held.
     pub fn is_lost(&self) -> bool {
         matches!(self, FenceError::Lost(_))
     }

@@ -1,4 +1,4 @@
-//! Chains of waits and holds, asked from any member step by step.
+//! Chains of waits and holds. Any member can follow one, step by step.
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The most holds of one chain.
 const MAX_HOLDS: usize = 256;
-/// No further question is asked after so long.
+/// The time after which no further question is asked.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The holds that a request for a lock waits for, and those that their owners wait for, from
@@ -33,10 +33,10 @@ pub struct Blockers {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Blocker {
-    /// 0: it is in the way of the lock that was asked for. Else the owner of the nearest earlier
-    /// hold that is one less deep waits for it.
+    /// 0 for a hold of the requested lock. Otherwise the hold's place in the chain: the owner of
+    /// the nearest earlier hold that is one less deep waits for this hold.
     pub depth: usize,
-    /// That owner's waiting request; `None` at depth 0.
+    /// The waiting request of that owner; `None` at depth 0.
     pub wait: Option<OwnerWait>,
     /// The service of the hold.
     pub service: ServiceName,
@@ -44,10 +44,10 @@ pub struct Blocker {
     pub holder: HolderInfo,
     /// The rest of the hold's lease, as the holder's member knows it.
     pub lease: HoldLease,
-    /// Whether the wait lasts as long as this hold stays as it is. It does not behind permits, of
-    /// which others may be returned, and not for sure behind a suspension.
+    /// Whether the wait surely lasts as long as this hold stays as it is. False behind permits,
+    /// since other holders may return some, and behind a suspension.
     pub is_sure: bool,
-    /// Its owner holds an earlier hold of the chain: the chain is a circle.
+    /// Set if the hold's owner also has an earlier hold of the chain: the chain is a circle.
     pub circle: Option<Circle>,
 }
 
@@ -57,7 +57,7 @@ impl Blockers {
         self.holds.iter().any(|hold| hold.circle == Some(Circle::Deadlock))
     }
 
-    /// Leaves out the circles that another walk has not seen.
+    /// Removes the circles that another walk has not seen.
     fn keep_circles(&mut self, other: &Blockers) {
         let seen: BTreeSet<_> = other.circles().map(|(_, links)| links).collect();
         let doubtful: Vec<usize> = self
@@ -81,7 +81,7 @@ impl Blockers {
                     continue;
                 }
                 depth = hold.depth;
-                // The hold at which the circle begins counts without the wait for it.
+                // The first hold of the circle counts without the wait for it.
                 let is_first = depth < last.depth && owner(&hold.holder) == owner(&last.holder);
                 let wait = hold.wait.as_ref().filter(|_| !is_first).map(|wait| wait.request);
                 links.push((wait, hold.holder.process, hold.holder.request, hold.holder.token));
@@ -115,8 +115,8 @@ pub(super) async fn ask_holder(
     }
 }
 
-/// The chain of the holds that a request waits for. A circle is asked for once more: only what
-/// stands in both walks stood at one instant.
+/// Follows the chain of the holds that a request waits for. A chain with a circle is followed
+/// twice: only the links of both walks existed at the same instant.
 pub(super) async fn walk(
     service: &Arc<ServiceHandle>,
     of: Blocked,
@@ -130,7 +130,7 @@ pub(super) async fn walk(
     Ok(second)
 }
 
-/// A hold that is found and not looked at.
+/// A hold that was found and is not examined yet.
 struct Found {
     depth: usize,
     wait: Option<OwnerWait>,
@@ -143,11 +143,11 @@ struct Walk<'a> {
     service: &'a Arc<ServiceHandle>,
     /// The services of the chain; `None`: the service does not exist any more.
     services: BTreeMap<ServiceName, Option<Arc<ServiceHandle>>>,
-    /// To be looked at, the next one last.
+    /// The holds to examine, the next one last.
     found: Vec<Found>,
     /// The owners whose waits are listed.
     listed: BTreeSet<(ProcessId, OwnerId)>,
-    /// The owners on the way to the present hold, and whether the edge to each of them is sure.
+    /// The owners on the path to the present hold, and whether each owner's wait is sure.
     path: Vec<((ProcessId, OwnerId), bool)>,
     seen: Blockers,
 }
@@ -195,13 +195,13 @@ impl<'a> Walk<'a> {
                 }));
                 Ok(())
             }
-            // The request waits no more.
+            // The request no longer waits.
             QueryReply::Unknown => Ok(()),
             _ => Err(InspectError::Undecided),
         }
     }
 
-    /// Lists a hold, and finds what its owner waits for.
+    /// Lists a hold, and finds the holds that its owner waits for.
     async fn look_at(&mut self, Found { depth, wait, service, hold }: Found) {
         let BlockingHold { holder, is_sure } = hold;
         let state = ask_holder(&service, holder.clone()).await;
@@ -250,7 +250,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A service of the chain. A question about a service that does not exist would make it.
+    /// The handle of a service of the chain. Asks first whether the service exists, since a
+    /// question would create it.
     async fn service_of(&mut self, name: &ServiceName) -> Option<Arc<ServiceHandle>> {
         if let Some(known) = self.services.get(name) {
             return known.clone();

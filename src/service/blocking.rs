@@ -1,4 +1,4 @@
-//! The API for threads: append [`.block()`](Block::block) where an example has `.await`.
+//! The API for threads: write [`.block()`](Block::block) where an example has `.await`.
 //!
 //! A program without async joins with [`join`]. Its member has a thread of its own with a runtime
 //! inside. So the program needs no runtime, and none of its threads has to answer other members.
@@ -38,7 +38,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A guard of a thread is the guard of a task: [`fence`](crate::Guard::fence) and the drop never
+//! A thread uses the same guards as a task: [`fence`](crate::Guard::fence) and the drop never
 //! block, and [`lost`](crate::Guard::lost) with [`block_for`](Block::block_for) waits for a loss.
 //!
 //! # Within a runtime
@@ -64,15 +64,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::task::coop::unconstrained;
 
-/// Joins as [`MemberBuilder::join`] does, and blocks until it is done. The member has a thread of
-/// its own, named `elderlock`, which ends when the member has left. Tasks of its recipes, such as
-/// a [`LeaderLatch`](crate::LeaderLatch), run there too.
+/// Joins as [`MemberBuilder::join`] does, and blocks until that is done. The member has a thread of
+/// its own, named `elderlock`, which ends when the member has left. Tasks of its recipes, such as a
+/// [`LeaderLatch`](crate::LeaderLatch), run there too.
 ///
-/// End with `member.leave().block()`. If the program ends sooner than that thread, no other member
-/// hears of the leave. The locks of this member are then free when its lease is over.
+/// End with `member.leave().block()`. If the program ends before that thread does, no other member
+/// gets the goodbye. The locks of this member are then free when its lease is over.
 ///
 /// # Errors
-/// [`JoinError`], as of [`MemberBuilder::join`]; [`JoinError::NoThread`].
+/// [`JoinError`], as for [`MemberBuilder::join`]; [`JoinError::NoThread`].
 ///
 /// ```
 /// use elderlock::blocking::{self, Block};
@@ -86,10 +86,10 @@ pub fn join(builder: MemberBuilder) -> Result<Member, JoinError> {
     on_own_thread(builder.join())
 }
 
-/// A cluster of one within this process, as [`Member::local`], on a thread of its own.
+/// A cluster of one within this process, as by [`Member::local`], on a thread of its own.
 ///
 /// # Errors
-/// As of [`Member::local`]; [`JoinError::NoThread`].
+/// As for [`Member::local`]; [`JoinError::NoThread`].
 ///
 /// ```
 /// use elderlock::blocking::{self, Block};
@@ -105,7 +105,7 @@ pub fn local() -> Result<Member, JoinError> {
 /// Blocks the calling thread until a call is done. Every future and every builder of this crate
 /// has these two methods once the trait is imported.
 pub trait Block: IntoFuture + Sized {
-    /// Waits for the result. It has no limit of its own: the call has one, such as
+    /// Waits for the result. This wait has no limit of its own: the call has one, such as
     /// [`LockBuilder::wait`](crate::LockBuilder::wait).
     ///
     /// ```
@@ -117,7 +117,7 @@ pub trait Block: IntoFuture + Sized {
     /// # Ok(()) }
     /// ```
     fn block(self) -> Self::Output {
-        // The budget of a task is of no use here: it is renewed only when the task returns.
+        // A task's budget does not fit here: it is renewed only when the task returns.
         let mut future = pin!(unconstrained(self.into_future()));
         let waker = waker();
         loop {
@@ -128,8 +128,9 @@ pub trait Block: IntoFuture + Sized {
         }
     }
 
-    /// Waits for the result, at most for `limit`. `None`: it is not there, and the call is given
-    /// up, as its "Cancel safety" says. Above what the clock can count: without a limit.
+    /// Waits for the result, at most for `limit`. `None`: there is no result yet, and the call is
+    /// cancelled as its "Cancel safety" describes. A limit beyond the range of the clock counts as
+    /// none.
     ///
     /// ```
     /// use elderlock::blocking::{self, Block};
@@ -161,7 +162,7 @@ pub trait Block: IntoFuture + Sized {
 
 impl<F: IntoFuture> Block for F {}
 
-/// Wakes a thread that blocks.
+/// A waker that unparks a blocked thread.
 struct ThreadWaker(Thread);
 
 impl Wake for ThreadWaker {
@@ -198,14 +199,14 @@ where
             member.keep_runtime(runtime.handle());
             member.has_left()
         });
-        // The caller waits for it, so it is received.
+        // The caller waits for the result, so the send succeeds.
         let _ = tell.send(joined);
         if let Some(over) = over {
             runtime.block_on(over);
         }
     };
     thread::Builder::new().name("elderlock".into()).spawn(run).map_err(JoinError::NoThread)?;
-    // Without an answer the thread has panicked, and has said why.
+    // Without an answer the thread has panicked, and its message shows why.
     told.recv().unwrap_or_else(|_| {
         Err(JoinError::NoThread(std::io::Error::other("the thread of the member panicked")))
     })
@@ -216,8 +217,8 @@ mod tests {
     use super::*;
     use crate::LostReason;
 
-    /// A task may do some 128 things before tokio lets it wait for the others. A thread that
-    /// blocks within a task cannot let others go first.
+    /// A task may make some 128 calls before tokio lets other tasks run. A thread that blocks
+    /// within a task cannot let them run.
     #[test]
     fn blocking_calls_within_a_task_neither_panic_nor_hang() {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -254,6 +255,6 @@ mod tests {
         let member = local().unwrap();
         let over = member.has_left();
         drop(member);
-        assert!(over.block_for(Duration::from_secs(10)).is_some());
+        assert!(over.block_for(Duration::from_secs(120)).is_some());
     }
 }

@@ -11,33 +11,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::task::coop::poll_proceed;
 
-/// How many free local locks count as much as one that was busy-polled for: tokio lets a task have
-/// 128 such in a row.
+/// One answer that was busy-polled counts as so many free local locks: tokio lets a task have 128
+/// of those in a row.
 const ATTENTION: usize = 8;
 
-/// A command that was asked, and whose answer is outstanding or not yet taken.
+/// A command that was given to the core, and whose answer is outstanding or not yet taken.
 pub(super) struct PendingAnswer {
     /// The handle of the service; `None` after the answer.
     service: Option<Arc<ServiceHandle>>,
     request: RequestId,
-    /// The command was answered when it was asked.
+    /// The answer, once it is known.
     answer: Option<Answer>,
-    /// The thread had waited for the outcome.
+    /// Whether the thread has busy-polled for the answer.
     pub(super) busy_polled: bool,
 }
 
 impl PendingAnswer {
-    /// Asks. `waker`: of the task that polls already.
+    /// Gives the command to the core. `waker`: that of the task, if it polls already.
     pub(super) fn new(
         service: Arc<ServiceHandle>,
         command: &mut Command,
         waker: Option<&Waker>,
     ) -> PendingAnswer {
         let (request, answer, reader) = service.engine.request(command, &service.destroyed, waker);
-        // First: a packet heard meanwhile may wake others, whose code may panic.
+        // The value is made before the poll: a received packet may wake other tasks, whose code may
+        // panic.
         let mut asked =
             PendingAnswer { service: Some(service), request, answer, busy_polled: false };
-        // The answer may be here before this thread could sleep.
+        // The answer may arrive sooner than this thread could sleep.
         if let (None, Some(waker), Some(reader), Some(service)) =
             (&asked.answer, waker, reader, &asked.service)
             && reader.busy_poll()
@@ -82,7 +83,7 @@ impl Drop for PendingAnswer {
     }
 }
 
-/// A command that is asked when it is first polled.
+/// A command that is given to the core when it is first polled.
 pub(super) struct CommandFuture(CommandState);
 
 enum CommandState {
@@ -120,16 +121,15 @@ impl Future for CommandFuture {
         let CommandState::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
         let answer = std::task::ready!(asked.poll(context)).1;
         turn.made_progress();
-        // Each of these takes a step of the core. A task that makes nothing else, at the member
-        // that grants, would have the thread for a hundred of them. Other members' packets would
-        // wait.
+        // Each command takes a step of the core. A task that makes nothing else, at the member that
+        // grants, would have the thread for a hundred of them. Other members' packets would wait.
         spend(context);
         Poll::Ready(answer.map_err(|outcome| *outcome))
     }
 }
 
-/// The thread has waited for this answer, see [`busy_poll`](super::MemberBuilder::busy_poll): the
-/// task's turn is the shorter for it.
+/// Shortens the task's turn, because the thread has waited for this answer: see
+/// [`busy_poll`](super::MemberBuilder::busy_poll).
 pub(super) fn spend(context: &mut Context<'_>) {
     for _ in 1..ATTENTION {
         match poll_proceed(context) {

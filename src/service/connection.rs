@@ -1,4 +1,4 @@
-//! `Connection`: how a member stands with its cluster, as a stream.
+//! `Connection`: a member's connection to its cluster, as a stream of events.
 
 use crate::runtime::engine::{ConnectionStatus, Engine};
 use crate::runtime::planted;
@@ -8,32 +8,32 @@ use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// A change of a member's [`ConnectionStatus`], from [`Connection::next`]; the first event of a
-/// reader tells the present status.
+/// A change of a member's [`ConnectionStatus`], from [`Connection::next`]. The first event of a
+/// reader has the present status.
 ///
-/// The meaning for guards, and for all that is built on them:
+/// The meaning of each event for guards, and for all that is built on them:
 ///
 /// | event | guards | requests that wait | new requests | open objects |
 /// |---|---|---|---|---|
-/// | `Connected` | good | wait in the queue | answered | heard of; written |
-/// | `Suspended` | all lost, for good | wait, and keep their positions | wait; a try is `Undecided` | as heard last; writes wait |
-/// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their positions if the process did not change | answered | goes on if the process did not change |
+/// | `Connected` | good | wait in the queue | answered | read and written |
+/// | `Suspended` | all lost, for good | wait, and keep their positions | wait; a try is `Undecided` | show the last known value; writes wait |
+/// | `Reconnected` | the old ones stay lost, new ones are good | continue; they kept their positions if the process did not change | answered | stays open if the process did not change |
 /// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left | lost, for good: open it again |
 ///
 /// Open objects are [`SharedValue`](crate::SharedValue)s and the recipes made of them, from
 /// [`SharedCount`](crate::SharedCount) to [`CountDownLatch`](crate::CountDownLatch). They depend on
-/// no lease, and a task that waits at them waits on. The presence inside a
-/// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and goes as guards do.
+/// no lease, and a task that waits at one continues to wait. The presence inside a
+/// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and is lost as guards are.
 ///
-/// Each guard is lost before the event is told, never after it: [`fence`](crate::Guard::fence) asks
-/// the clock.
+/// Each guard is lost before the event arrives, never after it: [`fence`](crate::Guard::fence)
+/// reads the clock.
 ///
-/// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its
-/// own, or goes on. If it goes on, it hopes that its session is back in time and the same lock is
-/// still its own after `RECONNECTED`. Here `Suspended` means that others may have been given the
-/// lock from now on. So its guards fail for good, also if no other member was given the lock: a
-/// holder that reads too late does no harm. Curator's time between the broken connection and the
-/// end of the session is `Connected` here: no member lease has ended, nothing is in doubt.
+/// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder either stops on
+/// its own, or continues. If it continues, it hopes that its session is back in time and the same
+/// lock is still its own after `RECONNECTED`. Here `Suspended` means that from now on other members
+/// may hold the lock. So its guards fail for good, even if no other member gets the lock: a holder
+/// that reads the event late does no harm. Curator's time between the broken connection and the end
+/// of the session is `Connected` here: no member lease has ended, nothing is in doubt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
@@ -44,20 +44,20 @@ pub enum ConnectionEvent {
     /// The member's lease runs again: after `Suspended` as the same process, after `Lost` as a new
     /// one.
     Reconnected,
-    /// The others went on without this member, which joins again by itself; or it has left, and no
-    /// event follows.
+    /// The cluster continues without this member, which joins again by itself. Or the member has
+    /// left, and no event follows.
     Lost,
-    /// The reader was too slow: some changes are gone, and their result is here.
+    /// The reader was too slow: some changes are skipped, and their result is here.
     Missed {
-        /// How many changes are gone, the last one among them.
+        /// The number of skipped changes, the last one included.
         count: u64,
-        /// The member's status after them.
+        /// The member's status after the skipped changes.
         status: ConnectionStatus,
     },
 }
 
 impl ConnectionEvent {
-    /// Returns whether the member's lease runs after this.
+    /// Returns whether the member's lease runs after this event.
     pub fn is_connected(&self) -> bool {
         use ConnectionEvent::{Connected, Missed, Reconnected};
         matches!(self, Connected | Reconnected | Missed { status: ConnectionStatus::Connected, .. })
@@ -77,8 +77,8 @@ impl From<ConnectionStatus> for ConnectionEvent {
 /// The connection events of a member, in order and each once, from
 /// [`Member::connection`](crate::Member::connection): first the present status, then every change.
 ///
-/// Keeps the latest 64 for a slow reader; a reader that falls further behind gets
-/// [`ConnectionEvent::Missed`]. Holding this does not keep the member from leaving.
+/// Keeps the latest 64 events for a slow reader; a reader that falls further behind gets
+/// [`ConnectionEvent::Missed`]. This value does not keep the member from leaving.
 ///
 /// Curator: `ConnectionStateListener`.
 pub struct Connection {
@@ -92,7 +92,7 @@ impl Connection {
         Connection { first: Some(first), changes }
     }
 
-    /// The next event; `None` once the member has left and everything was read.
+    /// The next event; `None` once the member has left and all events were read.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
@@ -143,8 +143,8 @@ impl Connection {
         Box::pin(unfold(self, |mut events| async { Some((events.next().await?, events)) }))
     }
 
-    /// The reader fell `count` changes behind the kept ones. The kept ones are old, too, except the
-    /// last.
+    /// Handles a reader that fell `count` changes behind the kept ones. The kept ones are outdated
+    /// too, except the last.
     fn skip(&mut self, mut count: u64) -> ConnectionEvent {
         let mut status = ConnectionStatus::Lost;
         loop {

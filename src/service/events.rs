@@ -27,7 +27,7 @@ pub enum MemberEvent {
     BecameGrantor {
         /// The service.
         service: ServiceName,
-        /// Its epoch.
+        /// The grantor's epoch.
         epoch: Epoch,
     },
     /// This member no longer grants the locks of a service: once for each
@@ -38,28 +38,28 @@ pub enum MemberEvent {
         /// The epoch that ended.
         epoch: Epoch,
     },
-    /// This member makes most of a service's requests, and has asked the elder to grant it:
-    /// [`follow_load`](crate::LockService::follow_load) allows that.
+    /// This member makes most of a service's requests, and has asked the elder to become its
+    /// grantor: [`follow_load`](crate::LockService::follow_load) allows that.
     FollowsLoad {
         /// The service.
         service: ServiceName,
     },
-    /// No elder with a quorum renewed this member's lease in time: every guard is lost, nothing is
-    /// granted until [`Resumed`](MemberEvent::Resumed).
+    /// No elder with a quorum renewed this member's lease in time: every guard is lost, and this
+    /// member grants nothing until [`Resumed`](MemberEvent::Resumed).
     Suspended,
     /// The member's lease runs again.
     Resumed,
     /// The member has been suspended for three member leases: a quorum may never return. The member
-    /// goes on waiting for one. If the others are dead for ever, an operator may order it to go on
-    /// with [`Member::force`](crate::Member::force).
+    /// continues to wait for one. If the other members are dead for ever, an operator may order it
+    /// to continue with [`Member::force`](crate::Member::force).
     Orphaned,
     /// Another process has this member's process id: a copy of a virtual machine that was cloned or
-    /// restored while the member ran. Every guard is lost.
-    /// [`Expelled`](MemberEvent::Expelled) follows, and it joins again with a new id. The other
-    /// process keeps the id and its holds.
+    /// restored while the member ran. Every guard is lost. [`Expelled`](MemberEvent::Expelled)
+    /// follows, and the member joins again with a new id. The other process keeps the id and its
+    /// holds.
     IdentityTaken,
-    /// The others went on without this member: every guard is lost. It joins again by itself, as a
-    /// new process.
+    /// The cluster continues without this member: every guard is lost. The member joins again by
+    /// itself, as a new process.
     Expelled,
     /// The member has joined again.
     Rejoined {
@@ -78,8 +78,8 @@ pub enum MemberEvent {
     /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or
     /// [`Expelled`](MemberEvent::Expelled) follows.
     ClockTrusted,
-    /// The wall clock has jumped. Leases do not depend on it. The tokens of a cluster that is
-    /// founded later do.
+    /// The wall clock has jumped. Leases do not depend on the wall clock, but the tokens of a
+    /// cluster that is founded later do.
     WallClockJumped {
         /// The size of the jump in milliseconds, forward if more than zero.
         millis: i64,
@@ -92,15 +92,15 @@ pub enum MemberEvent {
     },
     /// The data directory does not take this member's vote: the disk is full, say. The member holds
     /// and grants as before, and its vote does not count until
-    /// [`VoteStored`](MemberEvent::VoteStored). If too many votes are missing, no member joins and
-    /// none is removed.
+    /// [`VoteStored`](MemberEvent::VoteStored). If too many members' votes are missing, no member
+    /// joins and none is removed.
     VoteNotStored {
         /// The system's message.
         reason: String,
     },
     /// The vote is in the data directory again.
     VoteStored,
-    /// An operator has taken a lock away that was not asked for as
+    /// An operator has revoked a lock that was not requested as
     /// [revocable](crate::LockBuilder::revocable): its guards are lost. Only if this member allows
     /// [forced revokes](crate::MemberBuilder::forced_revokes).
     ForcedRevoke {
@@ -110,9 +110,9 @@ pub enum MemberEvent {
         name: Option<LockName>,
         /// The token of the hold.
         token: Token,
-        /// The member that carried the order out.
+        /// The member that carried out the order.
         by: ProcessId,
-        /// The operator, by its own word.
+        /// The operator, as the order names it.
         operator: Metadata,
         /// The reason that the operator gave.
         reason: Metadata,
@@ -121,26 +121,26 @@ pub enum MemberEvent {
     Left,
     /// A fault ended the member, for good. All its guards failed first. After a panic of its core
     /// it says goodbye to the elder, if that is another member. After any other fault, or if the
-    /// goodbye is lost, the others wait for its lease to end. They do not wait if one of them sees
-    /// that its process is gone. No event follows.
+    /// goodbye is lost, the other members wait for its lease to end. They do not wait if one of
+    /// them sees that its process has ended. No event follows.
     Failed {
-        /// The failure.
+        /// A description of the fault.
         reason: String,
     },
-    /// The reader was too slow: some events are gone, and their result is here. Events that happen
-    /// from now on follow.
+    /// The reader was too slow: some events are skipped, and their result is here. The next events
+    /// are those from now on.
     Missed {
-        /// How many events are gone.
+        /// The number of skipped events.
         count: u64,
         /// The member's present status.
         status: Box<Status>,
     },
 }
 
-/// Members of a view that its line names.
+/// The most members that the line about a view names.
 const MOST_NAMES: usize = 16;
 
-/// One line in words. Text of other processes is escaped.
+/// One line of text. Text from other processes is escaped.
 impl fmt::Display for MemberEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |span: &Duration| format!("{:.3} s", span.as_secs_f64());
@@ -205,7 +205,7 @@ impl fmt::Display for MemberEvent {
                     f,
                     "operator {} took {} of {} away, through process {by}: {}",
                     said(operator),
-                    // A lock's name writes itself escaped.
+                    // The `Display` of a lock's name escapes it.
                     name.as_ref().map_or("the suspension".to_owned(), LockName::to_string),
                     escaped(service.as_str()),
                     said(reason)
@@ -222,8 +222,8 @@ impl fmt::Display for MemberEvent {
 
 /// The events of a member, in order, from [`Member::events`](crate::Member::events).
 ///
-/// Keeps the latest 1024 for a slow reader; a reader that falls further behind gets
-/// [`MemberEvent::Missed`]. Holding this does not keep the member from leaving.
+/// Keeps the latest 1024 events for a slow reader; a reader that falls further behind gets
+/// [`MemberEvent::Missed`]. This value does not keep the member from leaving.
 pub struct Events {
     engine: Arc<Engine>,
     receiver: Receiver<Announcement>,
@@ -235,7 +235,7 @@ impl Events {
         Events { engine, receiver }
     }
 
-    /// The next event; `None` once the member has left and everything was read.
+    /// The next event; `None` once the member has left and all events were read.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event.
@@ -260,7 +260,7 @@ impl Events {
                 Err(RecvError::Closed) => return None,
                 Err(RecvError::Lagged(count)) => {
                     // Events that are still in the ring are older than the status, so they are
-                    // skipped too. The status is taken after subscribing again, so nothing falls
+                    // skipped too. The status is taken after subscribing again, so no event is
                     // between the two.
                     let count = count + self.receiver.len() as u64;
                     self.receiver = self.engine.subscribe();
@@ -298,7 +298,7 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// The event that the program reads for this announcement. `None`: there is no such event.
+/// The event for this announcement. `None`: programs get no event for it.
 pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
     let event = match announcement {
         Announcement::Expelled => return Some(MemberEvent::Expelled),
@@ -327,7 +327,7 @@ pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         Event::Resumed => MemberEvent::Resumed,
         Event::Orphaned => MemberEvent::Orphaned,
         Event::IdentityTaken => MemberEvent::IdentityTaken,
-        // The engine tells of these by `Announcement::Expelled`.
+        // The engine reports these events by `Announcement::Expelled`.
         Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Expelled,
         Event::WrongClock { theirs, ours } => {
             MemberEvent::WrongClock { ahead: Slot::span(theirs.0.saturating_sub(ours.0)) }
@@ -341,8 +341,8 @@ pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
             reason: order.reason,
         },
         Event::Left { .. } => MemberEvent::Left,
-        // Tokens, the end of an epoch that never began, a stranger's claim and a bound are not news
-        // for a program. The engine announces none of them.
+        // These are no news for a program: tokens, an epoch that never began, a stranger's claim, a
+        // bound. The engine announces none of them.
         Event::GrantorAborted { .. }
         | Event::Supplied { .. }
         | Event::VoteClaimRefused { .. }

@@ -24,7 +24,7 @@ impl BecomeBuilder {
     }
 
     /// Limits the wait to `limit`, then fails with [`BecomeError::TimedOut`]. Without a limit, or
-    /// with one above ten years, it waits for ever.
+    /// with one above ten years, the wait has no end.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
         self
@@ -45,11 +45,11 @@ impl IntoFuture for BecomeBuilder {
     }
 }
 
-/// A [`become_grantor`](crate::LockService::become_grantor) on its way.
+/// A pending [`become_grantor`](crate::LockService::become_grantor).
 ///
 /// # Cancel safety
-/// If the future is dropped before its first poll, nothing is asked. If it is dropped later, the
-/// bid is not repeated, but this member may still become the grantor.
+/// If the future is dropped before its first poll, no bid is made. If it is dropped later, the bid
+/// is not repeated, but this member may still become the grantor.
 #[must_use = "futures do nothing unless polled"]
 pub struct BecomeFuture(CommandFuture);
 
@@ -85,8 +85,8 @@ impl std::fmt::Debug for BecomeFuture {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BecomeError {
-    /// Another member asked later, and is the grantor or about to be.
-    #[error("process {by} asked later and is the grantor instead")]
+    /// Another member made a later bid, and is the grantor or about to be.
+    #[error("superseded by a later bid of process {by}")]
     Superseded {
         /// The later bidder.
         by: ProcessId,
@@ -100,7 +100,7 @@ pub enum BecomeError {
 }
 
 impl BecomeError {
-    /// The present grantor, if that is why.
+    /// The process that is the grantor instead, if that is the reason.
     pub fn superseded_by(&self) -> Option<ProcessId> {
         match self {
             BecomeError::Superseded { by } => Some(*by),

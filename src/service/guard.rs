@@ -10,15 +10,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// A held lock, or a [share](crate::LockService::share) of it. The owner of the value has the lock:
-/// any task or thread may carry it, and no other can free it.
+/// A held lock, or a [share](crate::LockService::share) of it. The owner of this value has the
+/// lock: any task or thread may carry it, and no other can release it.
 ///
 /// Call [`fence`](Guard::fence) before each side effect and hand its token to the resource, which
 /// refuses tokens lower than the highest it has seen.
 ///
-/// [`release().await`](Guard::release) is the documented way to release it. Dropping it does the
-/// same without telling whether the lock had been lost before. `Drop` never blocks, spawns or
-/// panics, and works outside any runtime and after the member has left.
+/// [`release().await`](Guard::release) is the documented way to release the lock. Dropping the
+/// guard does the same, but does not report whether the lock had been lost before. `Drop` never
+/// blocks, spawns or panics, and works outside any runtime and after the member has left.
 ///
 /// Geode: none; there a lock belongs to a thread. Curator: `InterProcessMutex` between `acquire`
 /// and `release`.
@@ -36,12 +36,12 @@ impl Guard {
     /// The fencing token, if the lock is held at this instant. Cheap: a clock and four atomics, no
     /// message.
     ///
-    /// Once it has failed it fails for good.
+    /// A guard whose fence has failed once fails for good.
     ///
     /// # Errors
-    /// [`Lost`] with the reason: the lock's or the member's lease is over, or the cluster went on
+    /// [`Lost`] with the reason: the lock's or the member's lease is over, or the cluster continues
     /// without the member. Other reasons: the service was destroyed here, or the member has left.
-    /// Nothing is changed by asking.
+    /// Asking changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -58,8 +58,8 @@ impl Guard {
 
     /// The lineage that dealt the token. Tokens of one lineage never repeat. Two lineages that live
     /// at the same time may deal equal tokens, so a resource compares the pair of both: see
-    /// [`TokenGate`](crate::TokenGate). It stays the same for as long as the member keeps its
-    /// holds.
+    /// [`TokenGate`](crate::TokenGate). The lineage stays the same for as long as the member keeps
+    /// its holds.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -77,15 +77,15 @@ impl Guard {
     /// Completes when the lock is lost, with the reason; never while it is held.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports a loss in between.
     pub async fn lost(&self) -> LostReason {
         self.hold.lost().await
     }
 
     /// A token that is cancelled when the hold is over: lost, or released by its last guard. For
     /// code that takes a [`CancellationToken`]; it needs no task and no runtime, and does not keep
-    /// the lock held. Each call gives another child of one token: cancelling it changes nothing for
-    /// the hold and for the others.
+    /// the lock held. Each call returns another child of one token: cancelling it changes nothing
+    /// for the hold or for the other children.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -135,7 +135,7 @@ impl Guard {
 
     /// Runs `future` until it completes or the lock is lost, whichever is first.
     ///
-    /// The future can be stopped only where it awaits: a side effect still wants
+    /// The future can be stopped only where it awaits: a side effect still needs
     /// [`fence`](Guard::fence) and a resource that checks the token.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Guard {
     /// stood.
     ///
     /// # Cancel safety
-    /// Dropping this drops `future`; the lock stays held.
+    /// Dropping this future drops `future`; the lock stays held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -166,7 +166,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`ExtendError::InvalidLease`]: zero or above ten years; nothing is changed.
-    /// [`ExtendError::Lost`]: there is nothing left to extend.
+    /// [`ExtendError::Lost`]: the lock is no longer held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -183,8 +183,8 @@ impl Guard {
     }
 
     /// Another guard of the same hold, with the same token and the same lease:
-    /// [`extend`](Guard::extend) either of them and it counts for both. The hold ends when all its
-    /// guards are gone.
+    /// [`extend`](Guard::extend) on one guard counts for all. The hold ends when all its guards are
+    /// gone.
     ///
     /// # Errors
     /// [`Lost`]: the lock is no longer held.
@@ -206,12 +206,12 @@ impl Guard {
         Ok(Guard { hold: self.hold.clone() })
     }
 
-    /// How many guards share the hold: 1 without [`reenter`](Guard::reenter).
+    /// The number of guards that share the hold: 1 without [`reenter`](Guard::reenter).
     pub fn depth(&self) -> usize {
         self.hold.depth()
     }
 
-    /// Returns whether this is a share of the lock: others may have one, too.
+    /// Returns whether this is a share of the lock: other holders may have a share, too.
     pub fn is_shared(&self) -> bool {
         self.hold.is_shared()
     }
@@ -221,7 +221,7 @@ impl Guard {
     /// guards of the hold. A share stays a share.
     ///
     /// # Errors
-    /// [`Lost`]: the lock was lost before. It is released all the same.
+    /// [`Lost`]: the lock was lost before. It is released in any case.
     ///
     /// Curator: `InterProcessReadWriteLock`, where the writer takes the read lock and releases the
     /// write lock.
@@ -244,9 +244,9 @@ impl Guard {
             && let [name] = self.hold.want.names()
         {
             let share = Want::Share(name.clone());
-            let narrowed = self.hold.service.engine.narrow(self.hold.request(), share);
+            let reduced = self.hold.service.engine.reduce(self.hold.request(), share);
             self.fence()?;
-            if !narrowed {
+            if !reduced {
                 return Err(Lost { reason: LostReason::LeaseEnded });
             }
         }
@@ -254,17 +254,18 @@ impl Guard {
     }
 
     /// Turns a share into the lock, if there is no other share, with a new, higher token. Never
-    /// waits for others: if there is another share it fails at once, even while others wait in
-    /// line. So two callers that upgrade cannot wait for each other. It waits for one answer of the
-    /// grantor, at most [`Timing::answer`](crate::Timing::answer). If all other shares are
-    /// [kept](crate::LockService::keep_locks), they are recalled first, and the grantor is asked
-    /// again. The change applies to all guards of the hold. A lock stays a lock.
+    /// waits for other holders: if there is another share, the call fails at once, even while other
+    /// requests wait. So two callers that upgrade cannot wait for each other. The call waits for
+    /// one answer of the grantor, at most [`Timing::answer`](crate::Timing::answer). If all other
+    /// shares are [kept](crate::LockService::keep_locks), they are recalled first, and the grantor
+    /// is asked again. The change applies to all guards of the hold. A lock stays a lock.
     ///
     /// # Errors
-    /// [`UpgradeError`], with the guard, which is a share as before, unless it was lost.
+    /// [`UpgradeError`], with the guard, which is a share as before, unless the share was lost.
     ///
     /// # Cancel safety
-    /// The future has the guard: dropping it releases the share, or the lock if it had become it.
+    /// The future has the guard: dropping it releases the share, or the lock if the share had
+    /// become the lock.
     ///
     /// Curator: none; a reader of `InterProcessReadWriteLock` that asks for the write lock waits
     /// for ever.
@@ -292,12 +293,12 @@ impl Guard {
         UpgradeFuture { asking, guard: Some(self) }
     }
 
-    /// Releases the lock and says whether it was held until now. Does not wait for the grantor: the
-    /// release is repeated until it is known there. With other guards of the same hold around, only
-    /// this guard ends.
+    /// Releases the lock and returns whether it was held until now. Does not wait for the grantor:
+    /// the release is repeated until the grantor confirms it. With other guards of the same hold
+    /// around, only this guard ends.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the lock had been lost before. It is released all the same.
+    /// [`ReleaseError::Lost`]: the lock had been lost before. It is released in any case.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock too.
@@ -316,20 +317,20 @@ impl Guard {
         self.hold.release()
     }
 
-    /// Releases the lock, as [`release`](Guard::release), and waits until the grantor has heard of
-    /// it. From then on no [`try_lock`](crate::LockService::try_lock) of any member is refused
-    /// because of this hold. It takes one round trip to the grantor, none at the grantor's own
-    /// member, and at most one [member lease](crate::Timing::member_lease). If the grantor changes
+    /// Releases the lock, as [`release`](Guard::release), and waits until the grantor knows that.
+    /// From then on no [`try_lock`](crate::LockService::try_lock) of any member is refused because
+    /// of this hold. This takes one round trip to the grantor, none at the grantor's own member,
+    /// and at most one [member lease](crate::Timing::member_lease). If the grantor changes
     /// meanwhile, the next one is asked. With other guards of the same hold around, only this guard
-    /// ends, and it does not wait.
+    /// ends, and the call does not wait.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: the lock had been lost before. [`ReleaseError::Unconfirmed`]: no
-    /// grantor has answered. It is released all the same.
+    /// grantor has answered. The lock is released in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future releases the lock too, but then nothing says when the grantor has heard
-    /// of it.
+    /// Dropping the future releases the lock too, but then the caller cannot know when the grantor
+    /// does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -344,10 +345,11 @@ impl Guard {
         self.hold.release_confirmed().await
     }
 
-    /// The requests to release the lock. There are none unless the lock was asked for as
-    /// [`revocable`](crate::LockBuilder::revocable). It keeps nothing held.
+    /// The requests to release the lock. There are none unless the lock was requested as
+    /// [`revocable`](crate::LockBuilder::revocable). The returned value does not keep the lock
+    /// held.
     ///
-    /// Curator: `Revocable.makeRevocable`, which is given a listener.
+    /// Curator: `Revocable.makeRevocable`, which takes a listener.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -392,7 +394,7 @@ impl std::fmt::Debug for Guard {
     }
 }
 
-/// An [`upgrade`](Guard::upgrade) on its way.
+/// A pending [`upgrade`](Guard::upgrade).
 ///
 /// # Cancel safety
 /// The future has the guard: dropping it releases the share, or the lock if the share had become
@@ -409,7 +411,7 @@ impl Future for UpgradeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = std::task::ready!(Pin::new(&mut self.asking).poll(context));
         let guard = self.guard.take().expect("polled after it was ready");
-        // First by the clock: a hold that a guard was told to be over stays over.
+        // The clock is read first: a hold that a guard has found lost stays lost.
         if let Err(lost) = guard.fence() {
             return Poll::Ready(Err((lost.into(), None)));
         }

@@ -8,15 +8,15 @@ use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
 use std::sync::Arc;
 
-/// The parts that requests and guards of one handle share. Aligned, so that the counts of two
-/// handles, which each turn writes to, are never in one line of a processor's cache.
+/// The parts that requests and guards of one handle share. The alignment keeps the counts of two
+/// handles in different lines of a processor's cache: each turn writes to such a count.
 #[derive(Clone)]
 #[repr(align(128))]
 pub(super) struct ServiceHandle {
     pub(super) engine: Arc<Engine>,
     pub(super) name: ServiceName,
     pub(super) local_grants: Arc<LocalGrants>,
-    /// Changed by the engine only, in a turn.
+    /// Only the engine changes this, in a turn.
     pub(super) destroyed: Arc<AtomicBool>,
     pub(super) meter: Meter,
     /// This member's owners of locks.

@@ -1,8 +1,8 @@
-//! The methods that guards have of their holds, written once. [`Guard`](crate::Guard) alone
-//! documents the same in words and examples of its own.
+//! The methods that guards have for their holds, written once. [`Guard`](crate::Guard) alone
+//! documents the same methods in its own words and with examples.
 //!
-//! The guards of recipes do not lend the `Guard` that they are made of. Its borrower could enter
-//! the hold by it and make a share of a hold that the others take for the lock.
+//! The guards of recipes do not lend the `Guard` that they are made of. A borrower could enter the
+//! hold with it, and turn a lock into a share while other guards count on the lock.
 
 /// Adds the methods of a hold to types with a `fn hold(&self) -> &HoldHandle`.
 macro_rules! held {
@@ -11,7 +11,7 @@ macro_rules! held {
             /// Completes when the hold is lost, with the reason; never while it is held.
             ///
             /// # Cancel safety
-            /// Dropping the future changes nothing; a loss in between is told by the next call.
+            /// Dropping the future changes nothing; the next call reports a loss in between.
             pub async fn lost(&self) -> $crate::LostReason {
                 self.hold().lost().await
             }
@@ -22,7 +22,7 @@ macro_rules! held {
                 self.hold().cancellation_token()
             }
 
-            /// A watch on the hold that does not keep it. See
+            /// A watch on the hold that does not keep it held. See
             /// [`Guard::watch`](crate::Guard::watch).
             pub fn watch(&self) -> $crate::LossWatch {
                 self.hold().watch()
@@ -32,18 +32,18 @@ macro_rules! held {
             /// [`Guard::protect`](crate::Guard::protect).
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost): it was lost before `future` completed, and `future` was
+            /// [`Lost`](crate::Lost): the hold was lost before `future` completed, and `future` was
             /// dropped where it stood.
             ///
             /// # Cancel safety
-            /// Dropping this drops `future`; the hold goes on.
+            /// Dropping this future drops `future`; the hold continues.
             pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, $crate::Lost> {
                 self.hold().protect(future).await
             }
 
-            /// Lets the hold end no earlier than `lease` from now: it never becomes shorter. A hold
-            /// without a lease stays without one. The new end applies to all that was granted
-            /// together.
+            /// Lets the hold end no earlier than `lease` from now: the hold never becomes shorter.
+            /// A hold without a lease stays without one. The new end applies to all locks that were
+            /// granted together.
             ///
             /// # Errors
             /// As for [`Guard::extend`](crate::Guard::extend).
@@ -76,43 +76,43 @@ macro_rules! held {
 macro_rules! held_by_token {
     ($($guard:ident),+) => {$(
         impl $guard {
-            /// The fencing token, of permits that of the first, if it is held at this instant. As
-            /// [`Guard::fence`](crate::Guard::fence): cheap, no message.
+            /// The fencing token, for permits that of the first one, if the hold is good at this
+            /// instant. As cheap as [`Guard::fence`](crate::Guard::fence): no message.
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost) with the reason, for good. Nothing is changed by asking.
+            /// [`Lost`](crate::Lost) with the reason, for good. Asking changes nothing.
             pub fn fence(&self) -> Result<$crate::Token, $crate::Lost> {
                 self.hold().fence()
             }
 
-            /// Releases the hold and says whether it was held until now. Does not wait for the
+            /// Releases the hold and returns whether it was good until now. Does not wait for the
             /// grantor.
             ///
             /// # Errors
-            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before. It is
-            /// released all the same.
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): the hold had been lost before. It
+            /// is released in any case.
             ///
             /// # Cancel safety
-            /// Dropping the future releases it too.
+            /// Dropping the future releases the hold too.
             pub async fn release(self) -> Result<(), $crate::ReleaseError> {
                 self.into_hold().release()
             }
 
-            /// Releases the hold, and waits until the grantor has heard of it. See
+            /// Releases the hold, and waits until the grantor knows that. See
             /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
             ///
             /// # Errors
-            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before.
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): the hold had been lost before.
             /// [`ReleaseError::Unconfirmed`](crate::ReleaseError::Unconfirmed): no grantor has
-            /// answered. It is released all the same.
+            /// answered. The hold is released in any case.
             ///
             /// # Cancel safety
-            /// Dropping the future releases it too.
+            /// Dropping the future releases the hold too.
             pub async fn release_and_confirm(self) -> Result<(), $crate::ReleaseError> {
                 self.into_hold().release_confirmed().await
             }
 
-            /// The token as a number for logs, without a claim that the hold goes on.
+            /// The token as a number for logs, without a claim that the hold continues.
             pub fn token(&self) -> $crate::Token {
                 self.hold().token()
             }

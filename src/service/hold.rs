@@ -1,4 +1,4 @@
-//! `HoldHandle`: the part that a held lock, batch, suspension, object and permits have in common.
+//! `HoldHandle`: the common part of held locks, batches, suspensions, objects and permits.
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
@@ -12,24 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// A guard's part in a hold; the last one releases it.
+/// A guard's part in a hold. The last part of a hold releases it.
 pub struct HoldHandle {
     pub(super) service: Arc<ServiceHandle>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
-    /// The index of the guard's name: the first, except for an owner that enters one of several
-    /// that it has. The grantor takes the tokens of one grant from one range, in the order of the
-    /// names.
+    /// The index of the guard's name: 0, except for an owner that enters another lock of its batch.
+    /// The grantor takes the tokens of one grant from one range, in the order of the names.
     index: u32,
-    /// The handle was released before it is dropped.
+    /// Whether the handle was released before its drop.
     released: bool,
-    /// The guard only reads; other guards of its owner may write.
+    /// Whether the guard only reads; other guards of its owner may write.
     reads: bool,
 }
 
 impl Clone for HoldHandle {
     fn clone(&self) -> Self {
-        // This guard is here, so the last guard of the hold has not gone.
+        // This guard exists, so the last guard of the hold is not gone.
         if self.reads {
             let _ = self.cell.enter_again(true);
         } else {
@@ -63,14 +62,14 @@ impl HoldHandle {
         HoldHandle { service, want, cell, index: 0, released: false, reads: false }
     }
 
-    /// One more, that the cell counts already.
+    /// A further guard, which the cell has counted already.
     fn part(service: &Arc<ServiceHandle>, held: &OwnedHold, reads: bool) -> HoldHandle {
         let OwnedHold { want, cell, index } = held.clone();
         HoldHandle { service: service.clone(), want, cell, index, released: false, reads }
     }
 
-    /// One more, of a hold that is not over and of one of its names, which only `reads` or has the
-    /// lock. `None`: its last guard is gone.
+    /// A further guard of a hold that is not over, for one of its names. `reads`: it only reads,
+    /// and does not have the lock itself. `None`: the last guard is gone.
     pub(super) fn enter(
         service: &Arc<ServiceHandle>,
         held: &OwnedHold,
@@ -80,13 +79,13 @@ impl HoldHandle {
         Ok(entered.then(|| HoldHandle::part(service, held, reads)))
     }
 
-    /// Returns how long it is good from now on, if nothing happens.
+    /// Returns how long the hold stays good without further events.
     pub(super) fn left(&self) -> Duration {
         self.cell.left()
     }
 
-    /// One guard less. Returns whether it was the last one. If the others only read, the lock is a
-    /// share from now on.
+    /// Removes a guard. Returns whether it was the last one. If all other guards only read, the
+    /// lock becomes a share.
     fn leave(&self) -> bool {
         let is_last = if self.reads { self.cell.leave_as_reader() } else { self.cell.leave() };
         if !is_last {
@@ -96,15 +95,15 @@ impl HoldHandle {
     }
 
     fn leave_to_readers(&self) {
-        // No lock of a batch becomes a share.
+        // A lock of a batch never becomes a share.
         let (Want::Lock(name) | Want::Share(name)) = &self.want else { return };
         let (engine, cell) = (&self.service.engine, &self.cell);
-        if cell.leave_to_readers(|| engine.narrow_later(cell, Want::Share(name.clone()))) {
+        if cell.leave_to_readers(|| engine.reduce_later(cell, Want::Share(name.clone()))) {
             engine.catch_up();
         }
     }
 
-    /// Lets this guard only read from now on. The guard is lost like the others.
+    /// Lets this guard only read from now on. It is lost when the other guards are.
     pub(crate) fn read_on(&mut self) -> Result<(), Lost> {
         self.fence()?;
         if !self.reads {
@@ -125,7 +124,7 @@ impl HoldHandle {
 
     /// Ends the hold with its last clone. Returns whether it was held until now.
     fn end(&self) -> Result<Token, LostReason> {
-        // Only the clock can tell whether that was in time.
+        // Only the clock can decide whether the release was in time.
         let (held, now) = self.cell.fence_now();
         // A lost hold is released as well: the core may not have noticed a loss that the clock has
         // shown to a guard.
@@ -147,19 +146,19 @@ impl HoldHandle {
         );
     }
 
-    /// A simulation is told of it from now on.
+    /// Reports the hold to a simulation.
     #[cfg(feature = "simulated")]
     pub(super) fn observe(&self, asked: Time) {
         let ServiceHandle { engine, name, .. } = &*self.service;
         self.cell.observe(engine.process(), name, &self.want, asked);
     }
 
-    /// The number of its request.
+    /// The number of the hold's request.
     pub(super) fn request(&self) -> RequestId {
         self.service.engine.request_of(&self.cell)
     }
 
-    /// How many guards the hold has.
+    /// The number of the hold's guards.
     pub(super) fn depth(&self) -> usize {
         self.cell.guards()
     }
@@ -218,20 +217,20 @@ impl HoldHandle {
 
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         let lease = InvalidLease::check(lease)?;
-        // First by the clock: a hold that a guard was told to be over stays over.
+        // The clock is read first: a hold that a guard has found lost stays lost.
         self.fence()?;
         let held = self.service.engine.extend(self.request(), lease);
         self.fence()?;
         if held { Ok(()) } else { Err(ExtendError::Lost(Lost { reason: LostReason::LeaseEnded })) }
     }
 
-    /// Ends one of its guards.
+    /// Ends this guard.
     pub(crate) fn release(mut self) -> Result<(), ReleaseError> {
         self.let_go()?;
         Ok(())
     }
 
-    /// Ends one of its guards, and returns whether it was the last one.
+    /// Ends this guard, and returns whether it was the last one.
     fn let_go(&mut self) -> Result<bool, ReleaseError> {
         self.released = true;
         let is_last = self.leave();
@@ -239,12 +238,12 @@ impl HoldHandle {
         held.map(|_| is_last).map_err(ReleaseError::Lost)
     }
 
-    /// Ends one of its guards. If it was the last one, the returned future waits until the grantor
-    /// has heard of that.
+    /// Ends this guard. If it was the last one, the returned future waits until the grantor knows
+    /// that the hold is over.
     pub(crate) fn release_confirmed(
         mut self,
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
-        // The number is read while the lock is held: afterwards it has no owner.
+        // The number is read while the guard exists: afterwards the cell may be another hold's.
         let (over, service) = (self.request(), self.service.clone());
         let is_last = self.let_go();
         drop(self);
@@ -265,7 +264,7 @@ impl HoldHandle {
     }
 }
 
-/// Waits until the grantor has heard that a request is over, or how much of its hold is left.
+/// Waits until the grantor knows that a request is over, or how much of its hold is left.
 pub(super) async fn confirmed(
     service: Arc<ServiceHandle>,
     over: RequestId,
@@ -279,10 +278,10 @@ pub(super) async fn confirmed(
     }
 }
 
-/// Tells whether a hold is over, without keeping it, from [`Guard::watch`](crate::Guard::watch).
+/// Reports whether a hold is over, without keeping it, from [`Guard::watch`](crate::Guard::watch).
 ///
-/// The watch outlives the guard. It permits nothing: a task that acts on the lock has the guard and
-/// asks it for [`fence`](crate::Guard::fence).
+/// The watch outlives the guard. It does not permit any action: a task that acts on the lock calls
+/// [`fence`](crate::Guard::fence) of a guard.
 #[derive(Clone)]
 pub struct LossWatch {
     cell: Arc<HoldCell>,
@@ -290,8 +289,8 @@ pub struct LossWatch {
 }
 
 impl LossWatch {
-    /// Why the hold is over; `None` while it is held at this instant. Once over it stays so, for
-    /// the first reason. [`LostReason::Released`]: all its guards were released in time.
+    /// Why the hold is over; `None` while it is held at this instant. A hold that is over stays
+    /// over, for the first reason. [`LostReason::Released`]: all its guards were released in time.
     pub fn reason(&self) -> Option<LostReason> {
         self.cell.fence().err()
     }
@@ -299,12 +298,12 @@ impl LossWatch {
     /// Completes when the hold is over, with the reason.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; an end in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports an end in between.
     pub async fn lost(&self) -> LostReason {
         self.cell.lost().await
     }
 
-    /// The token of the hold as a number for logs, without a claim that it is still held.
+    /// The token of the hold as a number for logs, without a claim that the hold continues.
     pub fn token(&self) -> Token {
         self.cell.token().plus(self.index.into())
     }

@@ -22,18 +22,18 @@
 //! or [`serve`](HttpView::serve) it alone, as `elderlock node --http 127.0.0.1:7480` does.
 //!
 //! The view of [`MemberBuilder::http_view`](crate::MemberBuilder::http_view) serves before its
-//! member has joined. Until the member has an address, `/status.json` and `/metrics` say 503.
+//! member has joined. Until the member has an address, `/status.json` and `/metrics` answer 503.
 //!
 //! # Access
 //! All paths only read. With a [token](HttpView::token) a request needs it, as `Authorization:
 //! Bearer TOKEN` or as the password of a browser's prompt, except for `/ready` and `/live`.
 //! `/ready` names seeds only to a request with the token. `serve` refuses an address outside the
-//! loopback without a token or [`insecure`](HttpView::insecure). A router that is mounted leaves
-//! that to the program.
+//! loopback without a token or [`insecure`](HttpView::insecure). With a mounted router the program
+//! decides that.
 //!
 //! The `Host` of each request must be an IP address, `localhost`, or a [`host`](HttpView::host)
-//! that was named. So no page of another site can read it by way of a visitor's browser and a name
-//! that changes its address.
+//! that the program has named. So no page of another site can read the view through a visitor's
+//! browser and a name whose address changes.
 //!
 //! # Metrics
 //! `/metrics` has the state of the member, without any recorder: the gauges and refusals that
@@ -98,7 +98,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The page. It has its style and its script inside.
+/// The page, with its style and its script inside.
 const PAGE: &str = include_str!("http/page.html");
 
 /// The page runs its own script, reads its own origin, and loads nothing else.
@@ -106,7 +106,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// Locks in the status. All of a large table would be megabytes, and the page asks every second.
+/// The most locks in the status. All of a large table would be megabytes, and the page asks every
+/// second.
 const MOST_LOCKS: usize = 256;
 
 /// The HTTP view of a member, and its access rules. See the [module](self).
@@ -117,12 +118,12 @@ pub struct HttpView {
     exporter: Exporter,
 }
 
-/// Gives the text of the program's exporter.
+/// Returns the text of the program's exporter.
 type Exporter = Box<dyn Fn() -> String + Send + Sync>;
 
 impl HttpView {
     /// Makes the HTTP view of this member. The member stays in the cluster for as long as the
-    /// router is there: end it with [`leave`](Member::leave). Events are shown from now on.
+    /// router is there: end it with [`leave`](Member::leave). The view shows events from now on.
     pub fn new(member: &Member) -> HttpView {
         HttpView::of_slot(MemberSlot::of(member))
     }
@@ -131,14 +132,14 @@ impl HttpView {
         HttpView { slot, access: Access::default(), exporter: Box::new(String::new) }
     }
 
-    /// `/metrics` begins with this Prometheus text, each time it is read. A metric that the text
-    /// has is not written again.
+    /// Sets a source of Prometheus text with which `/metrics` begins, each time it is read. A
+    /// metric of that text is not written again.
     pub fn exporter(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> HttpView {
         self.exporter = Box::new(render);
         self
     }
 
-    /// Requests need this token, except for `/ready` and `/live`.
+    /// Requires this token of requests, except for `/ready` and `/live`.
     pub fn token(mut self, token: impl Into<String>) -> HttpView {
         self.access.token = Some(token.into());
         self
@@ -157,7 +158,7 @@ impl HttpView {
         self
     }
 
-    /// The router, to be merged with another one or nested below a path.
+    /// The router, which the program merges with another one or nests below a path.
     pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
         let HttpView { slot, access, exporter } = self;
         let access = Arc::new(access);
@@ -174,16 +175,17 @@ impl HttpView {
     }
 
     /// Listens and serves until the future is dropped, or listening fails. Port 0 takes a free one.
-    /// `listening` is told the address. At most 64 connections are served at a time; one that is
-    /// silent for 30 seconds is closed. When all places are taken, a new connection takes the place
-    /// of the one that has been silent longest. So silent ones keep no probe waiting.
+    /// `listening` is called with the address. At most 64 connections are served at a time; a
+    /// connection that is silent for 30 seconds is closed. When all places are taken, a new
+    /// connection replaces the one that has been silent longest. So silent connections keep no
+    /// probe waiting.
     ///
     /// # Errors
     /// The address is outside the loopback, and neither a token was given nor
-    /// [`insecure`](HttpView::insecure); or it cannot be bound.
+    /// [`insecure`](HttpView::insecure); or the address cannot be bound.
     ///
     /// # Cancel safety
-    /// If the future is dropped, it closes the port.
+    /// If the future is dropped, the port is closed.
     pub async fn serve(
         self,
         addr: SocketAddr,
@@ -222,19 +224,21 @@ struct RouterState {
 struct PageStatus {
     #[serde(flatten)]
     report: StatusReport,
-    /// The holders and waiters of each service, in the order of the services. Their locks are cut.
+    /// The holders and waiters of each service, in the order of the services, whose list of locks
+    /// is cut.
     totals: Vec<ServiceTotals>,
-    /// The rest of the lease in seconds; `None`: it has no end, because the member is alone.
+    /// The rest of the lease in seconds; `None`: the lease is endless, because the member is alone.
     lease_left: Option<f64>,
-    /// The locks that are waited for longest, and behind them those that are held longest.
+    /// The locks that have been waited for longest, and after them those that have been held
+    /// longest.
     locks: Vec<ShownLock>,
-    /// The latest first.
+    /// The last events, the latest first.
     events: Vec<ShownEvent>,
-    /// The seeds or members that it waits for while it joins, in words.
+    /// The seeds or members that the member waits for while it joins, as text.
     waiting: Option<String>,
 }
 
-/// All holders and waiters of a service that this member grants; of another service none.
+/// All holders and waiters of a service that this member grants; none for another service.
 #[derive(Serialize)]
 struct ServiceTotals {
     service: String,
@@ -253,7 +257,7 @@ impl ServiceTotals {
     }
 }
 
-/// Leaves out the locks beyond [`MOST_LOCKS`], and counts them.
+/// Removes the locks beyond [`MOST_LOCKS`], and counts them.
 fn cut(status: &mut Status) {
     let mut left = MOST_LOCKS;
     for service in &mut status.services {
@@ -305,7 +309,7 @@ async fn ready(State(state): State<Arc<RouterState>>, headers: HeaderMap) -> Res
         (true, _) => "over\n".to_owned(),
         (_, ConnectionStatus::Connected) => return (StatusCode::OK, "healthy\n").into_response(),
         (_, ConnectionStatus::Suspended) => "suspended\n".to_owned(),
-        // Seeds are addresses, which a request without the token does not read elsewhere either.
+        // Seeds are addresses, which a request without the token cannot read elsewhere either.
         (_, ConnectionStatus::Lost) => match waiting(&member) {
             Some(waiting) if state.access.allows_token(authorization(&headers)) => {
                 format!("joining: {waiting}\n")
@@ -327,7 +331,7 @@ async fn live(State(state): State<Arc<RouterState>>) -> Response {
     }
 }
 
-/// The wait of a member that joins; `None`: it joins nothing.
+/// The wait of a member that joins; `None`: the member does not join.
 fn waiting(member: &Member) -> Option<String> {
     let joins = !member.is_over() && member.connection_status() == ConnectionStatus::Lost;
     joins.then(|| member.waiting()).flatten().map(|waiting| waiting.to_string())
@@ -344,7 +348,7 @@ impl IntoResponse for NoMember {
 }
 
 async fn check_host(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    // HTTP/2 has it in the URI.
+    // HTTP/2 has the host in the URI.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
     if !host.is_some_and(|host| access.allows_host(host)) {

@@ -1,4 +1,4 @@
-//! A service's state as its grantor sees it, asked from any member.
+//! The state of a service at its grantor, which any member can read.
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
@@ -9,28 +9,29 @@ use crate::protocol::{Command, HolderInfo, InvalidName, LockName, Outcome};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A lock, or the suspension of a service, as its grantor saw it a moment ago. From
+/// A lock, or the suspension of a service, at its grantor a moment ago. From
 /// [`inspect`](crate::LockService::inspect) and
 /// [`inspect_suspension`](crate::LockService::inspect_suspension).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// A holder, with its time, token and metadata; of many shares or permits one of them.
+    /// A holder, with its time, token and metadata. Of many shares or permits one holder.
     pub holder: Option<HolderInfo>,
     /// All holders, or the first of them.
     pub holders: Vec<HolderInfo>,
-    /// How many more holders there are.
+    /// The number of further holders.
     pub more_holders: u64,
-    /// How many [permits](crate::LockService::permits) they have together; 0 of a lock.
+    /// The number of [permits](crate::LockService::permits) that the holders have together; 0 for a
+    /// lock.
     pub permits: u64,
     /// The [object](crate::LockService::open) of that name, if a member has it open.
     pub value: Option<Versioned>,
-    /// How many members have it open.
+    /// The number of members that have the object open.
     pub opener_count: u64,
     /// The first waiters, in the order in which they will be served;
     /// [`waiters`](crate::LockService::waiters) lists all.
     pub waiters: Vec<WaiterInfo>,
-    /// How many more wait.
+    /// The number of further waiters.
     pub more: u64,
 }
 
@@ -44,15 +45,15 @@ pub struct Position {
     pub before: u64,
     /// The number of holds that have to end first. For a suspension, the holds that have to drain.
     pub holds: u64,
-    /// The member that has suspended the service, or waits to before this request, with the
-    /// [reason](crate::LockBuilder::reason) as metadata.
+    /// The member that has suspended the service, or waits to suspend it before this request, with
+    /// the [reason](crate::LockBuilder::reason) as metadata.
     pub suspension: Option<WaiterInfo>,
 }
 
 /// The holds of a service, in the order of the names, from [`held`](crate::LockService::held). Each
 /// lock, each share and each hold of permits is listed with its holder: at most 256 for one name.
 ///
-/// The holds are fetched while they are read, some 256 at a time, so this is not a picture of one
+/// The holds are fetched while they are read, some 256 at a time, so the list does not show one
 /// instant. A lock that is held all the time is listed once. A lock that is granted or released
 /// meanwhile may be listed.
 #[derive(Debug)]
@@ -63,10 +64,10 @@ impl HeldLocks {
         HeldLocks(PagedQuery::new(service, Query::Held(None)))
     }
 
-    /// The next one; `None` when there are no more.
+    /// The next hold; `None` when there are no more.
     ///
     /// # Errors
-    /// [`InspectError`]. Nothing is lost: the next call asks again from where this one stood.
+    /// [`InspectError`]. Nothing is lost: the next call continues from the same position.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -96,12 +97,12 @@ impl HeldLocks {
 }
 
 /// The waiters for a lock, in the order in which they will be served, from
-/// [`waiters`](crate::LockService::waiters). Requests to suspend the service are listed too, for
-/// they are in the way.
+/// [`waiters`](crate::LockService::waiters). Requests to suspend the service are listed too, since
+/// the waiters behind them wait for them.
 ///
-/// They are fetched as they are read, 256 at a time, so this is not a picture of one instant. A
-/// request that waited all the time is listed once, unless the grantor was replaced meanwhile after
-/// a crash. A request that came or went meanwhile may be listed.
+/// The waiters are fetched as they are read, 256 at a time, so the list does not show one instant.
+/// A request that waited all the time is listed once, unless the grantor was replaced meanwhile
+/// after a crash. A request that came or went meanwhile may be listed.
 #[derive(Debug)]
 pub struct Waiters(PagedQuery<WaiterInfo>);
 
@@ -110,10 +111,10 @@ impl Waiters {
         Waiters(PagedQuery::new(service, Query::Waiting(name, None)))
     }
 
-    /// The next one; `None` when there are no more.
+    /// The next waiter; `None` when there are no more.
     ///
     /// # Errors
-    /// [`InspectError`]. Nothing is lost: the next call asks again from where this one stood.
+    /// [`InspectError`]. Nothing is lost: the next call continues from the same position.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -141,7 +142,8 @@ impl<T> PagedQuery<T> {
         PagedQuery { service, fetched: VecDeque::new(), next: Some(first) }
     }
 
-    /// `read` takes a question and its answer: the entries in it, and the next question.
+    /// `read` takes a question and its answer, and returns the entries of the answer and the next
+    /// question.
     async fn next(
         &mut self,
         read: impl Fn(Query, QueryReply) -> Option<(Vec<T>, Option<Query>)>,
@@ -193,8 +195,8 @@ pub enum ServiceExistsError {
     /// The service's name is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// The answer is unknown at the moment. This is so if there is no elder with a quorum, it has
-    /// not heard all members yet, or this member is cut off.
+    /// The answer is unknown at the moment. There is no elder with a quorum, it has not heard all
+    /// members yet, or this member is cut off.
     #[error("no elder can tell at the moment whether the service exists; try again")]
     Undecided,
     /// The member carries out no such call at present.
@@ -212,7 +214,7 @@ pub(super) async fn exists(service: &Arc<ServiceHandle>) -> Result<bool, Service
     }
 }
 
-/// Asks the grantor, or the elder whether the service exists.
+/// Asks the grantor a question. For the question whether the service exists, asks the elder.
 pub(super) async fn look(
     service: &Arc<ServiceHandle>,
     at: Query,

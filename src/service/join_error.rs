@@ -18,7 +18,7 @@ pub enum JoinError {
     /// The cluster's name is empty or too long. Nothing was done.
     #[error("a cluster name must have 1 to 64 bytes, not {length}")]
     InvalidCluster {
-        /// Its length in bytes.
+        /// The length of the name in bytes.
         length: usize,
     },
     /// An address cannot be understood. Nothing was done.
@@ -31,14 +31,14 @@ pub enum JoinError {
         /// The defect of the address.
         why: &'static str,
     },
-    /// Neither seeds nor the order to found. Nothing was done.
+    /// There are neither seeds nor the order to found. Nothing was done.
     #[error(
         "no seeds: name at least one member with seeds([\"host:port\"]), \
          or start a new cluster with found() or with a \
          seed list that names only this member"
     )]
     NoSeeds,
-    /// The times do not fit together. Nothing was done.
+    /// The durations do not fit together. Nothing was done.
     #[error(transparent)]
     InvalidTiming(#[from] InvalidTiming),
     /// The council's size is out of range. Nothing was done.
@@ -47,10 +47,10 @@ pub enum JoinError {
         /// The size as the caller gave it.
         given: u8,
     },
-    /// The name cannot be a member's. Nothing was done.
+    /// The name is not a valid member name. Nothing was done.
     #[error(transparent)]
     InvalidName(#[from] InvalidMemberName),
-    /// A founding of no members is expected. Nothing was done.
+    /// A founding by zero members is expected. Nothing was done.
     #[error("expect() is at least 1, the member itself: leave it out to found with all seeds")]
     ZeroExpected,
     /// Both [`found`](crate::MemberBuilder::found) and [`expect`](crate::MemberBuilder::expect)
@@ -63,7 +63,7 @@ pub enum JoinError {
     /// The join limit is zero. Nothing was done.
     #[error("the join limit is zero: give join_limit() more time, or leave it out for 30 s")]
     ZeroLimit,
-    /// A thread would stay awake for too long. Nothing was done.
+    /// A thread would busy-poll for too long. Nothing was done.
     #[error("busy_poll is at most 1ms, not {given:?}")]
     LongBusyPoll {
         /// The duration as the caller gave it.
@@ -86,7 +86,7 @@ pub enum JoinError {
     /// done.
     #[error("no thread could be started for the member: {0}")]
     NoThread(#[source] io::Error),
-    /// The operating system gave no random bytes to name this process by. Nothing was done.
+    /// The operating system gave no random bytes for the id of this process. Nothing was done.
     #[error("the operating system gave no random bytes")]
     NoRandomness,
     /// The address cannot be used.
@@ -111,7 +111,7 @@ pub enum JoinError {
     Clock {
         /// The cluster's name.
         cluster: String,
-        /// How far ahead.
+        /// How far the tokens are ahead.
         ahead: Duration,
     },
     /// No cluster took this member in within the join limit, and none could be founded.
@@ -124,22 +124,22 @@ pub enum JoinError {
         cluster: String,
         /// The join limit.
         waited: Duration,
-        /// How many members must be there to found, if this member is a seed: all seeds, and at
+        /// The number of members that a founding needs, if this member is a seed: all seeds, and at
         /// least as many as it [expects](crate::MemberBuilder::expect). Otherwise 1: any member of
         /// a running cluster.
         needed: usize,
         /// Seeds that answered, and their answers.
         answered: Vec<(SocketAddr, String)>,
-        /// Seeds that did not, and why as far as it is known.
+        /// Seeds that did not answer, and the reasons as far as they are known.
         missing: Vec<(SocketAddr, String)>,
-        /// Names of seeds that do not resolve, and why. While there are any, this member founds
-        /// nothing.
+        /// Names of seeds that do not resolve, with the reasons. While there are any, this member
+        /// founds nothing.
         unresolved: Vec<(String, String)>,
     },
 }
 
 impl JoinError {
-    /// Returns whether the join limit was reached. Trying again may help.
+    /// Returns whether the join limit was reached. Another try may succeed.
     pub fn is_timeout(&self) -> bool {
         matches!(self, JoinError::NoCluster { .. })
     }

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// The reason why a key cannot be made or read. The error never contains a key.
+/// Why a key cannot be made or read. The error never contains a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
@@ -24,7 +24,7 @@ pub enum KeyFileError {
     Key {
         /// The path, as given.
         path: PathBuf,
-        /// The error in the text.
+        /// The defect of the text.
         source: KeyError,
     },
 }
@@ -37,7 +37,7 @@ impl ClusterKey {
     pub fn generate() -> Result<Self, KeyFileError> {
         let mut bytes = Zeroizing::new([0; 32]);
         SysRng.try_fill_bytes(&mut *bytes).map_err(|_| KeyFileError::NoRandomness)?;
-        // Random bytes are all the same once in 2^248 times.
+        // Only an all-equal key is refused, which random bytes are once in 2^248 times.
         ClusterKey::from_bytes(&bytes).map_err(|_| KeyFileError::NoRandomness)
     }
 
@@ -64,9 +64,9 @@ impl ClusterKey {
 }
 
 impl Keyring {
-    /// Reads a key file: one key in base64 a line, the first seals. Empty lines and lines that
-    /// begin with `#` are skipped. The owner and the mode of the file are those that
-    /// [`read_secret_file`] asks for.
+    /// Reads a key file: one key in base64 a line, of which the first seals. Empty lines and lines
+    /// that begin with `#` are skipped. The file needs the owner and the mode that
+    /// [`read_secret_file`] requires.
     ///
     /// Blocks for as long as the file system takes.
     ///

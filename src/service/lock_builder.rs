@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The options that all kinds of requests have.
+/// The options of all kinds of requests.
 struct BuilderParts {
     service: Arc<ServiceHandle>,
     want: Result<Want, InvalidWant>,
@@ -63,9 +63,8 @@ impl<G: Grant> LockBuilder<G> {
 
     /// Limits the wait to `limit`, then fails with [`LockError::TimedOut`]. Zero makes the request
     /// non-blocking. Asking a grantor at another member takes its time, at most
-    /// [`Timing::answer`](crate::Timing::answer), and an answer that does not come counts as timed
-    /// out. A limit above ten years counts as none. It also holds during recoveries, transfers and
-    /// cuts.
+    /// [`Timing::answer`](crate::Timing::answer), and a missing answer counts as timed out. A limit
+    /// above ten years counts as none. The limit also holds during recoveries, transfers and cuts.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self
@@ -79,8 +78,8 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// Lets others [ask for the lock back](crate::LockService::revoke), and [take it
-    /// away](crate::LockService::force_revoke) once this holder has been told. Listen to the
+    /// Lets other members [request the lock back](crate::LockService::revoke), and [revoke it by
+    /// force](crate::LockService::force_revoke) once this holder has been told. Listen to the
     /// guard's [`revocation`](Guard::revocation), and release the lock as soon as that is safe.
     ///
     /// Curator: `Revocable.makeRevocable`.
@@ -89,17 +88,17 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// The holder's data for others to read: up to 4096 bytes.
+    /// The holder's data for other members to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.parts.metadata = Metadata::new(metadata.as_ref());
         self
     }
 
-    /// The owner of the request, within this member: any number of the application's, say of a
-    /// thread, a task or a session. It counts for [suspensions](crate::LockService::suspend) only:
-    /// an owner with a hold passes a waiting one. 0, unless set, is the member as a whole. If its
-    /// tasks always have some hold between them, it never waits for a suspension, except one that
-    /// another owner of the member has. Give an owner wherever services are suspended.
+    /// The owner of the request within this member: any number that the application chooses, say
+    /// for a thread, a task or a session. It counts for [suspensions](crate::LockService::suspend)
+    /// only: an owner with a hold passes a waiting one. The default 0 is the member as a whole. If
+    /// its tasks always have some hold between them, it never waits for a suspension, except one
+    /// that another owner of the member has. Give an owner wherever services are suspended.
     ///
     /// Geode: the thread.
     pub fn owner(mut self, owner: u64) -> Self {
@@ -107,17 +106,18 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// Fails with [`LockError::Deadlock`] if the request waits in a circle. Its owner holds
-    /// something for which another owner waits, and so on, until one of them holds what this
-    /// request waits for. The owners may be of any members, and the locks of any services. Give
-    /// each of them an [owner](LockBuilder::owner): a request of the member as a whole detects
-    /// nothing, and no circle goes through one.
+    /// Fails with [`LockError::Deadlock`] if the request waits in a circle. In a circle its owner
+    /// holds a lock for which another owner waits, and so on. The last of them holds the lock that
+    /// this request waits for. The owners may be of any members, and the locks of any services.
+    /// Give each of them an [owner](LockBuilder::owner): a request of the member as a whole detects
+    /// nothing, and is part of no detected circle.
     ///
     /// While the request waits, its member looks for a circle after four
     /// [`retry`](crate::Timing::retry), and then once in each [member
-    /// lease](crate::Timing::member_lease). Of several requests of a circle that detect, one is
-    /// told. The caller then releases what its owner holds, and tries again. No request is told
-    /// of a circle that never was; permits, and waits behind a suspension, count for no circle.
+    /// lease](crate::Timing::member_lease). If several requests of a circle detect it, one of them
+    /// fails. Its caller then releases the locks of its owner, and tries again. No request fails
+    /// because of a circle that never existed; permits, and waits behind a suspension, count for no
+    /// circle.
     ///
     /// Geode: none. Databases: the deadlock detector.
     ///
@@ -147,8 +147,8 @@ impl<G: Grant> LockBuilder<G> {
         LockBuilder { parts: self.parts, wait: self.wait, granted: PhantomData }
     }
 
-    /// Asks now. The returned future can be asked for its [`position`](LockFuture::position), and
-    /// awaited for the guard.
+    /// Sends the request now. The returned future has the request's
+    /// [`position`](LockFuture::position), and gives the guard when awaited.
     pub fn start(self) -> LockFuture<G> {
         self.into_future().start()
     }
@@ -164,9 +164,9 @@ fn wait(limit: Duration) -> Wait {
 
 impl LockBuilder<SuspendGuard> {
     /// The reason: up to 4096 bytes of text. A caller reads it when it
-    /// [inspects](crate::LockService::inspect_suspension) the service or is refused a lock while
-    /// the service is suspended. A waiter reads it with its [`position`](LockFuture::position), and
-    /// the grantor's status shows it.
+    /// [inspects](crate::LockService::inspect_suspension) the service, or when it is refused a lock
+    /// while the service is suspended. A waiter reads it with its
+    /// [`position`](LockFuture::position), and the grantor's status shows it.
     pub fn reason(self, reason: impl AsRef<str>) -> Self {
         self.metadata(reason.as_ref())
     }
@@ -181,9 +181,10 @@ impl<G: Grant> IntoFuture for LockBuilder<G> {
     }
 }
 
-/// A request for a lock if it is free, or for several if all of them are, from
+/// A request that never queues, for a lock or for several, from
 /// [`try_lock`](crate::LockService::try_lock) and
-/// [`try_lock_all`](crate::LockService::try_lock_all). Await it.
+/// [`try_lock_all`](crate::LockService::try_lock_all). It is granted only if all of them are free.
+/// Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct TryLockBuilder<G = Guard> {
     parts: BuilderParts,
@@ -208,13 +209,13 @@ impl<G: Grant> TryLockBuilder<G> {
         self
     }
 
-    /// Lets others ask for the lock back: see [`LockBuilder::revocable`].
+    /// Lets other members request the lock back: see [`LockBuilder::revocable`].
     pub fn revocable(mut self) -> Self {
         self.parts.revocable = true;
         self
     }
 
-    /// The holder's data for others to read: up to 4096 bytes.
+    /// The holder's data for other members to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.parts.metadata = Metadata::new(metadata.as_ref());
         self

@@ -6,10 +6,10 @@ use crate::protocol::{
 };
 use std::time::Duration;
 
-/// The longest lease: ten years. Longer waits are for ever; a longer lease is a mistake.
+/// The longest lease: ten years. A longer wait counts as endless; a longer lease is a mistake.
 pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A lease of zero, or of more than ten years.
+/// The lease is zero, or more than ten years.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "a lease must be more than zero and at most ten years, not {given:?}; \
@@ -26,12 +26,12 @@ impl InvalidLease {
     }
 }
 
-/// Why [`lock`](crate::LockService::lock) failed. In every case nothing is held and nothing is
-/// queued any more.
+/// Why [`lock`](crate::LockService::lock) failed. In every case the caller holds nothing, and its
+/// request is no longer queued.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The request is not a valid one. Nothing was asked.
+    /// The request is not valid. Nothing was asked.
     #[error(transparent)]
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
@@ -50,7 +50,7 @@ pub enum LockError {
          give the same number everywhere, or open it when no member has it open"
     )]
     OtherNumber {
-        /// Its number of participants.
+        /// The number of participants of the open barrier.
         open: u32,
         /// The number of participants of this call.
         asked: u32,
@@ -58,14 +58,14 @@ pub enum LockError {
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
-    /// The wait limit was reached. The position in the queue is given up.
+    /// The wait limit was reached. The request has left the queue.
     #[error("not granted within the wait limit")]
     TimedOut,
     /// The request would wait for itself.
     ///
     /// | request | why it would never be granted | remedy |
     /// |---|---|---|
-    /// | a suspension | its owner suspends the service, or waits to | use that suspension, or give each task its own [owner](crate::LockBuilder::owner) |
+    /// | a suspension | its owner suspends the service, or waits to do so | use that suspension, or give each task its own [owner](crate::LockBuilder::owner) |
     /// | a suspension | another owner with a hold waits to suspend the service, and so for this owner's hold | release this owner's hold, or do without the suspension |
     /// | a lock | its owner only [reads](crate::ReadWriteLock::read_for) it | upgrade the reader, or release it first |
     #[error(
@@ -81,8 +81,8 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// The loss of the open object that this error of an additional opening stands for. `None`: the
-    /// object is still open, and another try may succeed.
+    /// The loss of an open object that this error of a further opening means. `None`: the object is
+    /// still open, and another try may succeed.
     pub(crate) fn when_opened_again(&self) -> Option<Lost> {
         Some(Lost::new(match self {
             LockError::Unavailable(Unavailable::Busy) | LockError::TimedOut => return None,
@@ -97,7 +97,7 @@ impl LockError {
         matches!(self, LockError::TimedOut)
     }
 
-    /// Returns whether the member was lost to the cluster or has left.
+    /// Returns whether the member was expelled or has left.
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
@@ -129,19 +129,19 @@ pub enum TryLockError {
     /// Another request holds the lock, or the named one of several, or has suspended the service.
     #[error("{} process {} with token {}", held(.0), .0.process, .0.token)]
     Held(HolderInfo),
-    /// The requested thing is free, but other requests wait and go first. They wait for this lock,
-    /// or, if none is named, for the suspension of the service. An owner with more than a thousand
-    /// holds may also get this when it tries to suspend the service beside holds of other owners.
+    /// The lock is free, but other requests wait for it and go first. Without a name they wait for
+    /// the suspension of the service. An owner with more than a thousand holds may also get this
+    /// when it tries to suspend the service beside holds of other owners.
     #[error("other requests wait for {}", waited(.0.as_ref()))]
     Waited(Option<LockName>),
-    /// No permit is held, and the request is for more than there are.
+    /// No permit is held, and the request asks for more than the limit.
     #[error("requested more permits than the limit of {0}")]
     Limit(u32),
     /// The answer is unknown at the moment: the grantor does not answer, is being replaced, or asks
     /// the member that [keeps](crate::LockService::keep_locks) the lock. Or this member is cut off.
     #[error("the grantor has no answer at the moment, so the lock may be free or held; try again")]
     Undecided,
-    /// The request is not a valid one. Nothing was asked.
+    /// The request is not valid. Nothing was asked.
     #[error(transparent)]
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
@@ -157,7 +157,7 @@ pub enum TryLockError {
 }
 
 impl TryLockError {
-    /// The holder of the lock, if that is why.
+    /// The holder of the lock, if a holder is the reason.
     pub fn holder(&self) -> Option<&HolderInfo> {
         match self {
             TryLockError::Held(holder) => Some(holder),
@@ -165,7 +165,7 @@ impl TryLockError {
         }
     }
 
-    /// Returns whether the member was lost to the cluster or has left.
+    /// Returns whether the member was expelled or has left.
     pub fn is_lost(&self) -> bool {
         matches!(
             self,
@@ -236,8 +236,8 @@ macro_rules! from_invalid {
 }
 from_invalid!(InvalidName, InvalidBatch, InvalidPermits, InvalidValue);
 
-/// Why a member carries out no call at all. Nothing was asked or changed, or all that was asked is
-/// over: nothing is held and nothing is queued.
+/// Why a member carries out no call at all. Either nothing was asked or changed, or all that was
+/// asked is over: nothing is held and nothing is queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -247,16 +247,16 @@ pub enum Unavailable {
     /// The service was destroyed at this member. Get a new handle from the member.
     #[error("{}", says(&LostReason::Destroyed))]
     Destroyed,
-    /// The cluster went on without this member. It joins again by itself: try again.
+    /// The cluster continues without this member. The member joins again by itself: try again.
     #[error("the cluster went on without this member; it is joining again")]
     Expelled,
-    /// The member has left. This will not change: join as a new member.
+    /// The member has left, for good: join as a new member.
     #[error("{}", says(&LostReason::Left))]
     Left,
 }
 
 impl Unavailable {
-    /// The reason that the outcome states, if it is one of these.
+    /// The reason of an outcome, if it is one of these.
     pub(super) fn of(outcome: &Outcome) -> Option<Unavailable> {
         match outcome {
             Outcome::Busy => Some(Unavailable::Busy),
@@ -267,13 +267,13 @@ impl Unavailable {
         }
     }
 
-    /// Returns whether the member was lost to the cluster or has left.
+    /// Returns whether the member was expelled or has left.
     pub fn is_lost(self) -> bool {
         matches!(self, Unavailable::Expelled | Unavailable::Left)
     }
 }
 
-/// Why a share did not become the lock. Unless it is lost it is as before.
+/// Why a share did not become the lock. Unless the share is lost, it is as before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpgradeError {
@@ -327,8 +327,8 @@ pub enum ReleaseError {
     /// Only [`release_and_confirm`](crate::Guard::release_and_confirm) fails with this error: the
     /// lock is released, and was held until then, but no grantor has confirmed that. Either a
     /// member lease has passed, or the member left, was expelled or destroyed the service
-    /// meanwhile. Others get the lock when a grantor hears of it, at the latest when this member is
-    /// out of the view.
+    /// meanwhile. Other members get the lock when a grantor learns of the release, at the latest
+    /// when this member is out of the view.
     #[error(
         "the lock is released here, but no grantor confirmed it; \
          it is free when a grantor hears of it"
@@ -347,7 +347,7 @@ impl ReleaseError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// Zero, or more than ten years. The hold and its lease are as before.
+    /// The lease is zero, or more than ten years. The hold and its lease are as before.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// The lock is no longer held.
@@ -376,7 +376,7 @@ fn says(reason: &LostReason) -> &'static str {
     }
 }
 
-/// The text of an error that an object of this kind is open here no more.
+/// The text of an error: an object of this kind is no longer open here.
 pub(crate) fn not_open(kind: &str, lost: &Lost) -> String {
     format!("the {kind} is no longer open here: {}; open it again", says(&lost.reason))
 }

@@ -1,5 +1,5 @@
 //! `LockService`: a named set of locks. `lock_service/inspection.rs` has its questions, and
-//! `lock_service/revocation.rs` the ways to have a hold back.
+//! `lock_service/revocation.rs` the ways to get a hold back.
 
 mod inspection;
 mod revocation;
@@ -30,8 +30,8 @@ use std::time::Duration;
 /// [`Member::lock_service`](crate::Member::lock_service).
 ///
 /// Cheap to clone, and each clone counts its guards by itself. Threads that take many locks are
-/// faster with a clone each than with one handle between them. It outlives a rejoin of its member,
-/// and answers [`Unavailable::Left`](crate::Unavailable::Left) after the member has left.
+/// faster with a clone each than with one handle between them. A handle outlives a rejoin of its
+/// member, and answers [`Unavailable::Left`](crate::Unavailable::Left) after the member has left.
 ///
 /// Geode: `DistributedLockService`.
 pub struct LockService {
@@ -80,7 +80,7 @@ impl LockService {
         OwnerEntry::new(self.inner.clone(), name.clone(), owner)
     }
 
-    /// How many guards the owner has that write, and how many that only read, of a lock that it
+    /// Returns how many guards of the owner write, and how many only read, of a lock that the owner
     /// holds at this instant.
     pub(crate) fn claimed_depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
         self.inner.owners.depth(name, owner)
@@ -97,7 +97,7 @@ impl LockService {
         self.inner.owners.kept()
     }
 
-    /// This instant, by the clock of the member.
+    /// The present instant, by the clock of the member.
     pub(crate) fn now(&self) -> Time {
         self.inner.engine.now()
     }
@@ -107,18 +107,18 @@ impl LockService {
         self.inner.engine.runtime()
     }
 
-    /// How long ago the Unix epoch was, by the wall clock of the member.
+    /// The time since the Unix epoch, by the member's wall clock.
     pub(crate) fn wall(&self) -> Duration {
         self.inner.engine.wall()
     }
 
-    /// Completes after a while, or when the member has left. Needs no runtime of its caller's.
+    /// Completes after `span`, or when the member has left. The caller needs no runtime.
     pub(crate) fn sleep(&self, span: Duration) -> Sleep {
         self.inner.engine.sleep(span)
     }
 
-    /// Runs `what` for at most `limit`. `None`: the limit was reached. When the member has left
-    /// meanwhile, the end of `what` counts, which comes at once. Needs no runtime of its caller's.
+    /// Runs `what` for at most `limit`. `None`: the limit was reached. If the member has left
+    /// meanwhile, waits for the end of `what`, which comes at once. The caller needs no runtime.
     pub(crate) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
         let mut what = pin!(what);
         tokio::select! {
@@ -138,12 +138,12 @@ impl LockService {
         self.inner.name.as_str()
     }
 
-    /// Asks for a lock, and queues for it: first come, first served. Set the options, then
-    /// await it.
+    /// Asks for a lock, and queues for it: first come, first served. Set the options, then await
+    /// the request.
     ///
     /// `name` is 1 to 4096 bytes of any value; a name out of range is an error of the await.
-    /// Without [`wait`](LockBuilder::wait) it waits for ever, without [`lease`](LockBuilder::lease)
-    /// it holds until the guard is released, dropped or lost.
+    /// Without [`wait`](LockBuilder::wait) the request waits for ever, without
+    /// [`lease`](LockBuilder::lease) the hold lasts until the guard is released, dropped or lost.
     ///
     /// The locks are not reentrant by task or thread: a caller that holds a lock and asks for it
     /// again waits for itself. See [`Guard::reenter`](crate::Guard::reenter) and
@@ -175,14 +175,14 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), named(name, Want::Lock))
     }
 
-    /// Takes a lock if it is free; neither queues nor waits for an election, a recovery or a cut to
-    /// end. If the grantor is another member, it waits for one answer, at most
+    /// Takes a lock if it is free; neither queues nor waits for the end of an election, a recovery
+    /// or a cut. If the grantor is another member, the call waits for one answer, at most
     /// [`Timing::answer`](crate::Timing::answer).
     ///
     /// # Errors
     /// [`TryLockError::Held`](crate::TryLockError::Held) with the holder;
     /// [`TryLockError::Undecided`](crate::TryLockError::Undecided) if no grantor answers; others as
-    /// of `lock`. In every case nothing is held and nothing is queued.
+    /// for `lock`. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays held or queued.
@@ -208,9 +208,10 @@ impl LockService {
 
     /// Asks for several locks, all or nothing, in one round trip. It takes 1 to 1024 different
     /// names of at most 1 MiB together; a repeated name counts once. The batch has one position in
-    /// line, in the queue of each name, and is granted when each of them could be granted. No later
-    /// request gets one of the locks before it, and it takes none before it gets all. So batches
-    /// cannot wait for each other in a circle, and neither batches nor single locks starve.
+    /// line, in the queue of each name, and is granted when each of its locks could be granted. No
+    /// later request gets one of the locks before the batch, and the batch takes none before it
+    /// gets all. So batches cannot wait for each other in a circle, and neither batches nor single
+    /// locks starve.
     ///
     /// This rule covers the names of one batch. Two callers deadlock if each holds one lock and
     /// waits for the other's.
@@ -221,8 +222,8 @@ impl LockService {
     /// # Cancel safety
     /// If the future is dropped, even after the grant, nothing stays held or queued.
     ///
-    /// Geode: none that is public. Curator: `InterProcessMultiLock`, which takes one after the
-    /// other.
+    /// Geode: none that is public. Curator: `InterProcessMultiLock`, which takes the locks one
+    /// after the other.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -239,11 +240,12 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), all(names))
     }
 
-    /// Takes several locks if all of them are free; as [`try_lock`](LockService::try_lock) for one.
+    /// Takes several locks if all of them are free; as [`try_lock`](LockService::try_lock) does for
+    /// one.
     ///
     /// # Errors
     /// [`TryLockError::Held`](crate::TryLockError::Held) with the first name that is held, and with
-    /// its holder; others as of `try_lock`. In every case nothing is held and nothing is queued.
+    /// its holder; others as for `try_lock`. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays held or queued.
@@ -273,7 +275,7 @@ impl LockService {
     /// the order of asking. A share that comes after a waiter for the lock waits behind it, so
     /// neither readers nor writers starve.
     ///
-    /// Each share has its own token. A later holder of the lock has a higher one than all shares
+    /// Each share has its own token. A later holder of the lock has a higher token than all shares
     /// before it.
     ///
     /// # Errors
@@ -342,14 +344,14 @@ impl LockService {
     }
 
     /// Asks for `count` permits of an object at once, all or nothing: 1 to 65,536. The object's
-    /// value is the number of permits, with 32 bits in little-endian order. There are none if it is
-    /// below zero as an `i32`, or has not four bytes. This member must have it
-    /// [open](LockService::open) while it waits.
+    /// value is the number of permits, with 32 bits in little-endian order. There are none if that
+    /// number is below zero as an `i32`, or if the value has not four bytes. This member must have
+    /// the object [open](LockService::open) while it waits.
     ///
-    /// Strictly first come, first served. The first in the queue waits until as many are left as it
-    /// asks for, and no request for fewer overtakes it. A lowered limit takes nothing away; nothing
-    /// is granted until enough permits are returned. Each permit has a token, and those of one
-    /// grant follow each other.
+    /// Strictly first come, first served. The first request in the queue waits until as many
+    /// permits are left as it asks for, and no request for fewer overtakes it. A lowered limit
+    /// revokes no permits; nothing is granted until enough permits are returned. Each permit has a
+    /// token, and the tokens of one grant are consecutive.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError), [`LockError::NotOpen`](crate::LockError::NotOpen) among
@@ -381,7 +383,7 @@ impl LockService {
     ///
     /// # Errors
     /// [`TryLockError::Held`](crate::TryLockError::Held) with one holder of permits,
-    /// [`TryLockError::Limit`](crate::TryLockError::Limit) if there is none; others as of
+    /// [`TryLockError::Limit`](crate::TryLockError::Limit) if there is none; others as for
     /// `try_lock`.
     ///
     /// # Cancel safety
@@ -390,26 +392,27 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), permits(name, count))
     }
 
-    /// Suspends the service: waits until there is no other hold of it, and keeps it so until the
-    /// guard is resumed, dropped or lost. Earlier requests are served before it; later ones wait
-    /// until the service is resumed. The pending one's [`position`](crate::LockFuture::position)
-    /// shows how many holds still have to drain.
+    /// Suspends the service: waits until there is no other hold of it, and then keeps other
+    /// requests waiting. The suspension lasts until the guard is resumed, dropped or lost. Earlier
+    /// requests are served before it; later ones wait until the service is resumed. The
+    /// [`position`](crate::LockFuture::position) of a pending suspension shows how many holds still
+    /// have to drain.
     ///
     /// An owner that already holds something of the service passes a waiting suspension; otherwise
-    /// it would deadlock. The suspender passes its own suspension, too. A holder may suspend and
-    /// keeps its own holds. The [owner](LockBuilder::owner) is a number within the member. Without
-    /// one it is the member as a whole, whose other tasks then neither drain nor wait. An owner
-    /// whose holds overlap without end never waits for the suspension.
+    /// it would deadlock. The suspender passes its own suspension, too. A holder may suspend the
+    /// service and keeps its own holds. The [owner](LockBuilder::owner) is a number within the
+    /// member. The default is the member as a whole, whose other tasks then neither drain nor wait.
+    /// An owner whose holds overlap without end never waits for the suspension.
     ///
     /// # Errors
     /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for
     /// itself. That is so if its owner waits for a suspension already, or has one. It is also so if
-    /// this owner and another one hold something and the other one waits for a suspension. Each
+    /// this owner and another one each hold a lock, and the other one waits for a suspension. Each
     /// would wait for the other. All other errors are those of `lock`. After an error nothing is
     /// suspended and nothing is queued.
     ///
     /// # Cancel safety
-    /// If the future is dropped, even after the grant, the service goes on.
+    /// If the future is dropped, even after the grant, the service is not suspended.
     ///
     /// Geode: `DistributedLockService.suspendLocking`.
     ///
@@ -441,37 +444,37 @@ impl LockService {
     }
 
     /// Lets this member *keep* locks of the service after their release, as cluster file systems
-    /// do. Off by default. It applies to all handles of the service at this member, from their next
-    /// request on. Other members decide for themselves.
+    /// do. Off by default. The setting applies to all handles of the service at this member, from
+    /// their next request on. Other members decide for themselves.
     ///
     /// A member that locks a name again within some seconds keeps the lock if no other member wants
     /// it. Its tasks then take and release the lock without a message. When another member asks for
     /// the lock, the grantor recalls it. That member waits for one more round trip, or until the
     /// present holder releases it. A kept lock that is unused for 250 ms, or a sixteenth of
-    /// [`Timing::member_lease`](crate::Timing::member_lease) if that is less, goes back to the
-    /// grantor. A member keeps at most 1,024 locks of a service, unless
+    /// [`Timing::member_lease`](crate::Timing::member_lease) if that is less, is released. A member
+    /// keeps at most 1,024 locks of a service, unless
     /// [`MemberBuilder::kept_locks`](crate::MemberBuilder::kept_locks) says another number.
     ///
     /// [Shares](LockService::share) are kept as well, by any number of members at once. Up to 64
     /// tasks of a member have a kept share at the same time. When a member asks for the lock, the
-    /// grantor recalls all shares. An [upgrade](crate::Guard::upgrade) beside shares that
-    /// others keep free waits for the answers to the recalls.
+    /// grantor recalls all shares. An [upgrade](crate::Guard::upgrade) beside shares that other
+    /// members keep free waits for the answers to the recalls.
     ///
     /// Batches, permits, locks with [`metadata`](LockBuilder::metadata) and
-    /// [revocable](LockBuilder::revocable) locks are not kept, nor is anything while the member's
+    /// [revocable](LockBuilder::revocable) locks are not kept. Nothing is kept while the member's
     /// lease does not run.
     ///
-    /// It pays for names that one member locks many times in a row, such as a shard, a partition or
-    /// the files of a customer. [`become_grantor`](LockService::become_grantor) serves a member
-    /// that uses most names of a service.
+    /// Keeping pays for names that one member locks many times in a row, such as a shard, a
+    /// partition or the files of a customer. [`become_grantor`](LockService::become_grantor) serves
+    /// a member that uses most names of a service.
     ///
-    /// These promises change where it is on:
+    /// Keeping changes these promises:
     /// - Tokens rise for each *name*, and of a lock and a suspension the later one has the higher
     ///   token. Tokens of different names have no common order. Tokens of shares that several
     ///   members have at once have none either. Each is higher than that of the lock before it, and
     ///   lower than that of the lock after it.
-    /// - A grant of a kept lock counts as before all requests of other members whose recall the
-    ///   keeper has not heard.
+    /// - A grant of a kept lock counts as earlier than all requests of other members whose recall
+    ///   has not reached the keeper.
     /// - The death of the keeper costs what the death of a holder costs, also while the lock is
     ///   free.
     /// - A try at another member waits for the answer to the recall, at most
@@ -495,10 +498,10 @@ impl LockService {
     }
 
     /// Lets this member become the grantor of the service when it makes most of its requests. Off
-    /// by default. It applies to all handles of the service at this member, from their next request
-    /// on. Other members decide for themselves.
+    /// by default. The setting applies to all handles of the service at this member, from their
+    /// next request on. Other members decide for themselves.
     ///
-    /// A member asks to grant the service when it got most of its tokens in each of three windows
+    /// A member asks to become the grantor when it got most of its tokens in each of three windows
     /// in a row. *Most* means at least two thirds of the service's tokens, and at least 16. A
     /// window is a quarter of [`Timing::member_lease`](crate::Timing::member_lease), or a little
     /// more. The member then reports [`FollowsLoad`](crate::MemberEvent::FollowsLoad), and becomes
@@ -506,8 +509,9 @@ impl LockService {
     /// most once in three windows, and not at all while no member makes most of the requests.
     /// Neither holders nor waiters notice a change.
     ///
-    /// It pays for services whose load moves, such as those of a program with one active member.
-    /// [`keep_locks`](LockService::keep_locks) serves names that different members lock.
+    /// Following the load pays for services whose load moves, such as those of a program with one
+    /// active member. [`keep_locks`](LockService::keep_locks) serves names that different members
+    /// lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -527,15 +531,15 @@ impl LockService {
     /// and waiters notice nothing: the old grantor transfers its table, with the order of the
     /// waiters.
     ///
-    /// If several members ask at the same time, the last one becomes the grantor, and the others
-    /// hear of it. A grantor serves for twice [`Timing::retry`](crate::Timing) before the next
-    /// takes over, so members that insist take turns. Members that ask before the elder has heard
-    /// that the previous grantor grants follow at once, each member once. The answer is this
-    /// member's own knowledge: a member that grants already is told so at once. That holds also
-    /// while it is cut off and the others may go on without it.
+    /// If several members ask at the same time, the last one becomes the grantor, and the calls of
+    /// the others fail. A grantor serves for twice [`Timing::retry`](crate::Timing) before the next
+    /// takes over, so members that insist take turns. Members that ask before the elder knows that
+    /// the previous grantor grants follow at once, each member once. The answer is this member's
+    /// own knowledge: a call at a member that grants already succeeds at once. That holds also
+    /// while the member is cut off and the other members may have another grantor.
     ///
     /// # Errors
-    /// [`BecomeError`](crate::BecomeError). Locks and waits are not touched by a failure.
+    /// [`BecomeError`]. A failure changes no locks and no waits.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
@@ -557,10 +561,10 @@ impl LockService {
         BecomeBuilder::new(self.inner.clone())
     }
 
-    /// Returns whether this member grants the locks of the service. It may be outdated when it is
-    /// read; see [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
-    /// [`NoLongerGrantor`](crate::MemberEvent::NoLongerGrantor). False while it still takes over,
-    /// and after [`destroy`](LockService::destroy).
+    /// Returns whether this member grants the locks of the service. The answer may be outdated when
+    /// it is read; see [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
+    /// [`NoLongerGrantor`](crate::MemberEvent::NoLongerGrantor). False while the member still takes
+    /// over, and after [`destroy`](LockService::destroy).
     ///
     /// Geode: `DistributedLockService.isLockGrantor`.
     pub fn is_grantor(&self) -> bool {
@@ -568,8 +572,8 @@ impl LockService {
     }
 
     /// The process id of the member that grants the locks of the service, as far as this member
-    /// knows. `None`: it knows none at the moment. Sends no message. It may be outdated when it is
-    /// read. [`Status::view`](crate::Status) has the addresses of the members.
+    /// knows. `None`: it knows no grantor at the moment. Sends no message. The answer may be
+    /// outdated when it is read. [`Status::view`](crate::Status) has the addresses of the members.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -586,14 +590,14 @@ impl LockService {
     }
 
     /// Destroys the service at this member. Its waiting requests are answered
-    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), and its guards are lost. If it is
-    /// the grantor, another member takes over. Completes when the grantor confirms that nothing is
-    /// left of this member, so that its former holds are free for others. Other members go on using
-    /// the service; other services do not notice.
+    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), and its guards are lost. If this
+    /// member is the grantor, another member takes over. Completes when the grantor confirms that
+    /// nothing of this member is left, so that its former holds are free. Other members continue to
+    /// use the service; other services do not notice.
     ///
     /// This handle and its clones answer "destroyed" from then on.
-    /// [`Member::lock_service`](crate::Member::lock_service) gives a new one at once, which has
-    /// nothing to do with the old one.
+    /// [`Member::lock_service`](crate::Member::lock_service) returns a new handle at once, which is
+    /// independent of the old one.
     ///
     /// # Errors
     /// [`DestroyError`].
@@ -630,7 +634,7 @@ impl LockService {
             Err(Outcome::Closed(LostReason::Left)) => Err(DestroyError::Left),
             Err(Outcome::Closed(LostReason::Destroyed)) => Err(DestroyError::Destroyed),
             Err(Outcome::Unconfirmed) => Err(DestroyError::Unconfirmed),
-            // Expelled meanwhile: all members know that nothing is left of this member.
+            // The member was expelled meanwhile: all members know that nothing of it is left.
             _ => Ok(()),
         }
     }
@@ -661,17 +665,17 @@ impl std::fmt::Debug for LockService {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyError {
-    /// The service was destroyed before, by way of this handle or a clone of it.
+    /// The service was destroyed before, through this handle or a clone of it.
     #[error("the service is destroyed already")]
     Destroyed,
     /// The member has left or is leaving, so all of its part in the service ends without this call.
-    /// Where [`ServiceError::Left`](crate::ServiceError::Left) refuses a call, this tells that the
-    /// call had nothing to do.
+    /// Other calls are refused with [`ServiceError::Left`](crate::ServiceError::Left); this call
+    /// had nothing to do.
     #[error("{}", Unavailable::Left)]
     Left,
     /// The service is destroyed here, but no grantor has confirmed within a member lease that
-    /// nothing of this member is left. Its former holds are free for others when a grantor hears of
-    /// it, at the latest when this member is out of the view.
+    /// nothing of this member is left. Its former holds are free when a grantor learns of that, at
+    /// the latest when this member is out of the view.
     #[error(
         "destroyed here, but no grantor confirmed it; \
          the locks of this member are free when a grantor hears of it"

@@ -27,9 +27,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// **Fork first, then join.** In a process that was forked off this process every guard is lost
 /// ([`LostReason::Forked`](crate::LostReason::Forked)) and every request is answered as if the
-/// member had left. Nothing is sent to others; the member here is not disturbed. Such a process may
-/// join as a member of its own. It keeps the port and the data directory of this process busy for
-/// as long as it lives.
+/// member had left. The forked process sends nothing, and the member here is not disturbed. Such a
+/// process may join as a member of its own. It keeps the port and the data directory of this
+/// process busy for as long as it lives.
 #[derive(Clone)]
 pub struct Member {
     handle: Arc<MemberHandle>,
@@ -43,11 +43,11 @@ struct MemberHandle {
     /// One handle for each service name, at most `max_services` that are not destroyed.
     services: DashMap<ServiceName, LockService>,
     max_services: usize,
-    /// Held while a service is added, so that two callers do not both take the last place.
+    /// Locked while a service is added, so that two callers do not both take the last place.
     adding: Mutex<()>,
 }
 
-/// How many lock services one member uses at most, unless it is
+/// The most lock services of one member, unless it is
 /// [configured](crate::MemberBuilder::max_services). Each costs some kilobytes here, and its name
 /// costs some hundred bytes at the elder and at each later elder.
 pub const MAX_SERVICES: usize = 4096;
@@ -80,7 +80,7 @@ impl Member {
 
     /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It
     /// needs no creation: the member that first asks for a lock of it becomes its grantor. A
-    /// repeated call gives the same handle, until that is [destroyed](LockService::destroy).
+    /// repeated call returns the same handle, until that is [destroyed](LockService::destroy).
     ///
     /// # Errors
     /// [`ServiceError::InvalidName`], [`ServiceError::Left`], [`ServiceError::TooMany`]; nothing is
@@ -130,14 +130,14 @@ impl Member {
     }
 
     /// Returns whether a lock service of that name exists anywhere in the cluster. A misspelt name
-    /// makes a new service silently; this asks first. Costs one round trip to the elder. No member
-    /// becomes the grantor, and no handle is kept.
+    /// makes a new service silently: this call finds that out first. Costs one round trip to the
+    /// elder. No member becomes the grantor, and no handle is kept.
     ///
     /// A service exists from the first request for one of its locks, shares, permits or objects, or
-    /// for its suspension. [`lock_service`](Member::lock_service) alone makes none. It exists until
-    /// its grantor leaves or [destroys](LockService::destroy) it while no member has anything of
-    /// it. A service whose grantor died exists until a later grantor ends so. The answer may be
-    /// outdated when it is read.
+    /// for its suspension. [`lock_service`](Member::lock_service) alone makes none. A service
+    /// exists until its grantor leaves or [destroys](LockService::destroy) it while no member has
+    /// anything of it. A service whose grantor died exists until a later grantor ends in that way.
+    /// The answer may be outdated when it is read.
     ///
     /// # Errors
     /// [`ServiceExistsError`]; nothing is changed.
@@ -145,7 +145,8 @@ impl Member {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
-    /// Geode: `DistributedLockService.getServiceNamed`, which tells of the services of one member.
+    /// Geode: `DistributedLockService.getServiceNamed`, which knows the services of one member
+    /// only.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -158,7 +159,7 @@ impl Member {
     /// # Ok(()) }
     /// ```
     pub async fn service_exists(&self, name: impl AsRef<str>) -> Result<bool, ServiceExistsError> {
-        // The argument is not held over the await: its type may not be fit for other threads.
+        // The argument is not held across the await: its type may not be fit for other threads.
         let name = ServiceName::new(name.as_ref())?;
         let engine = &self.handle.engine;
         if engine.is_over() {
@@ -167,13 +168,13 @@ impl Member {
         LockService::new(engine.clone(), name).exists().await
     }
 
-    /// The member's events from now on. Subscribe first and take [`status`](Member::status) then,
-    /// to know where the events start from.
+    /// The member's events from now on. Subscribe first and read [`status`](Member::status) then,
+    /// to know the state before the first event.
     pub fn events(&self) -> Events {
         Events::new(self.handle.engine.clone())
     }
 
-    /// How this member stands with its cluster, at this instant: whether its guards can be good and
+    /// The member's connection to its cluster, at this instant: whether its guards can be good and
     /// whether it can be granted locks. Costs a short lock, no message.
     ///
     /// Curator: `ZookeeperClient.isConnected`, and the last `ConnectionState`.
@@ -199,19 +200,22 @@ impl Member {
         Connection::new(&self.handle.engine)
     }
 
-    /// This member's present status: view, elder, grantors, and the locks granted here. It takes
-    /// longer the more locks the member grants, and is then no picture of one instant. A lock that
-    /// is held all the while is listed once; one that comes or goes meanwhile may be listed.
+    /// This member's present status: view, elder, grantors, and the locks granted here. The call
+    /// takes longer the more locks the member grants, and a long one does not show one instant. A
+    /// lock that is held all the time is listed once; one that is granted or released meanwhile may
+    /// be listed.
     pub fn status(&self) -> Status {
         self.handle.engine.status()
     }
 
-    /// The identity of this member. Changes when it is expelled and joins again as a new process.
+    /// The id of this member's process. It changes when the member is expelled and joins again as a
+    /// new process.
     pub fn process(&self) -> ProcessId {
         self.handle.engine.process()
     }
 
-    /// The address that others reach it at. Without meaning for a [local](Member::local) member.
+    /// The address at which other members reach this one. Without meaning for a
+    /// [local](Member::local) member.
     pub fn addr(&self) -> SocketAddr {
         self.handle.engine.addr()
     }
@@ -223,19 +227,19 @@ impl Member {
         self.handle.engine.name()
     }
 
-    /// The counters of the member's network, refused input among them. All zero for a
+    /// The counters of the member's network, including refused input. All zero for a
     /// [local](Member::local) member.
     pub fn counters(&self) -> Counters {
         self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
     }
 
-    /// Replaces the keys of a running member. It seals with the first key from now on, and opens
-    /// with these keys only. Connections under a removed key are closed. Members dial again and
-    /// repeat unacknowledged messages. Returns the number of closed connections.
+    /// Replaces the keys of a running member. The member seals with the first key from now on, and
+    /// opens with these keys only. Connections under a removed key are closed. Members dial again
+    /// and repeat unacknowledged messages. Returns the number of closed connections.
     ///
     /// To rotate without downtime, do each of three steps at all members before the next one. Add
-    /// the new key behind the others, put it first, remove the old one. After the last step the
-    /// other members refuse a member that missed a step.
+    /// the new key behind the others, move it to the front, remove the old key. After the last step
+    /// the other members refuse a member that missed a step.
     ///
     /// # Errors
     /// [`KeyringError::NoKey`]: the member joined without a keyring.
@@ -284,14 +288,15 @@ impl Member {
     }
 
     /// Declares, as the operator, that every other member that does not answer is dead for ever.
-    /// This member has no elder with a quorum. It goes on without one as a new lineage above the
-    /// last view that it knows, and others may join it. Its waits end with
+    /// This member has no elder with a quorum. It continues without one as a new lineage above the
+    /// last view that it knows, and other processes may join it. Its waits end with
     /// [`Unavailable::Expelled`](crate::Unavailable::Expelled);
-    /// [`MemberEvent::Rejoined`](crate::MemberEvent::Rejoined) tells when it is a member again. If
-    /// the others live after all, see [`MemberBuilder::force`](crate::MemberBuilder::force).
+    /// [`MemberEvent::Rejoined`](crate::MemberEvent::Rejoined) reports when it is a member again.
+    /// If the other members live nevertheless, see
+    /// [`MemberBuilder::force`](crate::MemberBuilder::force).
     ///
     /// # Errors
-    /// [`ForceError::NotOrphaned`]: there is nothing to force. Nothing is changed.
+    /// [`ForceError::NotOrphaned`]: the member has a quorum, or leaves. Nothing is changed.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -305,7 +310,7 @@ impl Member {
         if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
     }
 
-    /// Returns whether it has left or is leaving.
+    /// Returns whether the member has left or is leaving.
     #[cfg(feature = "http")]
     pub(super) fn is_over(&self) -> bool {
         self.handle.engine.is_over()
@@ -317,39 +322,39 @@ impl Member {
         &self.handle.engine
     }
 
-    /// Returns the time until its member lease ends; `None`: it has no end.
+    /// Returns the time until the member lease ends; `None`: the lease is endless.
     #[cfg(feature = "http")]
     pub(super) fn lease_left(&self) -> Option<std::time::Duration> {
         self.handle.engine.lease_left()
     }
 
-    /// The seeds or members that it waits for while it joins.
+    /// The seeds or members that the member waits for while it joins.
     #[cfg(feature = "http")]
     pub(super) fn waiting(&self) -> Option<Waiting> {
         let transport = self.handle.transport.as_ref()?;
         Some(Waiting::of(&self.handle.engine, transport))
     }
 
-    /// Tasks of its recipes run on this runtime where the caller is in none.
+    /// Keeps a runtime for the tasks of recipes whose caller is in none.
     pub(super) fn keep_runtime(&self, runtime: &tokio::runtime::Handle) {
         self.handle.engine.keep_runtime(runtime.clone());
     }
 
-    /// Completes when the member has left and its network is shut down. Does not keep it from
-    /// leaving.
+    /// Completes when the member has left and its network is shut down. Does not keep the member
+    /// from leaving.
     pub(super) fn has_left(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut phase = self.handle.engine.phase();
         async move {
-            // An error is the end of the engine.
+            // An error means that the engine has ended.
             let _ = phase.wait_for(|phase| phase.closed.is_some() && phase.stopped).await;
         }
     }
 
-    /// Says goodbye and waits until the elder confirms the goodbye. Every hold and every wait of
-    /// this member ends at once. Other members take over its services, and its port is free. With
-    /// an elder that has a quorum, leaving takes as long as the transfers. Without one, it takes
-    /// one member lease, or three if a view without this member is decided at that moment. Closing
-    /// the connections takes up to one second more. Leaving twice is not an error.
+    /// Says goodbye and waits until the elder confirms that. Every hold and every wait of this
+    /// member ends at once. Other members take over its services, and its port is free. With an
+    /// elder that has a quorum, leaving takes as long as the transfers. Without one, it takes one
+    /// member lease, or three if a view without this member is decided at that moment. Closing the
+    /// connections takes up to one second more. Leaving twice is not an error.
     ///
     /// # Errors
     /// [`LeaveError`]. The member has left in every case.
@@ -399,18 +404,18 @@ impl Member {
         self.handle.engine.clone()
     }
 
-    /// The test sets its clocks' readings, from the first time on.
+    /// Sets the readings of the member's clocks, from the first call on.
     pub(super) fn look_at_clocks(&self, reading: crate::runtime::clock_watch::Reading) {
         self.handle.engine.clocks_are_tests.store(true, std::sync::atomic::Ordering::Relaxed);
         self.handle.engine.look_at_clocks(reading);
     }
 
-    /// Makes the core panic. Any next input finds that out.
+    /// Makes the core panic. Any next input finds it broken.
     pub(super) fn break_core(&self) {
         self.handle.engine.break_core();
     }
 
-    /// Reports that it is suspended, and then that it is not.
+    /// Reports that the member is suspended, and then that it is not.
     pub(super) fn flicker(&self) {
         self.handle.engine.flicker();
     }
@@ -443,8 +448,8 @@ pub enum KeyringError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForceError {
-    /// The member's lease runs, so there is an elder with a quorum; or it leaves. Nothing is
-    /// changed.
+    /// The member's lease runs, so there is an elder with a quorum. Or the member leaves. Nothing
+    /// is changed.
     #[error("this member has an elder with a quorum, or leaves: there is nothing to force")]
     NotOrphaned,
 }
@@ -454,15 +459,15 @@ pub enum ForceError {
 #[non_exhaustive]
 pub enum LeaveError {
     /// No member confirmed the goodbye: there was no quorum for a member lease, or all others
-    /// refused connections. The services that this member granted are not in other hands yet. The
-    /// others, if there are any, remove it when its lease has surely run out, and recover those
-    /// services.
+    /// refused connections. The services that this member granted have no new grantors yet. The
+    /// other members, if there are any, remove this one when its lease is surely over, and recover
+    /// those services.
     #[error(
         "left, but no member confirmed it; the others go on when this member's lease has ended"
     )]
     Unheard,
-    /// The runtime under the member had ended, or the member broke. Others remove it when its lease
-    /// has surely run out.
+    /// The member's runtime had ended, or its core had panicked. The other members remove it when
+    /// its lease is surely over.
     #[error("the member had stopped before, without a goodbye")]
     Stopped,
 }
@@ -474,8 +479,7 @@ pub enum ServiceError {
     /// The name is empty or longer than 255 bytes.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// The member has left or is leaving: it gives no lock service any more. This will not change:
-    /// join as a new member.
+    /// The member has left or is leaving, for good: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
     /// The member uses as many services as it may. Services in use are not disturbed.

@@ -1,5 +1,5 @@
-//! `MemberBuilder`: how a member is set up. The checks of its options, the join and the member
-//! without a network have files of their own.
+//! `MemberBuilder`: the configuration of a member. The checks of its options, the join and the
+//! member without a network have files of their own.
 
 mod check;
 mod join;
@@ -20,20 +20,20 @@ use std::time::Duration;
 #[cfg(feature = "simulated")]
 pub(super) use join::until_ready;
 
-/// A council that is large enough for three losses and small enough to ask.
+/// The default size of the council: large enough for three losses, small enough to ask.
 const COUNCIL: u8 = 7;
 
-/// About the cost of letting a thread sleep, and of waking it.
+/// The default limit of busy polling: about the cost of letting a thread sleep, and of waking it.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
-/// The bytes that may wait for strangers.
+/// The default of the bytes that may wait for strangers.
 const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
 
 /// The most locks of a service that a member can be told to keep.
 const MAX_KEPT_LOCKS: usize = 1 << 16;
 
-/// Sets up a member, from [`Member::builder`]. Needs an address to [bind](MemberBuilder::bind), and
-/// [seeds](MemberBuilder::seeds) or the order to [found](MemberBuilder::found).
+/// Configures a member, from [`Member::builder`]. Needs an address to [bind](MemberBuilder::bind),
+/// and [seeds](MemberBuilder::seeds) or the order to [found](MemberBuilder::found).
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `join` is awaited"]
 pub struct MemberBuilder {
@@ -65,7 +65,8 @@ pub struct MemberBuilder {
 }
 
 impl Member {
-    /// Begins to join the cluster named `cluster`: 1 to 64 bytes, the same for all members.
+    /// Begins the configuration of a member of the cluster `cluster`: 1 to 64 bytes, the same for
+    /// all members.
     ///
     /// Geode: `DistributedSystem.connect`.
     ///
@@ -117,14 +118,14 @@ impl MemberBuilder {
     }
 
     /// Sets the address to listen on, `host:port`, for TCP and UDP. Port 0 takes a free one (then
-    /// no seed list can name this member). Default: a free port of 127.0.0.1. Outside the loopback
-    /// only with a keyring, or with [`insecure`](MemberBuilder::insecure).
+    /// no seed list can name this member). Default: a free port of 127.0.0.1. An address outside
+    /// the loopback needs a keyring, or [`insecure`](MemberBuilder::insecure).
     pub fn bind(mut self, addr: impl Into<String>) -> Self {
         self.bind = addr.into();
         self
     }
 
-    /// The address that others dial, `host:port`, if it is not the bound one.
+    /// Sets the address that other members dial, `host:port`, if it is not the bound one.
     pub fn advertise(mut self, addr: impl Into<String>) -> Self {
         self.advertise = Some(addr.into());
         self
@@ -152,7 +153,7 @@ impl MemberBuilder {
     /// Sets the addresses at which to look for the cluster, `host:port` each; replaces earlier
     /// ones. Host names are resolved again each time, and all their addresses are used.
     ///
-    /// Seeds that name each other found the cluster together, when all of them are there. A list
+    /// Seeds that name each other found the cluster together, when all of them are running. A list
     /// that names only this member founds it alone. A member that is not among its seeds never
     /// founds, nor does one while the name of a seed does not resolve.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
@@ -160,15 +161,15 @@ impl MemberBuilder {
         self
     }
 
-    /// The times to found with: [`Timing::lan`] unless set. A joining member adopts the cluster's,
-    /// and logs a warning if they are others.
+    /// Sets the timing of a cluster that this member founds: [`Timing::lan`] unless set. A joining
+    /// member adopts the cluster's timing, and logs a warning if that differs.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// How many of the oldest members decide about views, 1 to 31; 7 unless set. A joining member
-    /// adopts the cluster's.
+    /// Sets how many of the oldest members decide about views, 1 to 31; 7 unless set. A joining
+    /// member adopts the cluster's number.
     pub fn council(mut self, size: u8) -> Self {
         self.council = size;
         self
@@ -187,13 +188,13 @@ impl MemberBuilder {
     /// processes. A member that joins a running cluster is not held up.
     ///
     /// This call is for seeds that are one host name, such as that of a headless service. A process
-    /// that resolves only itself for some seconds waits for the others and does not found alone.
-    /// Give all members the same number, **more than half of the replicas**, best all of them. Then
-    /// two foundings always have a member in common, and a process takes part in one only. At most
-    /// half of the known seeds is logged as a warning.
+    /// that resolves only itself for some seconds then waits for the others and does not found
+    /// alone. Give all members the same number, **more than half of the replicas**, best all of
+    /// them. Then two foundings always have a member in common, and a process takes part in one
+    /// only. At most half of the known seeds is logged as a warning.
     ///
     /// Zero, and more than 1 beside [`found`](MemberBuilder::found), are errors of
-    /// [`join`](MemberBuilder::join). [`force`](MemberBuilder::force) founds without regard to it.
+    /// [`join`](MemberBuilder::join). [`force`](MemberBuilder::force) ignores the number.
     ///
     /// Consul: `bootstrap_expect`.
     ///
@@ -213,11 +214,12 @@ impl MemberBuilder {
         self
     }
 
-    /// The cluster's keys. This member speaks only to processes that hold one of them: connections
-    /// and gossip are sealed, and each process proves its id. All members have keys, or none has.
+    /// Sets the cluster's keys. This member speaks only to processes that have one of them:
+    /// connections and gossip are sealed, and each process proves its id. All members have keys, or
+    /// none has.
     ///
-    /// Without a keyring every process that reaches the port is a member. On loopback these are all
-    /// local users.
+    /// Without a keyring every process that reaches the port can be a member. On loopback these are
+    /// all local users.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -235,20 +237,20 @@ impl MemberBuilder {
         self
     }
 
-    /// Allows addresses outside loopback without a key: every process that reaches the port is a
-    /// member. Orders of operators and [sessions](crate::hold_through) of programs are still taken
-    /// from the member's own host only: from another host they take a keyring. With a keyring it is
-    /// an error.
+    /// Allows addresses outside loopback without a key: every process that reaches the port can be
+    /// a member. Orders of operators and [sessions](crate::hold_through) of programs are still
+    /// accepted from the member's own host only: from another host they need a keyring. Beside a
+    /// keyring this is an error.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
     }
 
     /// Vouches that a member whose address refuses connections is dead, here and on every machine
-    /// of the cluster. Its locks are then given away at once instead of after its lease. Wrong
-    /// where a firewall may answer for a living process.
+    /// of the cluster. Its locks are then granted to other members at once instead of after its
+    /// lease. Wrong where a firewall may answer for a living process.
     ///
-    /// One member that is refused is not enough. A second one has to be refused as well, or not to
+    /// One member that is refused is not enough. A second member must be refused as well, or not
     /// reach it, and no member may hear it meanwhile. So a view of two members gains nothing. If
     /// another process answers at the address, as after a restart, that is not a refusal. The
     /// former member's lease is waited for, unless its death is vouched for.
@@ -257,7 +259,7 @@ impl MemberBuilder {
         self
     }
 
-    /// Sets whether an operator may take away a lock of this member that was not asked for as
+    /// Sets whether an operator may revoke a lock of this member that was not requested as
     /// [revocable](crate::LockBuilder::revocable): by
     /// [`force_revoke_as`](crate::LockService::force_revoke_as), or by `elderlock revoke --force`.
     /// `false` by default. The member then loses the lock as it does by a revocation: its guards
@@ -270,47 +272,49 @@ impl MemberBuilder {
 
     /// Sets the directory in which this member keeps its vote on the next view, so that the vote
     /// outlives the process. Each member needs a directory of its own, on a file system with
-    /// working locks; it is made if it is not there.
+    /// working locks. A missing directory is made.
     ///
-    /// With directories a restart of all members goes on where the cluster ended. The members find
-    /// together again, tokens rise, and no lock is granted before the leases of the former
-    /// processes are surely over. Without them a restart of all members founds anew. The directory
-    /// is written, and awaited, when views change, and never for a lock.
+    /// With directories a restart of all members continues where the cluster ended. The members
+    /// find together again, tokens rise, and no lock is granted before the leases of the former
+    /// processes are surely over. Without them a restart of all members founds anew. Changes of
+    /// views write to the directory and wait for that; locks never do.
     ///
-    /// Never put back an older copy of it, and never give a copy to a second member: it would vote
-    /// twice.
+    /// Never restore an older copy of the directory, and never give a copy to a second member: it
+    /// would vote twice.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
     }
 
     /// Declares, as the operator, that every member of the last cluster that does not answer is
-    /// dead for ever, and goes on without a quorum. The member founds anew, above the last view
+    /// dead for ever, and continues without a quorum. The member founds anew, above the last view
     /// that its data directory knows. For when too many members or directories are lost. If a
-    /// member that was declared dead lives after all, both sides may hold the same lock until they
-    /// meet. Then the later founding goes on and the members of the other lose their holds.
+    /// member that was declared dead lives nevertheless, both sides may hold the same lock until
+    /// they meet. Then the later founding continues, and the members of the other one lose their
+    /// holds.
     pub fn force(mut self) -> Self {
         self.force = true;
         self
     }
 
-    /// How long [`join`](MemberBuilder::join) tries: 30 s unless set, more than zero.
+    /// The longest time that [`join`](MemberBuilder::join) may take: 30 s unless set, more than
+    /// zero.
     pub fn join_limit(mut self, limit: Duration) -> Self {
         self.join_limit = limit;
         self
     }
 
-    /// How long a thread stays awake for the next messages of other members, from zero, which is
+    /// How long a thread busy-polls for the next messages of other members, from zero, which is
     /// never, to 1 ms. Unless set it is 50 µs, about the cost of letting a thread sleep and of
     /// waking it. It is zero where the process has one processor only.
     ///
-    /// The poll that asks another member for a lock looks for the answer for so long before it is
-    /// pending. When the grantor's reading task has answered a question, it looks for the next one
-    /// for so long. On a fast network most answers come within that time, and a lock takes half as
-    /// long. On a slower one the poll is tried less often, down to once in 256 times. Meanwhile the
-    /// thread does nothing else. Set this time to zero if the thread's other tasks cannot wait for
-    /// so long, or if each microsecond of a processor counts. [`counters`](Member::counters) tell
-    /// how often it was of use.
+    /// The poll that asks another member for a lock busy-polls for the answer before it is pending.
+    /// When the grantor's reading task has answered a question, it busy-polls for the next one. On
+    /// a fast network most answers come within that time, and a lock takes half as long. On a
+    /// slower one fewer polls are tried, down to one in 256. Meanwhile the thread does nothing
+    /// else. Set this time to zero if the thread's other tasks cannot wait for so long, or if each
+    /// microsecond of a processor counts. [`counters`](Member::counters) shows how often polls
+    /// succeed.
     ///
     /// Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning" (SOSP 1991); Linux:
     /// `SO_BUSY_POLL`.
@@ -321,8 +325,8 @@ impl MemberBuilder {
 
     /// The most bytes that are kept for processes outside the view, over all of them: 64 MiB by
     /// default. Half of it is for frames that wait to be written. Beyond that half the frames of
-    /// the largest user are dropped, and questions for the status are refused. The other half is
-    /// for frames that have begun and not ended: beyond it the connection with the longest one is
+    /// the process with the most bytes are dropped, and questions for the status are refused. The
+    /// other half is for incomplete frames: beyond it the connection with the longest one is
     /// closed. A joining process repeats its lost messages.
     pub fn stranger_memory(mut self, bytes: usize) -> Self {
         self.stranger_memory = bytes;
@@ -331,37 +335,37 @@ impl MemberBuilder {
 
     /// Sets whether programs that are not members may hold locks through this member: by
     /// [`hold_through`](crate::hold_through), or by `elderlock lock`. `false` by default. Such a
-    /// program may live on when this process is killed. So others grant what this process held, and
-    /// replace it as a grantor, only when its member lease has ended. Without sessions they do both
-    /// at once when a process of the same host has seen its death.
+    /// program may live on when this process is killed. So other members grant the locks of this
+    /// process, and replace it as a grantor, only when its member lease has ended. Without sessions
+    /// they do both at once when a process of the same host has seen its death.
     pub fn serve_sessions(mut self, serve: bool) -> Self {
         self.serves_sessions = serve;
         self
     }
 
-    /// How many lock services this member may use, [`MAX_SERVICES`] by default. A call of
-    /// [`lock_service`](Member::lock_service) for one more fails. Names of services are kept by
-    /// other members too. So a service for each key or for each user is a mistake: locks cost
-    /// nothing once they are idle. A higher number than 262,144 counts as that: the elder keeps no
-    /// more names for one member.
+    /// The most lock services of this member, [`MAX_SERVICES`] by default. A call of
+    /// [`lock_service`](Member::lock_service) for one more fails. Other members keep the names of
+    /// services too. So a service for each key or for each user is a mistake: locks cost nothing
+    /// once they are idle. A number above 262,144 counts as that: the elder keeps no more names for
+    /// one member.
     pub fn max_services(mut self, count: usize) -> Self {
         self.max_services = count.min(Limits::DEFAULT.link.names as usize);
         self
     }
 
-    /// How many locks of each service this member [keeps](crate::LockService::keep_locks) after
-    /// their release, 1,024 by default. With 0 it keeps none. Each costs some hundred bytes here,
-    /// and a hold at its grantor. A higher number than 65,536 counts as that.
+    /// The most locks of each service that this member [keeps](crate::LockService::keep_locks)
+    /// after their release, 1,024 by default. With 0 it keeps none. Each costs some hundred bytes
+    /// here, and a hold at its grantor. A number above 65,536 counts as that.
     pub fn kept_locks(mut self, count: usize) -> Self {
         self.kept_locks = count.min(MAX_KEPT_LOCKS) as u32;
         self
     }
 
     /// The HTTP view of the member that this builder joins. It may serve before the join begins:
-    /// `/live` says 200, and `/ready` says 503 and what the member waits for. Events are shown from
-    /// the start. When the join fails or is dropped, both say 503 and `over`. Of several members
-    /// that clones of the builder join, it shows the one whose join began last. A later call
-    /// replaces the view.
+    /// `/live` answers 200, and `/ready` answers 503 with the seeds or members that the member
+    /// waits for. Events are shown from the start. When the join fails or is dropped, both answer
+    /// 503 and `over`. Of several members that clones of the builder join, it shows the one whose
+    /// join began last. A later call replaces the view.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

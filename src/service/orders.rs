@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// The interval between two looks whether the holders have released the lock.
+/// The interval between two checks whether the holders have released the lock.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The time within which a lost grantor is replaced.
@@ -30,13 +30,14 @@ const SETTLED: Duration = Duration::from_secs(30);
 pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: OrderExchange) {
     let OrderExchange { reports, messages } = exchange;
     let reporter = Reporter { engine: engine.clone(), reports };
-    // A misspelt name would make a service.
+    // A request for a misspelt service would create it, so the service must exist.
     if let Order::Revoke { service, .. }
     | Order::Inspect { service, .. }
     | Order::Held { service, .. }
     | Order::Transfer { service, .. } = &order
     {
-        // Its question would find no elder, and no answer would say that another member knows.
+        // The question would find no elder, and the operator would not learn that another member
+        // knows.
         if engine.session_timing().is_none() {
             return reporter.tell(OrderReport::Failed(OrderReport::JOINS.into())).await;
         }
@@ -72,7 +73,7 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
         Order::Held { service, leases } => {
             listed(held(&LockService::new(engine, service), leases, &reporter).await)
         }
-        // The network passes orders on.
+        // The network passes such orders on itself.
         Order::PassOn { .. } => OrderReport::Failed("the order is for another member".into()),
         Order::Lock(request) => {
             sessions::serve(&engine, request, &reporter.reports, messages).await
@@ -82,7 +83,7 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
 }
 
 /// Leaves after its sessions are over. Reports before the network ends, and says whether a member
-/// has confirmed it.
+/// has confirmed the goodbye.
 async fn leave(engine: &Arc<Engine>) -> OrderReport {
     let mut phase = engine.phase();
     engine.leave();
@@ -162,7 +163,7 @@ async fn held(
     let mut held = service.held();
     while let Some(holder) = held.next().await? {
         let state = if leases { service.hold_state(&holder).await.ok() } else { None };
-        // Released since the grantor listed it.
+        // The hold was released after the grantor listed it.
         if let Some(HoldState::NotHeld) = state {
             continue;
         }
@@ -178,7 +179,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// The work is dropped when the receiver is gone, so a failure needs no care.
+    /// Sends a report. Without a receiver the work is dropped, so a failure is ignored.
     async fn tell(&self, report: OrderReport) {
         let _ = self.reports.send(report).await;
     }
@@ -215,12 +216,12 @@ fn key(holder: &HolderInfo) -> HoldKey {
     (holder.process, holder.token.get())
 }
 
-/// A lock that is requested back, and taken away if that was ordered.
+/// A lock that is requested back, and revoked by force if the order says so.
 struct RevocationOrder<'a> {
     service: LockService,
     name: Option<Vec<u8>>,
     wait: Duration,
-    /// Present if what is not released is taken away.
+    /// Set if the release of the remaining holds is forced.
     order: Option<ForceOrder>,
     reporter: &'a Reporter,
 }
@@ -304,7 +305,7 @@ impl RevocationOrder<'_> {
         Ok(OrderReport::Done { complete })
     }
 
-    /// Takes the lock away from all its holders: none of them is revocable.
+    /// Forces the release of all holds of the lock: none of them is revocable.
     async fn force_all(&self, order: &ForceOrder) -> Result<OrderReport, String> {
         let seen = self.at_last().await.map_err(|error| error.to_string())?;
         let mut complete = seen.more_holders == 0;
@@ -317,7 +318,7 @@ impl RevocationOrder<'_> {
         Ok(OrderReport::Done { complete })
     }
 
-    /// Takes a hold away that is not revocable. Returns whether it is over.
+    /// Forces the release of a hold that is not revocable. Returns whether it is over.
     async fn force(&self, holder: &HolderInfo, order: &ForceOrder) -> bool {
         let ended = revocation::force(self.service.handle().clone(), holder.clone(), order.clone());
         match ended.await {
@@ -338,9 +339,9 @@ impl RevocationOrder<'_> {
         true
     }
 
-    /// Watches the told holders until all have released it, or the time is over. Returns the
-    /// holders that have not, by process and token. `known`: the holders that were reported
-    /// already.
+    /// Watches the told holders until all have released the lock, or the time is over. Returns the
+    /// holders that have not released it, by process and token. `known`: the holders that were
+    /// reported already.
     async fn watch(
         &self,
         told: Vec<HolderInfo>,
@@ -354,7 +355,8 @@ impl RevocationOrder<'_> {
                 // A long list is cut: a holder that is not in it may still hold the lock.
                 Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
                 Ok(seen) => seen.holders.iter().map(key).collect(),
-                // The grantor may be replaced meanwhile. Until a grantor answers, they have it.
+                // The grantor may be replaced meanwhile. Until a grantor answers, all of them count
+                // as holders.
                 Err(error) if is_passing(&error) => left.keys().copied().collect(),
                 Err(error) => return Err(error),
             };
@@ -376,7 +378,7 @@ impl RevocationOrder<'_> {
         }
     }
 
-    /// The holders, as soon as a grantor answers.
+    /// Returns the holders as soon as a grantor answers.
     async fn at_last(&self) -> Result<Inspection, InspectError> {
         let started = Instant::now();
         loop {
@@ -397,7 +399,7 @@ impl RevocationOrder<'_> {
     }
 }
 
-/// Returns whether asking again may be answered.
+/// Returns whether another question may be answered.
 fn is_passing(error: &InspectError) -> bool {
     matches!(error, InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy))
 }

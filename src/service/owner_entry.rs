@@ -9,8 +9,8 @@ use crate::runtime::hold_cell::OnlyShared;
 use crate::runtime::planted;
 use std::sync::Arc;
 
-/// An owner's part in a lock, while it asks for the lock or holds it. Each request has one, and so
-/// has the hold, with which it goes.
+/// An owner's part in a lock, while the owner asks for the lock or holds it. Each request has an
+/// entry, and the hold has one until its end.
 pub(crate) struct OwnerEntry {
     service: Arc<ServiceHandle>,
     key: (LockName, u64),
@@ -30,15 +30,15 @@ impl OwnerEntry {
         OwnerEntry { service, key, slot }
     }
 
-    /// One more part in the owner's hold, which only `reads` or has the lock; `None` if it has
-    /// none.
+    /// Returns one more guard of the owner's hold, which only `reads` or has the lock; `None` if
+    /// the owner has no hold.
     pub(crate) fn enter(&self, reads: bool) -> Result<Option<HoldHandle>, EntryRefused> {
         let Some(held) = self.slot.held().clone() else { return Ok(None) };
         match HoldHandle::enter(&self.service, &held, reads) {
             Ok(Some(hold)) => hold.fence().map(|_| Some(hold)).map_err(EntryRefused::Lost),
             Ok(None) => Ok(None),
             Err(OnlyShared) => match held.cell.fence() {
-                // Its last guard is just going.
+                // The last guard is just ending.
                 _ if held.cell.guards() == 0 => Ok(None),
                 Ok(_) => Err(EntryRefused::OnlyReads),
                 Err(reason) => Err(EntryRefused::Lost(Lost { reason })),
@@ -46,16 +46,16 @@ impl OwnerEntry {
         }
     }
 
-    /// The locks were granted to the owner, in the order of the entries: requests in its name enter
-    /// from now on.
+    /// Notes that the locks were granted to the owner, in the order of the entries. Requests of
+    /// that owner enter the hold from now on.
     pub(crate) fn give(entries: Vec<OwnerEntry>, hold: &HoldHandle) {
         let slots: Vec<_> = entries.iter().map(|entry| entry.slot.clone()).collect();
         for (index, slot) in slots.iter().enumerate() {
             let held =
                 OwnedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
             let mut last = slot.held();
-            // A later hold of the owner may have been granted and noted since: then this hold is
-            // over.
+            // A later hold of the owner may have been granted and noted meanwhile: then this hold
+            // is over.
             let is_later = |last: &OwnedHold| last.cell.guards() > 0 && last.token() > held.token();
             if !last.as_ref().is_some_and(is_later) {
                 *last = Some(held);
@@ -66,8 +66,8 @@ impl OwnerEntry {
         OwnerEntry::tell(hold);
     }
 
-    /// Like [`give`](Self::give), of one lock, or of a share to a caller that only `reads`. Returns
-    /// the caller's guard.
+    /// Like [`give`](Self::give), for one lock, or for a share to a caller that only `reads`.
+    /// Returns the caller's guard.
     pub(crate) fn give_one(self, hold: HoldHandle, reads: bool) -> HoldHandle {
         if reads {
             return self.give_share(hold);
@@ -76,15 +76,16 @@ impl OwnerEntry {
         hold
     }
 
-    /// A sibling may have been granted another share at the same time. Then that one is entered,
-    /// and this hold released: an owner has one hold of a lock.
+    /// Notes that the owner was granted a share. A sibling may have been granted another share at
+    /// the same time. Then that share is entered, and this hold is released: an owner has one hold
+    /// of a lock.
     fn give_share(self, mut hold: HoldHandle) -> HoldHandle {
-        // A loss shows in its fence.
+        // The caller finds a loss by the fence.
         let _ = hold.read_on();
         let own = OwnedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: 0 };
         loop {
-            // No lock is taken here, because the end of a guard and a loss that is found wake
-            // tasks.
+            // The slot is not locked while the hold is entered: the end of a guard, and a loss that
+            // is found, wake tasks.
             let last = self.slot.held().clone();
             if let Ok(Some(entered)) = self.enter(true) {
                 return entered;
@@ -101,8 +102,8 @@ impl OwnerEntry {
         hold
     }
 
-    /// The owner has the locks of the hold, or may write where it only read: its requests that wait
-    /// look again.
+    /// Wakes the owner's waiting requests: the owner has the locks of the hold, or may write where
+    /// it only read.
     pub(crate) fn tell(hold: &HoldHandle) {
         if !planted!(LetNoSiblingIn) {
             let slot = |entry: &OwnerEntry| entry.slot.clone();
@@ -113,8 +114,8 @@ impl OwnerEntry {
         }
     }
 
-    /// Returns one more part in the hold that the owner has, as soon as that hold is good. Unless
-    /// the part only `reads`, the hold must be the lock as well.
+    /// Returns one more guard of the owner's hold, as soon as that hold is good. Unless the guard
+    /// only `reads`, the hold must be the lock as well.
     pub(crate) async fn entered(&self, reads: bool) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {
@@ -132,9 +133,9 @@ impl OwnerEntry {
 
 /// Why an owner does not enter its hold.
 pub(crate) enum EntryRefused {
-    /// The hold is lost, and has guards.
+    /// The hold is lost, and still has guards.
     Lost(Lost),
-    /// The hold is a share, and the lock was asked for.
+    /// The hold is a share, and the request is for the lock.
     OnlyReads,
 }
 

@@ -1,4 +1,5 @@
-//! `Owners`: the local owners of a service's locks, so that an owner with a lock enters it again.
+//! `Owners`: the local owners of a service's locks. An owner that has a lock enters it again by
+//! this list.
 
 use crate::protocol::{LockName, Token, Want};
 use crate::runtime::hold_cell::HoldCell;
@@ -7,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
-/// The local owners of one service's locks, by lock and owner. A lock without owner or requester
-/// takes no room.
+/// The local owners of one service's locks, by lock and owner. A lock without an owner or a
+/// requester takes no room.
 #[derive(Default)]
 pub(super) struct Owners(Mutex<BTreeMap<(LockName, u64), OwnerRow>>);
 
@@ -21,11 +22,11 @@ pub(super) struct OwnerRow {
 #[derive(Default)]
 pub(super) struct OwnerSlot {
     held: Mutex<Option<OwnedHold>>,
-    /// The owner was granted the lock.
+    /// Notified when the owner is granted the lock.
     pub(super) granted: Notify,
 }
 
-/// A slot's knowledge of the hold. It does not keep it.
+/// The hold of an owner, as a slot refers to it. The slot does not keep the hold.
 #[derive(Clone)]
 pub(super) struct OwnedHold {
     pub(super) want: Want,
@@ -50,8 +51,8 @@ impl Owners {
         self.rows().len()
     }
 
-    /// How many guards the owner has that write, and how many that only read. It has none if it
-    /// does not hold the lock or a share of it at this instant.
+    /// Returns how many guards of the owner write, and how many only read. Both are 0 if the owner
+    /// holds neither the lock nor a share of it at this instant.
     pub(super) fn depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
         let slot = self.rows().get(&(name.clone(), owner)).map(|row| row.slot.clone());
         slot.map_or((0, 0), |slot| slot.depth())
@@ -72,8 +73,8 @@ impl OwnerSlot {
     }
 
     fn depth(&self) -> (usize, usize) {
-        // The cell is asked with no lock taken: a thread that finds a lease ended wakes the tasks
-        // that wait for that.
+        // The slot is not locked while the cell is asked: a thread that finds a lease ended wakes
+        // the tasks that wait for that.
         let held = self.held().clone();
         held.map_or((0, 0), |held| held.cell.writers_and_readers())
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Permits of an object, held together, from [`permits`](crate::LockService::permits). They are
-/// granted and lost as one, and each has a fencing token of its own, in a row from that of the
-/// first. They may be returned one by one.
+/// granted and lost as one. Each has a fencing token of its own, and the tokens are consecutive.
+/// Permits may be returned one by one.
 ///
 /// The documentation of a [`Guard`](crate::Guard) holds for this guard.
 ///
@@ -36,21 +36,21 @@ impl PermitGuard {
         self.hold
     }
 
-    /// How many permits are left: the granted ones without the
+    /// The number of remaining permits: the granted ones without the
     /// [returned](PermitGuard::return_permits) ones. 1 to 65,536.
     pub fn permits(&self) -> u32 {
         self.left
     }
 
-    /// The tokens of the permits that are left, without a claim that they are still held.
+    /// The tokens of the remaining permits, without a claim that they are still held.
     pub fn tokens(&self) -> impl Iterator<Item = Token> + use<> {
         let (first, left) = (self.token(), self.left);
         (0..left).map(move |index| first.plus(u64::from(index)))
     }
 
-    /// Returns `count` of the permits, with the highest tokens; the others stay held. Does not wait
-    /// for the grantor, which is told once and learns it from this member if the message is lost
-    /// with it.
+    /// Returns `count` of the permits, those with the highest tokens; the others stay held. Does
+    /// not wait for the grantor, which gets one message. If that is lost with the grantor, the next
+    /// grantor learns the number from this member.
     ///
     /// # Errors
     /// [`ReturnPermitsError`]; nothing is returned then.
@@ -78,10 +78,10 @@ impl PermitGuard {
         let ([name], Some(left)) = (self.hold.want.names(), left) else {
             return Err(ReturnPermitsError::TooMany { held: self.left });
         };
-        let narrowed =
-            self.hold.service.engine.narrow(self.hold.request(), Want::Permits(name.clone(), left));
+        let reduced =
+            self.hold.service.engine.reduce(self.hold.request(), Want::Permits(name.clone(), left));
         self.fence()?;
-        if !narrowed {
+        if !reduced {
             return Err(ReturnPermitsError::Lost(Lost { reason: LostReason::LeaseEnded }));
         }
         if !planted!(ReturnedAndKept) {
@@ -90,14 +90,14 @@ impl PermitGuard {
         Ok(())
     }
 
-    /// The [metadata](crate::LockBuilder::metadata) of the grant: it counts for each of its
+    /// The [metadata](crate::LockBuilder::metadata) of the grant, which counts for each of its
     /// permits.
     pub fn metadata(&self) -> Metadata {
         self.hold.cell.metadata()
     }
 
-    /// Takes the permits apart, one [`Permit`] for each permit that is left, in the order of their
-    /// tokens. The permits can go to tasks, say, each of which releases its own.
+    /// Takes the permits apart into one [`Permit`] for each remaining permit, in the order of their
+    /// tokens. Several tasks can then have a permit each, and each task releases its own.
     ///
     /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
     ///
@@ -139,7 +139,7 @@ impl std::fmt::Debug for PermitGuard {
 #[clippy::has_significant_drop]
 pub struct Permit {
     hold: HoldHandle,
-    /// How many of the grant are left. Their number is all that the grantor has to know.
+    /// The number of remaining permits of the grant, which is all that the grantor needs.
     left: Arc<AtomicU32>,
     token: Token,
 }
@@ -152,34 +152,35 @@ impl Permit {
     /// Returns the permit's own fencing token, if the permit is held at this instant.
     ///
     /// # Errors
-    /// [`Lost`] with the reason, for good. Nothing is changed by asking.
+    /// [`Lost`] with the reason, for good. Asking changes nothing.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.hold.fence().map(|_| self.token)
     }
 
-    /// Releases the permit and says whether it was held until now. Does not wait for the grantor.
+    /// Releases the permit and returns whether it was held until now. Does not wait for the
+    /// grantor.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.
+    /// [`ReleaseError::Lost`]: the permit had been lost before. It is released in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future releases it too.
+    /// Dropping the future releases the permit too.
     ///
     /// Curator: `Lease.close`.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
     }
 
-    /// Releases the permit, and waits until the grantor has heard of it. A request of any member
-    /// that begins later is not refused because of this permit. See
+    /// Releases the permit, and waits until the grantor knows that. A request of any member that
+    /// begins later is not refused because of this permit. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before. [`ReleaseError::Unconfirmed`]: no grantor
-    /// has answered. It is released all the same.
+    /// [`ReleaseError::Lost`]: the permit had been lost before. [`ReleaseError::Unconfirmed`]: no
+    /// grantor has answered. The permit is released in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future releases it too.
+    /// Dropping the future releases the permit too.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -207,7 +208,7 @@ impl Permit {
     }
 
     /// The [metadata](crate::LockBuilder::metadata) of the permit's request, which counts for all
-    /// permits that were granted with it. Others read it in
+    /// permits that were granted with it. Other members read it in
     /// [`Semaphore::permits_in_use`](crate::Semaphore::permits_in_use) for as long as the permit is
     /// in use. Sends no message.
     ///
@@ -236,14 +237,14 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let left = self.left.fetch_sub(1, Ordering::AcqRel) - 1;
-        // The last one returns the remaining permits by ending the hold. Of two that come the wrong
-        // way round the core takes the return that leaves less.
+        // The last permit returns the remaining ones by ending the hold. If two returns arrive in
+        // the wrong order, the core takes the one that leaves less.
         let left = if planted!(PermitReturnsTwo) { left.saturating_sub(1) } else { left };
         if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left))
             && !planted!(KeepDroppedPermit)
         {
             let want = Want::Permits(name.clone(), left);
-            self.hold.service.engine.narrow_unheard(&self.hold.cell, want);
+            self.hold.service.engine.reduce_unheard(&self.hold.cell, want);
         }
     }
 }
@@ -261,13 +262,13 @@ impl std::fmt::Debug for Permit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReturnPermitsError {
-    /// All permits or more were to be returned: release or drop the guard for that.
+    /// The count is not below the number of permits: to return all, release or drop the guard.
     #[error("cannot return all of {held} permits this way; release the guard instead")]
     TooMany {
-        /// How many are held.
+        /// The number of permits that are held.
         held: u32,
     },
-    /// The permits are held no more.
+    /// The permits are no longer held.
     #[error(transparent)]
     Lost(#[from] Lost),
 }

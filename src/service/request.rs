@@ -1,4 +1,4 @@
-//! A request on its way, as a future that owes nothing when it is dropped.
+//! A pending request, as a future whose drop leaves nothing held or queued.
 
 use super::batch_guard::BatchGuard;
 use super::command::{PendingAnswer, spend};
@@ -76,7 +76,7 @@ pub(super) struct RequestParts {
     pub(super) lock: LockRequest,
     pub(super) wait: Wait,
     pub(super) lease: Option<Duration>,
-    /// Whether it is told of a circle of owners.
+    /// Whether the request fails when its member finds a circle of owners.
     pub(super) detects: bool,
 }
 
@@ -90,23 +90,23 @@ impl RequestParts {
 
 /// A request for a lock, a batch or a suspension.
 pub(super) struct RequestFuture {
-    /// The handle of the service; `None` once the request was asked.
+    /// The handle of the service; `None` once the request was sent.
     service: Option<Arc<ServiceHandle>>,
     parts: RequestParts,
     phase: RequestPhase,
-    /// The span of the request; `None` until it is asked.
+    /// The span of the request; `None` until the request is sent.
     acquire: Option<AcquireSpan>,
     #[cfg(feature = "simulated")]
     asked: Time,
 }
 
-/// How a request is granted.
+/// The phase of a request.
 enum RequestPhase {
-    /// The request was not asked.
+    /// The request was not sent.
     Unasked,
-    /// Started before any task awaited it, and taken then.
+    /// The request was started before any task awaited it, and was granted at once.
     Started(HoldHandle),
-    /// The engine was asked.
+    /// The engine has the request.
     Asked(PendingAnswer),
     /// The request is over.
     Over,
@@ -124,8 +124,8 @@ impl RequestFuture {
         }
     }
 
-    /// Asks, if that has not been done. A lock that is free here is taken without a turn. `waker`:
-    /// of the task that polls already.
+    /// Sends the request, unless that was done. A lock that is free here is taken without a turn.
+    /// `waker`: that of the task, if it polls already.
     fn start(&mut self, waker: Option<&Waker>) -> Option<HoldHandle> {
         let service = self.service.take()?;
         #[cfg(feature = "simulated")]
@@ -134,7 +134,7 @@ impl RequestFuture {
         }
         let RequestParts { lock, wait, lease, detects } = &self.parts;
         let LockRequest { want, owner, .. } = lock;
-        // An object is not a hold, and not measured as one.
+        // An open object is not a hold, and is not measured as one.
         self.acquire = (!want.opens())
             .then(|| AcquireSpan::begin(&service.meter, &service.name, want))
             .flatten();
@@ -162,25 +162,25 @@ impl RequestFuture {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HoldHandle, Box<Outcome>>> {
-        // Uses tokio's budget: a task that takes free locks without end lets others have the thread
-        // now and then.
+        // The poll uses tokio's budget: a task that takes free locks without end must let other
+        // tasks run now and then.
         let turn = std::task::ready!(poll_proceed(context));
         let is_first = self.service.is_some();
         let mut busy_polled = false;
         let taken = self.start(Some(context.waker()));
-        // Entered for this poll only, and left before anything else runs in this task.
+        // The span is entered for this poll only, and left before any other code runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
         let answer = match (taken, &mut self.phase) {
             (Some(hold), _) => Ok(hold),
-            // It is asked, and wakes this task.
+            // The request waits, and its answer wakes this task.
             (None, RequestPhase::Asked(asked)) if is_first && asked.waiting().is_some() => {
                 return Poll::Pending;
             }
             (None, RequestPhase::Asked(asked)) => {
                 busy_polled = asked.busy_polled;
                 let (service, answer) = std::task::ready!(asked.poll(context));
-                // A hold first: from here on it is released, even if the application's subscriber
-                // or recorder panics.
+                // The hold gets its guard first: from here on it is released, even if the
+                // application's subscriber or recorder panics.
                 answer.map(|cell| HoldHandle::new(service, self.parts.lock.want.clone(), cell))
             }
             (None, phase) => match std::mem::replace(phase, RequestPhase::Over) {
@@ -209,7 +209,7 @@ impl RequestFuture {
             if let Want::Permits(..) = self.parts.lock.want
                 && self.parts.lock.metadata != Metadata::default()
             {
-                // The metadata that their guards show.
+                // The guards show this metadata.
                 hold.cell.describe(self.parts.lock.metadata.clone());
             }
         }
@@ -218,7 +218,7 @@ impl RequestFuture {
 }
 
 /// Refuses a grant that ended before it was polled because the member destroyed the service, left
-/// or was expelled. A hold whose lease ended meanwhile is returned: its guard says so.
+/// or was expelled. A hold whose lease ended meanwhile is returned: its guard reports the loss.
 fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
     match hold.cell.lost_reason() {
         Some(reason @ (LostReason::Destroyed | LostReason::Left | LostReason::Expelled)) => {
@@ -228,17 +228,18 @@ fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
     }
 }
 
-/// A [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
-/// [`suspend`](super::LockService::suspend) on its way. Await it.
+/// A pending [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
+/// [`suspend`](super::LockService::suspend). Await it.
 ///
 /// The future takes part in tokio's cooperative scheduling, as tokio's own mutex does. A task that
-/// takes free locks one after the other now and then lets other tasks have the thread. So a poll
-/// may ask nothing, and come again at once; [`start`](super::LockBuilder::start) asks in any case.
+/// takes free locks one after the other now and then lets other tasks run. So a poll may send
+/// nothing, and wake the task at once; [`start`](super::LockBuilder::start) sends the request in
+/// any case.
 ///
 /// # Cancel safety
-/// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it
-/// at any later time gives up the position in the queue, or the lock if it was granted meanwhile.
-/// Nothing stays held or queued. A new call queues at the end.
+/// Nothing is sent before the future is first polled or [started](super::LockBuilder::start).
+/// Dropping it at any later time ends the request, or releases the lock if it was granted
+/// meanwhile. Nothing stays held or queued. A new call queues at the end.
 #[must_use = "dropping it gives up the position in the queue"]
 pub struct LockFuture<G = Guard>(Result<RequestFuture, Option<LockError>>, PhantomData<fn() -> G>);
 
@@ -256,18 +257,18 @@ impl<G: Grant> LockFuture<G> {
         self
     }
 
-    /// Asks the grantor for the position in the queue. `None`: the request does not wait, because
-    /// it was not [started](super::LockBuilder::start), or because its answer is there and this is
-    /// to be awaited.
+    /// Asks the grantor for the position in the queue. `None`: the request does not wait. It was
+    /// not [started](super::LockBuilder::start), or its answer is there and this future is to be
+    /// awaited.
     ///
-    /// The position may be outdated when it is read: an earlier request may give up, and an owner
-    /// with a hold [passes](super::LockService::suspend) a suspension.
+    /// The position may be outdated when it is read: an earlier request may end, and an owner with
+    /// a hold [passes](super::LockService::suspend) a suspension.
     ///
     /// # Errors
-    /// [`InspectError`]; the request goes on waiting as before.
+    /// [`InspectError`]; the request continues to wait.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; the request goes on waiting.
+    /// Dropping this future changes nothing; the request continues to wait.
     ///
     /// Geode: none. ZooKeeper recipes: the number of children before one's own.
     ///
@@ -314,14 +315,14 @@ impl<G: Grant> Future for LockFuture<G> {
     }
 }
 
-/// A [`try_lock`](super::LockService::try_lock) or
-/// [`try_lock_all`](super::LockService::try_lock_all) on its way.
+/// A pending [`try_lock`](super::LockService::try_lock) or
+/// [`try_lock_all`](super::LockService::try_lock_all).
 ///
 /// The future takes part in tokio's cooperative scheduling, as [`LockFuture`] does: a first poll
-/// may ask nothing and come again at once.
+/// may send nothing and wake the task at once.
 ///
 /// # Cancel safety
-/// As for [`LockFuture`]: dropped at any time, nothing stays held or queued.
+/// As for [`LockFuture`]: after a drop at any time nothing stays held or queued.
 #[must_use = "futures do nothing unless polled"]
 pub struct TryLockFuture<G = Guard>(
     Result<RequestFuture, Option<TryLockError>>,

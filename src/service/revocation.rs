@@ -1,4 +1,4 @@
-//! Revocation: a holder is told that its lock is requested back, and decides.
+//! Revocation: a member requests a lock back, and the holder decides.
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
@@ -16,21 +16,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// The requests to release a held lock, one after the other, from
-/// [`Guard::revocation`](crate::Guard::revocation) and its like.
+/// [`Guard::revocation`](crate::Guard::revocation) and the same method of other guards.
 ///
 /// A request that came before this value was made, or while no task waited, is not lost. Each clone
 /// continues from the present position of its original. A new value, from any guard of the hold,
 /// begins at the first request. None of these values keeps the lock held.
 ///
-/// The member is told, and with it all guards of the hold, even if no task reads this. A holder
-/// that is told and keeps the lock may lose it by
+/// The member counts as told, and with it all guards of the hold, even if no task reads this value.
+/// A holder that was told and keeps the lock may lose it by
 /// [`force_revoke`](crate::LockService::force_revoke).
 ///
 /// Curator: `RevocationListener`.
 #[derive(Clone)]
 pub struct Revocation {
     /// The holds, each with the number of its requests that were read. Only a multi lock has
-    /// several.
+    /// several holds.
     holds: Vec<(Arc<HoldCell>, usize)>,
 }
 
@@ -39,14 +39,14 @@ impl Revocation {
         Revocation { holds: vec![(cell, 0)] }
     }
 
-    /// Joins several: it reads the requests for any of their holds, and ends with the first hold
-    /// that is over.
+    /// Joins several: the result has the requests for any of their holds, and ends with the first
+    /// hold that is over.
     pub(crate) fn of_all(all: impl IntoIterator<Item = Revocation>) -> Self {
         Revocation { holds: all.into_iter().flat_map(|one| one.holds).collect() }
     }
 
-    /// Completes with the next request to release the lock. `None` when there is nothing to release
-    /// any more, because the lock was lost or all its guards are gone.
+    /// Completes with the next request to release the lock. `None` when there is no lock to release
+    /// any more, because it was lost or all its guards are gone.
     ///
     /// At most 64 requests are reported for one hold. A hold that is not
     /// [`revocable`](crate::LockBuilder::revocable) gets none.
@@ -91,13 +91,13 @@ impl Revocation {
         Some(request)
     }
 
-    /// Returns whether any member has asked for the lock back since it was granted.
+    /// Returns whether any member has requested the lock back since it was granted.
     pub fn is_requested(&self) -> bool {
         self.holds.iter().any(|(cell, _)| cell.wanted(0).is_some())
     }
 }
 
-/// A request to have a lock back, from [`revoke`](crate::LockService::revoke) and
+/// A request for a lock's release, from [`revoke`](crate::LockService::revoke) and
 /// [`revoke_suspension`](crate::LockService::revoke_suspension). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct RevokeBuilder {
@@ -123,8 +123,8 @@ impl RevokeBuilder {
 
     /// Limits the wait until every holder is told. After `limit`, the request fails with
     /// [`RevokeError::Undecided`]. A limit above ten years counts as none. The default is one
-    /// [member lease](crate::Timing::member_lease): a member that is cut off for that time has no
-    /// hold any more.
+    /// [member lease](crate::Timing::member_lease): a member that is cut off for that time no
+    /// longer has any hold.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
         self
@@ -153,11 +153,11 @@ fn asking(service: Arc<ServiceHandle>, what: RevokeCommand, wait: Wait) -> Comma
     })
 }
 
-/// A [`revoke`](crate::LockService::revoke) on its way.
+/// A pending [`revoke`](crate::LockService::revoke).
 ///
 /// # Cancel safety
 /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
-/// holders may be told all the same. Nothing else stays.
+/// holders may be told nevertheless. No other effect remains.
 #[must_use = "futures do nothing unless polled"]
 pub struct RevokeFuture(Result<CommandFuture, Option<InvalidName>>);
 
@@ -196,7 +196,7 @@ pub(super) async fn take(
     }
 }
 
-/// Ends a hold by an operator's order.
+/// Forces the release of a hold by an operator's order.
 pub(super) async fn force(
     service: Arc<ServiceHandle>,
     holder: HolderInfo,
@@ -209,46 +209,46 @@ pub(super) async fn force(
     }
 }
 
-/// The holders that were told that a lock is requested back. Holders that released it meanwhile are
-/// left out.
+/// The holders that were told that a lock is requested back. Holders that released the lock
+/// meanwhile are left out.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct RevokeOutcome {
     /// The holders whose members confirm that they have been told, at least one. Each of them can
-    /// be handed to [`force_revoke`](crate::LockService::force_revoke).
+    /// be passed to [`force_revoke`](crate::LockService::force_revoke).
     pub told: Vec<HolderInfo>,
-    /// The holders beside them that are not [revocable](crate::LockBuilder::revocable).
+    /// The other holders, whose holds are not [revocable](crate::LockBuilder::revocable).
     pub not_revocable: Vec<HolderInfo>,
-    /// How many more have a share or permits of it, and were not asked. One call asks a few
-    /// hundred holders.
+    /// The number of further holders of shares or permits, which were not asked. One call asks a
+    /// few hundred holders.
     pub not_asked: u64,
 }
 
 /// Why [`revoke`](crate::LockService::revoke) told no holder, or
-/// [`force_revoke`](crate::LockService::force_revoke) took nothing away.
+/// [`force_revoke`](crate::LockService::force_revoke) ended no hold.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevokeError {
     /// The lock's name or the metadata is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// The lock had no holder, or its holder has released or lost it meanwhile. Nothing is left to
-    /// be revoked.
+    /// The lock had no holder, or its holder has released or lost it meanwhile. There is nothing to
+    /// revoke.
     #[error("the lock has no holder")]
     NotHeld,
-    /// This holder did not ask for the lock as [`revocable`](crate::LockBuilder::revocable). No
-    /// holder was told, and nothing is taken away: wait, or ask for it later.
+    /// This holder did not request the lock as [`revocable`](crate::LockBuilder::revocable). No
+    /// holder was told, and no hold was ended: wait, or try again later.
     #[error(
         "process {} holds it with token {}, and the hold is not revocable",
         .0.process,
         .0.token
     )]
     NotRevocable(HolderInfo),
-    /// Nothing was taken away: the holder has not been told that the lock is requested back.
+    /// No hold was ended: the holder has not been told that the lock is requested back.
     /// [`revoke`](crate::LockService::revoke) it first.
     #[error("the holder has not been told of a revocation; revoke first")]
     HolderNotTold,
-    /// Nothing was taken away: the holder's member does not allow [forced
+    /// No hold was ended: the holder's member does not allow [forced
     /// revokes](crate::MemberBuilder::forced_revokes).
     #[error(
         "the holder's member does not allow forced revokes; \
@@ -256,7 +256,7 @@ pub enum RevokeError {
     )]
     ForceNotAllowed,
     /// Not every member has answered in time: no grantor can name the holders, or a holder is cut
-    /// off. Some may have been told, and a lock may have been taken away; asking again is safe.
+    /// off. Some holders may have been told, and a hold may have been ended; asking again is safe.
     #[error(
         "no grantor named the holders in time, or a holder's member has not answered; \
          some may have been told, and asking again is safe"

@@ -42,18 +42,18 @@ impl LockBuilder<Guard> {
 
 impl LockService {
     /// Takes a lock, runs `work` until it completes or the lock is lost, whichever is first, and
-    /// releases the lock. Queues for it without a limit, and holds it without a lease: for
+    /// releases the lock. Waits for the lock without a limit, and holds it without a lease: for
     /// other options see [`LockBuilder::with`].
     ///
-    /// `work` can be stopped only where it awaits: a side effect still wants
+    /// `work` can be stopped only where it awaits: a side effect still needs
     /// [`fence`](Guard::fence) and a resource that checks the token.
     ///
     /// # Errors
     /// [`WithError::NotGranted`]: `work` was not run. [`WithError::Lost`]: `work` was dropped where
-    /// it stood, or had just completed; the resource decides what of it counts.
+    /// it stood, or had just completed; the resource decides which of its effects count.
     ///
     /// # Panics
-    /// If `work` does: the lock is released, and the panic goes on.
+    /// If `work` panics, the lock is released, and the panic continues.
     ///
     /// # Cancel safety
     /// If the future is dropped, `work` is dropped where it stands, and nothing stays held or
@@ -83,7 +83,7 @@ impl LockService {
     }
 }
 
-/// Why scoped work did not come to its end under the lock.
+/// Why scoped work did not complete under the lock.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithError {

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// The longest file: eight keys with comments, many times over.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The reason why the file of a secret is not read. The error never contains the secret.
+/// Why the file of a secret is not read. The error never contains the secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretFileError {
@@ -31,7 +31,7 @@ pub enum SecretFileError {
         /// The permission bits of the file.
         mode: u32,
     },
-    /// The file belongs to another user, and that user may put another secret into it.
+    /// The file belongs to another user, which may put another secret into it.
     #[error(
         "{} belongs to the user {owner}: make it root's, or that of the user of this process",
         path.display()
@@ -77,10 +77,10 @@ pub fn read_secret_file(path: impl AsRef<Path>) -> Result<Zeroizing<String>, Sec
     let path = path.as_ref();
     let failed = |source| SecretFileError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
-    // The opened file, so that no other file is read.
+    // The mode is that of the opened file, so that no other file is read.
     let metadata = file.metadata().map_err(failed)?;
     check_rights(path, &metadata)?;
-    // With room for all of it: a text that moves leaves a copy behind.
+    // The buffer has room for the whole text: a text that moves leaves a copy behind.
     let room = metadata.len().min(MAX_FILE) as usize + 1;
     let mut text = Zeroizing::new(String::with_capacity(room));
     let length = file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
@@ -99,7 +99,7 @@ fn check_rights(path: &Path, metadata: &std::fs::Metadata) -> Result<(), SecretF
         return Err(SecretFileError::Foreign { path: path.to_owned(), owner });
     }
     let mode = metadata.mode() & 0o7777;
-    // A group that may write could replace the secret.
+    // A group with write access could replace the secret.
     if mode & 0o027 == 0 {
         Ok(())
     } else {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt as _, chown};
 
-    /// A file of its own, removed when it is dropped.
+    /// A file of one test. Its drop removes the file.
     struct SecretFile(PathBuf);
 
     impl SecretFile {

@@ -24,7 +24,7 @@ pub(super) async fn serve(
     if !engine.serves_sessions() {
         return OrderReport::Failed(NOT_SERVED.into());
     }
-    // Held to the end: the member does not leave before.
+    // The session counts as open until the end of this call: the member does not leave before.
     let Some(_open) = SessionCount::open(engine) else {
         return OrderReport::Leaves;
     };
@@ -37,7 +37,7 @@ pub(super) async fn serve(
             Ok(guard) => guard,
             Err(error) => return OrderReport::NotGranted(error.to_string()),
         },
-        // A program that has nothing yet can only give up.
+        // A program without the lock can only end its request.
         () = given_up(&mut messages, reports) => return OrderReport::Done { complete: true },
         () = engine.sessions.closing().cancelled() => return OrderReport::Leaves,
     };
@@ -64,8 +64,8 @@ async fn take(service: &LockService, request: &SessionRequest) -> Result<Guard, 
     lock.await
 }
 
-/// Completes when the program gives its session up, or is gone. Until then it learns that the
-/// member is still there, and that nothing is held.
+/// Completes when the program ends its session, or its connection ends. Until then answers the
+/// program that the member is still there, and that nothing is held.
 async fn given_up(
     messages: &mut mpsc::Receiver<SessionMessage>,
     reports: &mpsc::Sender<OrderReport>,
@@ -79,7 +79,7 @@ async fn given_up(
 struct ServedSession {
     guard: Guard,
     promise: SessionPromise,
-    /// Questions are answered: the connection lives, and the member does not leave.
+    /// Whether questions are answered: the connection lives, and the member does not leave.
     is_kept: bool,
 }
 
@@ -116,7 +116,7 @@ impl ServedSession {
                             Err(error) => OrderReport::Lost(error.to_string()),
                         };
                     }
-                    // The program may live on, and believes what it was told last.
+                    // The program may live on, and believes the last answer.
                     None => is_connected = false,
                 },
                 () = engine.sessions.closing().cancelled(), if self.is_kept => {
@@ -128,7 +128,7 @@ impl ServedSession {
     }
 }
 
-/// How long the member keeps the lock, by its own answers.
+/// The member's promise of how long it keeps the lock, by its own answers.
 struct SessionPromise {
     timing: Timing,
     /// The time until which the program may believe in the lock, whichever clock it has.
@@ -136,17 +136,17 @@ struct SessionPromise {
 }
 
 impl SessionPromise {
-    /// The promise of a grant at `now`. The program asks at once. One that does not has no belief
-    /// that could be wrong.
+    /// The promise of a grant at `now`. The program asks at once. Without a question it has no
+    /// belief that could be wrong.
     fn begin(timing: Timing, now: Instant) -> SessionPromise {
         SessionPromise { timing, until: now + timing.member_lease }
     }
 
-    /// Says how long the lock is surely held, and keeps it for as long. `left`: the rest of the
-    /// hold at `now`. A shorter answer takes no earlier one back, since the program believes in
+    /// Returns how long the lock is surely held, and keeps it for as long. `left`: the rest of the
+    /// hold at `now`. A shorter answer does not shorten the promise, since the program believes in
     /// both.
     fn renew(&mut self, left: Duration, now: Instant) -> Duration {
-        // A member that is a quorum alone has a lease without end.
+        // The lease of a member that is a quorum alone is endless.
         let held_for = left.min(self.timing.member_lease);
         // The program's clock may be slow by the error, and this one fast.
         self.until = self.until.max(now + self.timing.surely(held_for));
@@ -169,9 +169,9 @@ mod tests {
     /// Both sides of a session without a connection, each with its own clock. True time is in
     /// whole milliseconds since the grant, so each reading of a clock is exact.
     struct SessionPair {
-        /// Nanoseconds that the program's clock shows in a millisecond.
+        /// Nanoseconds that the program's clock shows in a true millisecond.
         program_rate: u64,
-        /// Nanoseconds that the member's clock shows in a millisecond.
+        /// Nanoseconds that the member's clock shows in a true millisecond.
         member_rate: u64,
         granted: Instant,
         belief: SessionBelief,
@@ -186,13 +186,13 @@ mod tests {
             SessionPair { program_rate, member_rate, granted, belief, promise }
         }
 
-        /// The program asks. Returns the number of the question.
+        /// The program sends a question. Returns its number.
         fn ask(&mut self, at: u64) -> u64 {
             self.belief.ask(Time::from_nanos(at * self.program_rate))
         }
 
-        /// The question arrives at the member, with so much of the hold left. `None`: the session
-        /// is over.
+        /// The question arrives at the member, with `left` of the hold remaining. `None`: the
+        /// session is over.
         fn answer(&mut self, at: u64, left: Duration) -> Option<Duration> {
             let now = self.granted + Duration::from_nanos(at * self.member_rate);
             (now < self.promise.until).then(|| self.promise.renew(left, now))
@@ -210,7 +210,8 @@ mod tests {
         }
     }
 
-    /// Timings without an error of clocks, with that of the presets, and with the largest.
+    /// Timings without an error of clocks, with the error of the presets, and with the largest
+    /// error.
     fn timings() -> [Timing; 5] {
         let exact = Timing { clock_error_ppm: 0, ..Timing::lan() };
         let wrong = Timing { clock_error_ppm: 200_000, ..Timing::wan() };
@@ -247,7 +248,7 @@ mod tests {
             let endless = Duration::from_nanos(u64::MAX);
             let nano = Duration::from_nanos(1);
             let rests = [Duration::ZERO, nano, ms(lease / 2), ms(lease), endless];
-            // The last one arrives shortly before the first promise is over.
+            // The last question arrives shortly before the first promise is over.
             let times = [(0, 0), (0, 1), (0, lease / 2), (1, 1), (lease / 2, lease / 4 * 3)];
             for (asked, arrives) in times {
                 for left in rests {
@@ -275,7 +276,7 @@ mod tests {
         for (timing, program, member) in clocks() {
             let lease = lease(timing);
             let mut heard = 0;
-            // So many later questions leave before the answer arrives.
+            // `late` is the number of questions that leave before the answer arrives.
             for late in [0, 1, 2, 3].repeat(5) {
                 let mut pair = SessionPair::new((timing, program, member));
                 let (mut asked, mut arrives) = (0_u64, 0_u64);

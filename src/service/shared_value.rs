@@ -9,20 +9,19 @@ use crate::protocol::{
 use std::sync::Arc;
 
 /// A small value that all members of a service with an opening of it see, from
-/// [`open`](crate::LockService::open). It lives as long as one member has it open.
+/// [`open`](crate::LockService::open). The value lives as long as one member has it open.
 ///
 /// Each write has a version, a fencing token: versions rise, also across grantors. All members that
-/// have it open are told of each change, so reading sends no message. [`get`](SharedValue::get)
-/// returns the latest version that this member has heard. An answered write has been heard here,
-/// and is not undone while any member that has heard of it lives. If that is the grantor's own
-/// member alone, its death undoes the write: then the value is the one before,
-/// [marked](Versioned::maybe_stale).
+/// have the value open get each change, so reading sends no message. [`get`](SharedValue::get)
+/// returns the latest version that this member knows. An answered write is known here, and is not
+/// undone while any member that knows it lives. If that is the grantor's own member alone, its
+/// death undoes the write. Then the value is the one before, [marked](Versioned::maybe_stale).
 ///
-/// A shared value is not a lock, and depends on no lease. It stays open, with the latest version
-/// heard, while the member is cut off or suspended. It is lost when the cluster goes on without the
-/// member, when the member leaves, or when the service is destroyed here.
+/// A shared value is not a lock, and depends on no lease. It stays open, with the latest known
+/// version, while the member is cut off or suspended. It is lost when the cluster continues without
+/// the member, when the member leaves, or when the service is destroyed here.
 ///
-/// Clones share one opening, which ends with the last of them.
+/// Clones share one opening, which ends with the last clone.
 ///
 /// Curator: `SharedValue`, which keeps its value on a server. OpenVMS and the Linux DLM: the lock
 /// value block.
@@ -39,11 +38,11 @@ pub struct SharedValue {
 pub struct Versioned {
     /// The value: up to 1024 bytes.
     pub value: Arc<[u8]>,
-    /// The token with which it was written. A resource that has seen it refuses older ones.
+    /// The token with which the value was written. A resource that has seen it refuses older ones.
     pub version: Token,
-    /// The grantor died after this was written, and the object was recovered from the living
-    /// members. This is the highest version that one of them had heard, and a later one may be
-    /// lost. Writing it again ends that.
+    /// The grantor died after this write, and the object was recovered from the living members.
+    /// This is the highest version that one of them knew, and a later one may be lost. Writing the
+    /// value again ends that.
     pub maybe_stale: bool,
 }
 
@@ -59,7 +58,8 @@ impl SharedValue {
         SharedValue { hold }
     }
 
-    /// The latest value that this member has heard. No message; outdated when others write.
+    /// The latest value that this member knows. Sends no message. The value is outdated when other
+    /// members write.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good.
@@ -81,10 +81,11 @@ impl SharedValue {
 
     /// Writes unconditionally. Returns the new version.
     ///
-    /// When the grantor changes meanwhile the next one is asked, and the value is written once.
+    /// If the grantor changes meanwhile, the next one is asked, and the value is written once.
     ///
     /// # Errors
-    /// [`SetError`]. If it is lost meanwhile it may have been written; else nothing was.
+    /// [`SetError`]. If the object is lost meanwhile, the value may have been written; otherwise
+    /// nothing was.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is written. If it is dropped later,
@@ -108,14 +109,14 @@ impl SharedValue {
         self.write(value, None).await
     }
 
-    /// Writes if the version is `version`. Returns the new one.
+    /// Writes if the present version is `version`. Returns the new version.
     ///
-    /// When the grantor dies meanwhile the next one is asked. If a living member has heard of this
-    /// write, it was made. Otherwise it is made now, or refused if another write was first. It is
-    /// never made twice.
+    /// If the grantor dies meanwhile, the next one is asked. If a living member knows this write,
+    /// it was made. Otherwise it is made now, or refused if another write was first. It is never
+    /// made twice.
     ///
     /// # Errors
-    /// [`SetError::Changed`] with the present value; others as of [`set`](SharedValue::set).
+    /// [`SetError::Changed`] with the present value; others as for [`set`](SharedValue::set).
     ///
     /// # Cancel safety
     /// As for [`set`](SharedValue::set).
@@ -150,9 +151,9 @@ impl SharedValue {
         self.edit(Edit::Set { value, expect }).await.map(|(version, _)| version)
     }
 
-    /// Lets the grantor take a step from the number that the value begins with, if `tail` stands
-    /// behind it. Returns the version that it made, and the number. [`SetError::Changed`]: there is
-    /// no such step.
+    /// Lets the grantor change the number with which the value begins, if the rest of the value is
+    /// `tail`. Returns the new version, and the number. [`SetError::Changed`]: the step does not
+    /// apply.
     pub(crate) async fn step(
         &self,
         step: NumberEdit,
@@ -181,7 +182,7 @@ impl SharedValue {
         }
     }
 
-    /// Completes when the version heard here is another than `since`, with the latest one: versions
+    /// Completes when this member knows another version than `since`, with the latest one: versions
     /// in between may be missed.
     ///
     /// # Errors
@@ -211,9 +212,9 @@ impl SharedValue {
         self.hold.cell.changed(is_new).await.map(Versioned::from).map_err(|reason| Lost { reason })
     }
 
-    /// The versions that are heard from now on. It also tells when the same version becomes
-    /// [`maybe_stale`](Versioned::maybe_stale), which [`changed`](SharedValue::changed) does not
-    /// tell.
+    /// The versions that this member learns from now on. The stream also reports when the same
+    /// version becomes [`maybe_stale`](Versioned::maybe_stale), which
+    /// [`changed`](SharedValue::changed) does not.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good.
@@ -242,26 +243,26 @@ impl SharedValue {
     /// Completes when the object is lost here, with the reason; never while it is open.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    /// Dropping the future changes nothing; the next call reports a loss in between.
     pub async fn lost(&self) -> LostReason {
         self.hold.cell.lost().await
     }
 
-    /// Closes the value, and waits until the grantor has heard of that. A later opening by that
-    /// name, at any member, does not find this opening any more. If there is no other, the object
-    /// begins anew. With other clones of this value around, or a stream of its
-    /// [`changes`](SharedValue::changes), only this clone ends, and the grantor is not told. One
-    /// round trip, no message at the grantor's own member.
+    /// Closes the value, and waits until the grantor knows that. A later opening by that name, at
+    /// any member, no longer finds this opening. If there is no other, the object begins anew. With
+    /// other clones of this value around, or a stream of its [`changes`](SharedValue::changes),
+    /// only this clone ends, and the grantor is not told. One round trip, no message at the
+    /// grantor's own member.
     ///
-    /// A drop is not waited for: an opening before the grantor has heard of the drop finds the old
-    /// value.
+    /// A drop does not wait: an opening before the grantor knows of the drop finds the old value.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
-    /// a member lease. It is closed here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): the object was lost before, or no grantor has
+    /// answered within a member lease. It is closed here in any case.
     ///
     /// # Cancel safety
-    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future closes the value too, but then the caller cannot know when the grantor
+    /// does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -310,10 +311,10 @@ impl ValueChanges {
     /// changes gets the latest and none of those before it.
     ///
     /// # Errors
-    /// [`Lost`] with the reason: it is no longer open, and there are no more changes.
+    /// [`Lost`] with the reason: the object is no longer open, and there are no more changes.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no change: the next call tells the latest.
+    /// Dropping the future loses no change: the next call returns the latest.
     pub async fn next(&mut self) -> Result<Versioned, Lost> {
         let seen = self.seen;
         let now =
@@ -330,20 +331,20 @@ pub enum SetError {
     /// The value is too long. Nothing was asked.
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
-    /// Another write came first: this is the present value. Nothing was written.
+    /// Another write came first; this is the present value. Nothing was written.
     #[error("the value has changed: its version is {}", .0.version)]
     Changed(Versioned),
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// The object is open here no more. If it was lost during the call the value may have been
+    /// The object is no longer open here. If it was lost during the call, the value may have been
     /// written.
     #[error("{}", not_open("value", .0))]
     Lost(Lost),
 }
 
 impl SetError {
-    /// Returns whether the object is open here no more.
+    /// Returns whether the object is no longer open here.
     pub fn is_lost(&self) -> bool {
         matches!(self, SetError::Lost(_))
     }

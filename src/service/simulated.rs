@@ -1,5 +1,5 @@
 //! Members of a simulation: the service, the engine and the core that ship, on one thread. The
-//! simulation gives them a network, a time and a chance. For `elderlock-testing`; outside of
+//! simulation provides the network, the time and the chance. For `elderlock-testing`; outside of
 //! semver.
 
 use super::guard::Guard;
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub use crate::runtime::mutant::{RuntimeMutant, plant};
 pub use crate::runtime::observed_hold::{BegunHold, HoldChange, HoldObserver, LeaseEnd};
 
-/// Acts by a clock that is this many millionths too fast: that of the member that is asked.
+/// Runs `act` by a clock that is this many millionths too fast: that of the called member.
 pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     simulated::by_clock(ppm, act)
 }
@@ -32,8 +32,8 @@ pub async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     simulated::paced(ppm, future).await
 }
 
-/// Ends the hold of a guard for this reason, as if its member had learned of it. The grantor hears
-/// that the hold is over.
+/// Ends the hold of a guard for this reason, as if its member had learned of the end. The grantor
+/// gets the release.
 pub fn lose(guard: &Guard, reason: LostReason) {
     let hold = guard.hold();
     let (engine, request) = (&hold.service.engine, hold.request());
@@ -42,8 +42,8 @@ pub fn lose(guard: &Guard, reason: LostReason) {
     hold.cell.tell();
 }
 
-/// This thread has simulated time and simulated chance while the value lives. It must be made in a
-/// tokio runtime of this thread whose clock is paused.
+/// Gives this thread simulated time and simulated chance while the value lives. Make it in a tokio
+/// runtime of this thread whose clock is paused.
 #[derive(Debug)]
 pub struct Simulation(());
 
@@ -54,7 +54,7 @@ impl Simulation {
         Simulation(())
     }
 
-    /// Holds that begin from now on are told to `observer`.
+    /// Reports holds that begin from now on to `observer`.
     pub fn observe_holds(&self, observer: HoldObserver) {
         observed_hold::observe_holds(Some(observer));
     }
@@ -72,20 +72,20 @@ impl Drop for Simulation {
     }
 }
 
-/// A packet that a member wants sent.
+/// A packet that a member sends.
 #[derive(Debug)]
 pub struct SimulatedPacket {
     /// The sender, in its present incarnation.
     pub from: MemberInfo,
     /// The address of the receiver.
     pub to: SocketAddr,
-    /// The process for which alone it is, if it is given.
+    /// The only process that the packet is for, if there is one.
     pub process: Option<ProcessId>,
     /// The packet itself.
     pub packet: Packet,
 }
 
-/// Takes the packets that a member sends. Called under the engine's lock: it keeps the parcel and
+/// Takes the packets that a member sends. Called under the engine's lock: it stores the packet and
 /// calls no member.
 pub type PacketSender = Arc<dyn Fn(SimulatedPacket) + Send + Sync>;
 
@@ -93,22 +93,22 @@ pub type PacketSender = Arc<dyn Fn(SimulatedPacket) + Send + Sync>;
 pub struct Simulated {
     /// The member, as every program has it. It has not joined yet.
     pub member: Member,
-    /// Its timer task: to be polled, and to be dropped when the process ends.
+    /// The timer task of the member: poll it, and drop it when the process ends.
     pub timer: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The inbox for arriving packets.
-    pub ears: SimulatedInbox,
+    pub inbox: SimulatedInbox,
 }
 
-/// A member's ears. They do not keep it alive.
+/// Receives packets for a member. Does not keep the member alive.
 #[derive(Clone)]
 pub struct SimulatedInbox {
-    /// How many millionths too fast its clock is.
+    /// How many millionths too fast the member's clock is.
     ppm: i32,
     engine: Weak<Engine>,
 }
 
 impl SimulatedInbox {
-    /// The process that lives there now; `None`: there is none.
+    /// The present process of the member; `None`: it has ended.
     pub fn process(&self) -> Option<ProcessId> {
         let engine = self.engine.upgrade()?;
         engine.phase().borrow().closed.is_none().then(|| engine.process())
@@ -121,7 +121,7 @@ impl SimulatedInbox {
         }
     }
 
-    /// Waits until the member has joined. False: not within `limit`, or it has left.
+    /// Waits until the member has joined. `false`: it has not joined within `limit`, or has left.
     pub async fn joined(&self, limit: Duration) -> bool {
         match self.engine.upgrade() {
             Some(engine) => until_ready(&engine, limit).await,
@@ -129,7 +129,7 @@ impl SimulatedInbox {
         }
     }
 
-    /// The process ends, without a message to any other.
+    /// Ends the process, without a message to any other.
     pub fn kill(&self) {
         if let Some(engine) = self.engine.upgrade() {
             simulated::by_clock(self.ppm, || engine.close(EngineClosed::Broken));
@@ -138,9 +138,9 @@ impl SimulatedInbox {
 }
 
 impl MemberBuilder {
-    /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by so many
-    /// millionths. Calls to the member and polls of its timer must go [by that clock](by_clock).
-    /// Its seeds are addresses. It has these limits.
+    /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by `ppm`
+    /// millionths. Calls to the member and polls of its timer must run [by that clock](by_clock).
+    /// Its seeds are addresses.
     pub fn simulate(
         &self,
         addr: SocketAddr,
@@ -148,7 +148,7 @@ impl MemberBuilder {
         limits: Limits,
         send_packet: PacketSender,
     ) -> Simulated {
-        // On a thread without a simulation the system draws it; it has always given bytes so far.
+        // On a thread without a simulation the system draws the id, which has never failed so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
         let me = MemberInfo::new(process, addr);
         let seeds: BTreeSet<SocketAddr> =
@@ -159,8 +159,8 @@ impl MemberBuilder {
         let options = EngineOptions { config, network, disk: None, clock };
         let engine = simulated::by_clock(ppm, || Engine::new(options));
         let timer = Box::pin(engine.run(async {}));
-        let ears = SimulatedInbox { ppm, engine: Arc::downgrade(&engine) };
-        Simulated { member: Member::new(self.cluster().to_owned(), engine, None), timer, ears }
+        let inbox = SimulatedInbox { ppm, engine: Arc::downgrade(&engine) };
+        Simulated { member: Member::new(self.cluster().to_owned(), engine, None), timer, inbox }
     }
 }
 

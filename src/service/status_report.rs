@@ -1,4 +1,4 @@
-//! `StatusReport`: a member's status for tools, in a form that lasts.
+//! `StatusReport`: a member's status for tools, in a stable form.
 
 use crate::protocol::{
     GrantorState, HolderInfo, LockStatus, MemberName, Metadata, Mode, ProcessId, ServiceStatus,
@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 /// `/status.json`.
 ///
 /// Ids are hexadecimal. Tokens, epochs, owners and numbers of views are strings, because many
-/// readers keep only 53 bits of a number. Times are seconds. A later release may add fields. One
-/// that changes the meaning of a field raises [`version`](StatusReport::version).
+/// readers keep only 53 bits of a number. Times are seconds. A later release may add fields. A
+/// release that changes the meaning of a field raises [`version`](StatusReport::version).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,14 +35,14 @@ pub struct StatusReport {
     pub name: String,
     /// The member's address.
     pub addr: SocketAddr,
-    /// `healthy`: its lease runs. `suspended`: it has run out, or its clock is not trusted.
-    /// `joining`: it is in no view.
+    /// `healthy`: the member's lease runs. `suspended`: the lease is over, or the clock is not
+    /// trusted. `joining`: the member is in no view.
     pub state: &'static str,
-    /// The view that it is in.
+    /// The view of the member.
     pub view: Option<ViewReport>,
-    /// The services that it uses or grants.
+    /// The services that the member uses or grants.
     pub services: Vec<ServiceReport>,
-    /// Further services that are not listed.
+    /// The number of further services, which are not listed.
     pub more_services: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct ViewReport {
     pub lineage: String,
     /// The process id of the elder.
     pub elder: String,
-    /// The member lease.
+    /// The member lease in seconds.
     pub member_lease: f64,
     /// The version of the wire that all members speak.
     pub wire_version: u16,
@@ -68,25 +68,25 @@ pub struct ViewReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct MemberReport {
-    /// Its process id.
+    /// The process id of the member.
     pub process: String,
-    /// Its name.
+    /// The name of the member.
     pub name: String,
-    /// Its address.
+    /// The address of the member.
     pub addr: SocketAddr,
-    /// The number of the view in which it joined.
+    /// The number of the view in which the member joined.
     pub joined: String,
-    /// The lowest and the highest version of the wire that it speaks.
+    /// The lowest and the highest version of the wire that the member speaks.
     pub wire_versions: [u16; 2],
-    /// Whether it is the elder.
+    /// Whether the member is the elder.
     pub elder: bool,
-    /// Whether it has a vote.
+    /// Whether the member has a vote.
     pub council: bool,
-    /// Whether it is listed only until its lease is surely over.
+    /// Whether the member is listed only until its lease is surely over.
     pub ghost: bool,
-    /// Whether it has joined and not shown itself since.
+    /// Whether the member has joined and not shown itself since.
     pub learner: bool,
-    /// Whether a hint calls it unreachable.
+    /// Whether a hint calls the member unreachable.
     pub suspected: bool,
 }
 
@@ -94,26 +94,26 @@ pub struct MemberReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ServiceReport {
-    /// Its name.
+    /// The name of the service.
     pub service: String,
-    /// The process id of its grantor, as far as it is known.
+    /// The process id of the grantor, as far as it is known.
     pub grantor: Option<String>,
     /// The epoch of that grantor.
     pub epoch: Option<String>,
-    /// The state of the grantor, if it is this member: `receiving`, `passing on`, `recovering` or
-    /// `acting`.
+    /// The state of the grantor, if the member is the grantor: `receiving`, `passing on`,
+    /// `recovering` or `acting`.
     pub granting: Option<&'static str>,
-    /// Locks that are held or waited for: only at the grantor.
+    /// Locks that are held or waited for. Only the grantor lists them.
     pub locks: Vec<LockReport>,
-    /// Further locks that are not listed.
+    /// The number of further locks, which are not listed.
     pub more_locks: usize,
-    /// Requests of this member that wait.
+    /// The number of waiting requests of this member.
     pub waiting_here: usize,
-    /// Holds of this member.
+    /// The number of holds of this member.
     pub held_here: usize,
-    /// Objects that this member has open.
+    /// The number of objects that this member has open.
     pub open_here: usize,
-    /// Locks that this member keeps, in use or free.
+    /// The number of locks that this member keeps, in use or free.
     pub kept_here: usize,
     /// How many of these are in use.
     pub kept_in_use_here: usize,
@@ -123,10 +123,10 @@ pub struct ServiceReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LockReport {
-    /// Its name, with escapes of Rust for bytes that are not printable; `None`: the suspension of
-    /// the whole service.
+    /// The name of the lock, with escapes of Rust for bytes that are not printable; `None`: the
+    /// suspension of the whole service.
     pub name: Option<String>,
-    /// The holder; of many shares or permits one of them.
+    /// The holder. Of many shares or permits one holder.
     pub holder: Option<HolderReport>,
     /// The number of holders.
     pub holder_count: u64,
@@ -134,7 +134,7 @@ pub struct LockReport {
     pub waiter_count: u64,
     /// The first waiter.
     pub next: Option<WaiterReport>,
-    /// The number of members that have its object open.
+    /// The number of members that have the object of that name open.
     pub opener_count: u64,
 }
 
@@ -142,23 +142,23 @@ pub struct LockReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct HolderReport {
-    /// Its process id.
+    /// The process id of the holder.
     pub process: String,
-    /// The name of its member; `None`: the view does not have it.
+    /// The name of the holder's member; `None`: the view does not have it.
     pub member: Option<String>,
-    /// The owner of its request within that process; `None`: the process as a whole.
+    /// The owner of the request within that process; `None`: the process as a whole.
     pub owner: Option<String>,
-    /// Its token.
+    /// The token of the hold.
     pub token: String,
     /// `lock`, `share`, `permits` or `suspension`.
     pub mode: &'static str,
     /// The number of permits; `None`: the hold is of another kind.
     pub permits: Option<u32>,
-    /// Whether other members may request it back.
+    /// Whether other members may request the hold back.
     pub revocable: bool,
-    /// Its metadata, as text.
+    /// The metadata of the hold, as text.
     pub metadata: String,
-    /// The time for which it has held.
+    /// The time for which the hold has lasted, in seconds.
     pub held_for: f64,
 }
 
@@ -166,18 +166,18 @@ pub struct HolderReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct WaiterReport {
-    /// Its process id.
+    /// The process id of the waiter.
     pub process: String,
-    /// The name of its member; `None`: the view does not have it.
+    /// The name of the waiter's member; `None`: the view does not have it.
     pub member: Option<String>,
-    /// The owner of its request within that process; `None`: the process as a whole.
+    /// The owner of the request within that process; `None`: the process as a whole.
     pub owner: Option<String>,
-    /// The number of its request within that process; `None`: a member of the release before
-    /// does not tell it.
+    /// The number of the request within that process; `None`: a member of the previous release does
+    /// not report it.
     pub request: Option<String>,
     /// `lock`, `share`, `permits` or `suspension`.
     pub mode: &'static str,
-    /// Its metadata, as text.
+    /// The metadata of the request, as text.
     pub metadata: String,
 }
 
@@ -272,7 +272,7 @@ impl LockReport {
 }
 
 impl HolderReport {
-    /// The report of a holder at the member of that name.
+    /// The report of a holder. `member`: the name of its member.
     pub fn new(holder: &HolderInfo, member: Option<&MemberName>) -> HolderReport {
         HolderReport {
             process: hex(holder.process),
@@ -289,7 +289,7 @@ impl HolderReport {
 }
 
 impl WaiterReport {
-    /// The report of a waiter at the member of that name.
+    /// The report of a waiter. `member`: the name of its member.
     pub fn new(waiter: &WaiterInfo, member: Option<&MemberName>) -> WaiterReport {
         WaiterReport {
             process: hex(waiter.process),
@@ -311,7 +311,7 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// A string, because an owner has 64 bits.
+/// The owner as a string, because an owner has 64 bits.
 fn owner(owner: u64) -> Option<String> {
     (owner != 0).then(|| owner.to_string())
 }

@@ -5,14 +5,14 @@ use super::hold::HoldHandle;
 use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::Token;
 
-/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no
-/// other [owner](crate::LockBuilder::owner) holds anything of the service. A suspender with an
-/// owner has to give it with every lock that it asks for meanwhile. A suspension without an owner
-/// is the whole member's, and each of its owners with a hold passes it.
+/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this guard is
+/// held, no other [owner](crate::LockBuilder::owner) holds anything of the service. A suspender
+/// with an owner must give that owner with every lock that it requests meanwhile. A suspension
+/// without an owner is the whole member's, and each of its owners with a hold passes it.
 ///
-/// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the
-/// same without telling whether the suspension had been lost before; `Drop` never blocks, spawns or
-/// panics.
+/// [`resume().await`](SuspendGuard::resume) is the documented way to end the suspension. Dropping
+/// the guard does the same, but does not report whether the suspension had been lost before. `Drop`
+/// never blocks, spawns or panics.
 ///
 /// Only this guard resumes the service, and it does so once:
 ///
@@ -41,20 +41,20 @@ impl SuspendGuard {
     }
 
     /// The fencing token of the suspension, if the service is suspended by this guard at this
-    /// instant. It is higher than that of everything that was held before, so a resource that has
-    /// seen it refuses them all.
+    /// instant. It is higher than the tokens of all earlier holds, so a resource that has seen it
+    /// refuses them all.
     ///
     /// # Errors
-    /// [`Lost`] with the reason, for good. Nothing is changed by asking.
+    /// [`Lost`] with the reason, for good. Asking changes nothing.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.hold.fence()
     }
 
-    /// Ends the suspension and says whether it lasted until now. Does not wait for the grantor: the
-    /// waiters go on as soon as it hears of it.
+    /// Ends the suspension and returns whether it lasted until now. Does not wait for the grantor:
+    /// the waiters continue as soon as the grantor knows.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the suspension had been lost before. It is over all the same.
+    /// [`ReleaseError::Lost`]: the suspension had been lost before. It is over in any case.
     ///
     /// # Cancel safety
     /// Dropping the future ends the suspension too.
@@ -76,12 +76,12 @@ impl SuspendGuard {
         self.hold.release()
     }
 
-    /// Ends the suspension, and waits until the grantor has heard of it. See
+    /// Ends the suspension, and waits until the grantor knows that. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: the suspension had been lost before. [`ReleaseError::Unconfirmed`]:
-    /// no grantor has answered. It is over all the same.
+    /// no grantor has answered. The suspension is over in any case.
     ///
     /// # Cancel safety
     /// Dropping the future ends the suspension too.

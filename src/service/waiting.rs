@@ -5,18 +5,18 @@ use crate::runtime::engine::Engine;
 use crate::runtime::net::transport::Transport;
 use std::fmt;
 
-/// The most seeds that a line names.
+/// The most seeds that the line names.
 const MOST_SEEDS: usize = 8;
 
 /// The seeds or members that a joining process waits for, in words.
 pub(super) struct Waiting {
-    /// The least number of founders.
+    /// The number of founders that the process expects at least.
     expected: usize,
-    /// Processes that seek too, itself included.
+    /// The number of processes that also seek, this one included.
     founders: usize,
     /// The number of seeds.
     all: usize,
-    /// Seeds that have not answered, and why.
+    /// Seeds that have not answered, with the reasons.
     missing: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Waiting {
         };
         let waited = missing.len();
         match expected.saturating_sub(*founders) {
-            // It has found its cluster, and asks no seeds any more.
+            // The process has found its cluster, and asks no seeds any more.
             0 if *all == 0 => f.write_str("waiting for an elder with a quorum"),
             0 if waited == 0 => {
                 write!(f, "all {all} seeds answer, waiting for an elder with a quorum")
@@ -44,7 +44,7 @@ impl fmt::Display for Waiting {
 }
 
 impl Waiting {
-    /// The seeds that have not answered by now, and why as far as it is known.
+    /// The seeds that have not answered by now, with the reasons as far as they are known.
     pub(super) fn of(engine: &Engine, transport: &Transport) -> Waiting {
         let SeedReport { seeds, founders, expected, hears_of_cluster } = engine.seeking();
         let me = transport.advertised();

@@ -1,4 +1,4 @@
-//! `ByteQueue`: bytes in at the back, out at the front, without moving them each time.
+//! `ByteQueue`: bytes enter at the back and leave at the front, without being moved each time.
 
 /// A buffer that keeps its allocation while it is used, and frees a large one when it has run
 /// empty.
@@ -8,17 +8,17 @@ pub struct ByteQueue {
     start: usize,
 }
 
-/// The room that an empty queue may keep: enough for a busy second of a usual peer, little enough
-/// for a thousand peers.
+/// The capacity that an empty queue may keep: enough for a busy second of a usual peer, little
+/// enough for a thousand peers.
 const KEEP: usize = 64 * 1024;
 
 impl ByteQueue {
-    /// The bytes that wait, oldest first.
+    /// The waiting bytes, oldest first.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// Returns the bytes that wait, to be changed in place.
+    /// Returns the waiting bytes, to be changed in place.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }
@@ -33,7 +33,8 @@ impl ByteQueue {
         self.len() == 0
     }
 
-    /// Returns the buffer to append to. Only append: the present bytes are partly consumed.
+    /// Returns the buffer, to append to its end. Change no other byte: the present ones are partly
+    /// consumed.
     pub fn back(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

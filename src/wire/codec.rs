@@ -9,7 +9,7 @@ use foca::{Codec, Header, Identity, Member};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Malformed bytes, or a value that cannot be written.
+/// The bytes are malformed, or a value cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// The value cannot be written.
@@ -21,7 +21,7 @@ pub enum CodecError {
     /// The value is followed by bytes that do not belong to it.
     #[error("{0} more bytes follow the end of the value")]
     Trailing(usize),
-    /// No room for the value.
+    /// There is no room for the value.
     #[error("no room for {0} bytes")]
     Full(usize),
 }
@@ -43,8 +43,8 @@ pub(super) fn write<T: Serialize>(
     }
 }
 
-/// Reads one value from the front of `bytes`, and says how many bytes it took. `LIMIT` bounds the
-/// decoder's allocations for lengths that the bytes claim.
+/// Reads one value from the front of `bytes`, and returns the number of bytes that it took. `LIMIT`
+/// bounds the decoder's allocations for lengths that the bytes claim.
 pub(super) fn read_front<T: DeserializeOwned, const LIMIT: usize>(
     bytes: &[u8],
     version: u16,
@@ -66,7 +66,7 @@ pub(super) fn read<T: DeserializeOwned, const LIMIT: usize>(
 /// The longest header or member of gossip: far above the size of an identity.
 const MAX_GOSSIP_ITEM: usize = 1024;
 
-/// How gossip is written, for foca.
+/// The encoding of gossip, for foca.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GossipCodec;
 
@@ -74,8 +74,8 @@ impl GossipCodec {
     fn put<T: Serialize>(value: &T, mut buf: impl BufMut) -> Result<(), CodecError> {
         let mut bytes = Vec::with_capacity(64);
         write(value, GOSSIP_VERSION, &mut bytes)?;
-        // foca packs members until one does not fit, and relies on nothing of that member
-        // being written.
+        // foca packs members until one does not fit, and expects that nothing of that member is
+        // written.
         if buf.remaining_mut() < bytes.len() {
             return Err(CodecError::Full(bytes.len()));
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_claimed_length_beyond_the_limit_is_refused_before_it_is_allocated() {
-        // A varint of 2^60, then nothing: a vector that claims an absurd length.
+        // The bytes are a varint of 2^60 without content: a vector that claims an absurd length.
         let mut bytes = vec![253];
         bytes.extend_from_slice(&(1u64 << 60).to_le_bytes());
         assert!(read::<Vec<u8>, 4096>(&bytes, 11).is_err());

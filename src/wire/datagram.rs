@@ -12,17 +12,17 @@ pub const MAX_PAYLOAD: usize = 1400;
 /// The longest datagram, with the longest cluster name.
 pub const MAX_DATAGRAM: usize = MAX_PAYLOAD + HEAD + MAX_CLUSTER;
 
-/// First bytes of every datagram.
+/// The first bytes of every datagram.
 const MAGIC: [u8; 4] = *b"EldG";
 const HEAD: usize = MAGIC.len() + 2 + 1;
 
-/// A datagram that is not for this member.
+/// Why a datagram is not for this member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatagramError {
-    /// No datagram of elderlock.
+    /// The bytes are not a datagram of elderlock.
     #[error("not a datagram of elderlock")]
     Garbage,
-    /// Longer than any of elderlock's.
+    /// The datagram is longer than any of elderlock's.
     #[error("a datagram of {0} bytes is too long: its payload has at most {MAX_PAYLOAD}")]
     Oversized(usize),
     /// The datagram has another version.

@@ -1,4 +1,4 @@
-//! Frames: the units of a connection, and how they are cut out of a stream of bytes.
+//! Frames: the units of a connection, and their decoding from a stream of bytes.
 //!
 //! ```text
 //! length 4 (of what follows) | kind 1 | version 2 | body | crc32 4 (of all before it)
@@ -6,13 +6,13 @@
 //!
 //! The version is that of the body. The frames of a handshake, questions and orders have magic and
 //! a range of versions in its place (`handshake.rs`). A member sends in the version of its view. So
-//! a frame in a version that its reader does not speak is from a member with another view. It is
-//! dropped as if it were lost, and the connection goes on.
+//! a frame in a version that its reader does not speak is from a member with another view. Such a
+//! frame is dropped as if it were lost, and the connection continues.
 //!
-//! TCP's own checksum lets one damaged segment in 65,536 through, and four in ten damaged packets
-//! would have another meaning: believed, that forges a token. So nothing of a frame is decoded
-//! before its checksum is right. Only the magic and version of a handshake are looked at before,
-//! for another version may have another checksum, or none.
+//! TCP's own checksum passes one damaged segment in 65,536, and four in ten damaged packets would
+//! have another meaning. Believing one could forge a token. So nothing of a frame is decoded before
+//! its checksum is right. Only the magic and version of a handshake are read before, since another
+//! version may have another checksum, or none.
 
 use super::buffer::ByteQueue;
 use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, StatusQuery};
@@ -23,9 +23,9 @@ use super::version::{FROZEN, VERSIONS};
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status, Versions};
 
-/// Bytes of the length in front.
+/// The number of bytes of the length, which begins a frame.
 const LENGTH: usize = 4;
-/// Bytes of the checksum behind.
+/// The number of bytes of the checksum, which ends a frame.
 const CHECKSUM: usize = 4;
 
 /// A unit of a connection.
@@ -37,17 +37,17 @@ pub enum Frame {
     Welcome(Box<Handshake>),
     /// The listener does not accept.
     Refused(HandshakeRefusal),
-    /// Instead of a hello: a caller that does not join asks for the listener's status.
+    /// A caller that does not join asks for the listener's status, instead of a hello.
     Question(StatusQuery),
     /// The answer to a question; the connection ends with it.
     StatusIs(Box<Status>),
     /// A packet of the protocol.
     Packet(Packet),
-    /// A request for all that gossip knows.
+    /// A request for the whole state of gossip.
     GossipWanted,
-    /// All that gossip knows.
+    /// The whole state of gossip.
     Gossip(Vec<u8>),
-    /// The first of three packets of a handshake with a key, see `secure`. The body behind magic.
+    /// The first of three packets of a handshake with a key, see `secure`: the body behind magic.
     Initiate(Vec<u8>),
     /// The listener's answer to `Initiate`.
     Respond(Vec<u8>),
@@ -58,7 +58,7 @@ pub enum Frame {
     Order(Box<OrderRequest>),
     /// A step of an order that is carried out.
     Report(Box<OrderReport>),
-    /// A program's message on the lock that a member holds for it. Its form is frozen, because a
+    /// A program's message about the lock that a member holds for it. Its form is frozen, because a
     /// program does not know the versions of a member without a key.
     Session(SessionMessage),
 }
@@ -82,16 +82,16 @@ const SESSION: u8 = 14;
 /// Why bytes are not a frame, or a frame cannot become bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Longer than allowed at this point.
+    /// The frame is longer than allowed at this point.
     #[error("a frame of {0} bytes is too long")]
     Oversized(usize),
-    /// A handshake of another version of the protocol.
+    /// The frame is a handshake of another version of the protocol.
     #[error("protocol version {0}; this process speaks {VERSIONS}")]
     Versions(Versions),
-    /// Bytes of it were changed on the way.
+    /// Bytes of the frame were changed on the way.
     #[error("a damaged frame")]
     Damaged,
-    /// A record that the other side did not seal.
+    /// The frame is in a record that the other side did not seal.
     #[error("a record that the other side did not seal: forged, repeated, moved, or damaged")]
     Forged,
     /// The bytes are not a frame for another reason.
@@ -186,35 +186,35 @@ fn write_body(frame: &Frame, version: u16, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Whether a frame of that kind begins a connection: it has magic and a range of versions.
+/// Returns whether a frame of that kind begins a connection: it has magic and a range of versions.
 fn is_opening(kind: u8) -> bool {
     matches!(kind, HELLO | WELCOME | REFUSED | QUESTION | ORDER | INITIATE | RESPOND | CONFIRM)
 }
 
-/// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is
-/// not all there.
+/// The number of bytes of the first frame of `bytes`, its length included; `None` if the length is
+/// incomplete.
 pub fn frame_length(bytes: &[u8]) -> Option<usize> {
     let (length, _) = bytes.split_first_chunk::<LENGTH>()?;
     Some(LENGTH + u32::from_be_bytes(*length) as usize)
 }
 
-/// Cuts frames out of a stream.
+/// Decodes frames from a stream.
 ///
-/// Never holds more than one frame of the allowed length and the bytes that were read with it. The
-/// length is judged as soon as its four bytes are there. After an error the stream is out of step
-/// and nothing more can be read from it.
+/// A decoder never holds more than one frame of the allowed length and the bytes that were read
+/// with it. The length is checked as soon as its four bytes are there. After an error the position
+/// in the stream is lost, and nothing more can be read from it.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: ByteQueue,
     stage: ConnectionStage,
-    /// The records that were read after a handshake with a key.
+    /// The records, after a handshake with a key.
     sealed: Option<Box<Sealed>>,
-    /// The other side is outside the view. Its frames are short, and of linked packets only the
-    /// head is decoded.
+    /// Whether the other side is outside the view. Its frames are short, and of linked packets only
+    /// the head is decoded.
     is_strange: bool,
-    /// No view shows the other side as a member. Its frames are not long.
+    /// Whether no view shows the other side as a member. Its frames are then not long.
     is_unknown: bool,
-    /// The frames that were dropped because of their version.
+    /// The number of frames that were dropped because of their version.
     unspoken: usize,
     /// The error of a record that [`skip_unless`](Decoder::skip_unless) could not open. No record
     /// is opened after it.
@@ -234,7 +234,7 @@ enum ConnectionStage {
     /// A short frame of a handshake, a question or an order.
     #[default]
     Closed,
-    /// Anything but those.
+    /// All other frames.
     Open,
     /// An order under a key.
     Ordered,
@@ -270,8 +270,8 @@ impl ConnectionStage {
         }
     }
 
-    /// A handshake of another version is named as such, with any other bytes behind it. A
-    /// connection that begins otherwise is not a member's.
+    /// Reports a handshake of another version as such; any bytes may follow it. A connection that
+    /// begins otherwise is not a member's.
     fn check_version(self, body: &[u8]) -> Result<(), FrameError> {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),
@@ -291,7 +291,7 @@ impl ConnectionStage {
 }
 
 impl Decoder {
-    /// A decoder that takes nothing longer than [`MAX_HELLO`] until it is opened.
+    /// A decoder that accepts no frame longer than [`MAX_HELLO`] until it is opened.
     pub fn new() -> Self {
         Decoder::default()
     }
@@ -301,28 +301,28 @@ impl Decoder {
         Decoder { stage: ConnectionStage::Asked, ..Decoder::default() }
     }
 
-    /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be
+    /// Ends the handshake: from now on frames may be as long as [`MAX_FRAME`], and must not be
     /// handshakes.
     pub fn open(&mut self) {
         self.stage = ConnectionStage::Open;
     }
 
-    /// The handshake is done, and one order follows, as short as a handshake.
+    /// Ends the handshake: one order follows, as short as a handshake.
     pub fn await_order(&mut self) {
         self.stage = ConnectionStage::Ordered;
     }
 
-    /// The handshake is done, and only the answer to a question or an order follows.
+    /// Ends the handshake: only the answer to a question or an order follows.
     pub fn await_answer(&mut self) {
         self.stage = ConnectionStage::Asked;
     }
 
-    /// The order for a lock was read, and only messages of its session follow.
+    /// Ends the reading of an order for a lock: only messages of its session follow.
     pub fn await_session(&mut self) {
         self.stage = ConnectionStage::Session;
     }
 
-    /// From now on all input is records, also the bytes that were read already behind the
+    /// Treats all input from now on as records, including bytes that were read behind the
     /// handshake.
     pub fn unseal(&mut self, opener: Opener) {
         self.sealed = Some(Box::new(Sealed { opener, records: std::mem::take(&mut self.buffer) }));
@@ -346,7 +346,7 @@ impl Decoder {
         self.is_unknown
     }
 
-    /// The buffer's end, where read bytes are appended.
+    /// The end of the buffer, where read bytes are appended.
     pub fn back(&mut self) -> &mut Vec<u8> {
         match &mut self.sealed {
             Some(sealed) => sealed.records.back(),
@@ -375,20 +375,20 @@ impl Decoder {
         Ok(true)
     }
 
-    /// How many bytes may be appended before the handshake is done: a listener reads no more of a
-    /// stranger.
+    /// The number of bytes that may be appended before the end of the handshake: a listener reads
+    /// no more of a stranger.
     pub fn hello_room(&self) -> usize {
         (LENGTH + MAX_HELLO).saturating_sub(self.buffer.len())
     }
 
-    /// The number of frames that were dropped because their version is not spoken here, since the
-    /// last call.
+    /// The number of frames since the last call that were dropped because their version is not
+    /// spoken here.
     pub fn take_unspoken(&mut self) -> usize {
         std::mem::take(&mut self.unspoken)
     }
 
-    /// The next whole frame; `None` if more bytes are needed.
-    // Not an iterator: `None` is not the end.
+    /// The next complete frame; `None` if more bytes are needed.
+    // This is no iterator, since `None` is not the end.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         if let Some(error) = &self.failed {
@@ -404,8 +404,8 @@ impl Decoder {
         }
     }
 
-    /// Drops the next frame without decoding it, if it is whole and `take` refuses it. `false`: it
-    /// is left to [`next`](Self::next), also if it is wrong.
+    /// Drops the next frame without decoding it, if it is complete and `take` returns `false`.
+    /// Returns `false` if the frame is left to [`next`](Self::next), which also reports errors.
     pub fn skip_unless(&mut self, take: impl FnOnce() -> bool) -> bool {
         loop {
             let whole = frame_length(self.buffer.as_slice());

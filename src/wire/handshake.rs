@@ -8,13 +8,13 @@
 //! magic 4 | highest version 2 | lowest 2 | body
 //! ```
 //!
-//! Length, kind, magic and the highest version stand in front in a form that no later version may
-//! change. So processes of different versions can tell each other why they do not speak. They are
-//! read before the frame's checksum is looked at, which the first version did not have. (Up to
+//! Length, kind, magic and the highest version come first, in a form that no later version may
+//! change. So processes of different versions can tell each other why they do not speak. These
+//! fields are read before the frame's checksum, which the first version did not have. (Up to
 //! version 10 the body followed the one version at once.)
 //!
 //! The body is read before the versions of the other side count. So its form is frozen: it only
-//! grows at its end, and a reader ignores bytes behind what it knows.
+//! grows at its end, and a reader ignores the bytes behind the part that it knows.
 
 use super::codec;
 use super::limits::MAX_HELLO;
@@ -31,13 +31,13 @@ pub const MAX_CLUSTER: usize = 64;
 /// The longest `reserved` part of a handshake, in bytes.
 pub const MAX_RESERVED: usize = 1024;
 
-/// First bytes of every handshake.
+/// The first bytes of every handshake.
 pub(super) const MAGIC: [u8; 4] = *b"EldT";
 
-/// Each side's statement of itself.
+/// One side's statement of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Handshake {
-    /// The name of its cluster.
+    /// The name of the side's cluster.
     pub cluster: String,
     /// The process itself, with the versions that it speaks.
     pub me: MemberInfo,
@@ -48,13 +48,13 @@ pub struct Handshake {
 /// The statement of a caller that does not join, but asks for a member's status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusQuery {
-    /// The cluster that is meant.
+    /// The cluster of the member that the caller means.
     pub cluster: String,
     /// The versions that the caller speaks.
     pub versions: Versions,
     /// Room for authentication. Empty in this version, and ignored.
     pub reserved: Vec<u8>,
-    /// The member of the view whose status is wanted. `None`: that of the listener.
+    /// The member of the view whose status is wanted. `None`: the listener.
     #[serde(with = "Trailing")]
     pub of: Option<ProcessId>,
 }
@@ -88,16 +88,16 @@ pub enum HandshakeRefusal {
     /// The listener has no cluster key, the dialler has one.
     #[error("it has no cluster key; this process has one: give the key to all members, or to none")]
     NoKey,
-    /// The role of the dialler's key does not allow what it wants.
+    /// The role of the dialler's key does not allow the dialler's purpose.
     #[error("this process has an {} key: it {}", .0, .0.allows())]
     Role(Role),
-    /// The listener was asked for the status of another member, and has no answer from it, for this
+    /// The listener was asked for the status of another member, and got no answer from it, for this
     /// reason.
     #[error("it has no answer from that member: {}", .0.escape_debug())]
     NotReached(String),
 }
 
-/// Returns whether others can reach a process at this address.
+/// Returns whether other processes can reach a process at this address.
 pub(super) fn is_dialable(addr: SocketAddr) -> bool {
     addr.port() != 0 && !addr.ip().is_unspecified()
 }
@@ -106,7 +106,7 @@ pub(super) fn is_dialable(addr: SocketAddr) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandshakeError {
     Garbage,
-    /// Both sides have no version in common.
+    /// The two sides have no version in common.
     Versions(Versions),
 }
 

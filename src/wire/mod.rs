@@ -1,13 +1,14 @@
-//! Bytes to values and back: the only module that knows the format of elderlock on a network.
+//! The encoding of values as bytes: the only module that knows the format of elderlock on a
+//! network.
 //!
 //! - A **frame** is the unit of a connection: its length, its kind, its body, a checksum. A
-//!   connection begins with a handshake, in which each side identifies itself and nothing is
-//!   accepted but a small hello.
+//!   connection begins with a handshake. In it each side identifies itself, and only a small hello
+//!   is accepted.
 //! - With a cluster key, frames travel in sealed **records**, and datagrams are sealed (`secure`).
 //! - A **datagram** is the unit of UDP: gossip with magic, version and cluster name in front.
 //! - A **stored vote** is the content of a data directory, with a checksum.
 //!
-//! All input is checked here, once: behind this module values cannot be wrong in form. Wrong input
+//! All input is checked here, once: behind this module values cannot have a wrong form. Wrong input
 //! is an ordinary error that the runtime counts; nothing here panics on input, or allocates more
 //! than a frame may be long.
 //!

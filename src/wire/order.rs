@@ -24,24 +24,24 @@ pub enum Order {
         name: Option<LockName>,
         /// The reason of the order, as the holders read it.
         metadata: Metadata,
-        /// The operator, by its own word.
+        /// The operator, as the order names it.
         operator: Metadata,
-        /// How long a holder that was told has to release it.
+        /// The time that a told holder has for the release.
         wait: Duration,
-        /// Whether it is taken away from those that have not. Holds that are not revocable are
-        /// taken away at once, if their members allow it.
+        /// Whether the release is forced for holders that have not released the lock by then. Holds
+        /// that are not revocable are ended at once, if their members allow it.
         force: bool,
     },
     /// To become the grantor of a service.
     Transfer {
         /// The service.
         service: ServiceName,
-        /// How long it may take.
+        /// The longest time that it may take.
         wait: Duration,
     },
     /// To leave the cluster.
     Leave,
-    /// To go on without a quorum, as `Member::force`.
+    /// To continue without a quorum, as by `Member::force`.
     Force,
     /// To list the holders of a lock, and its waiters. Changes nothing.
     Inspect {
@@ -57,11 +57,11 @@ pub enum Order {
         /// Whether each holder's member is asked for the lease of its hold.
         leases: bool,
     },
-    /// To hold a lock for the program that gives the order, for as long as it keeps its session:
-    /// [`hold_through`](crate::hold_through) gives it.
+    /// To hold a lock for the program that gives the order, for as long as the program keeps its
+    /// session. [`hold_through`](crate::hold_through) gives this order.
     Lock(SessionRequest),
-    /// An order to another member of the view, which the member passes on with its own key. So one
-    /// member that an operator reaches is enough. A lock is not passed on.
+    /// An order to another member of the view, which the member passes on with its own key. So an
+    /// operator needs to reach only one member. A lock is not passed on.
     PassOn {
         /// The other member.
         to: ProcessId,
@@ -78,11 +78,11 @@ pub struct SessionRequest {
     pub service: ServiceName,
     /// The lock.
     pub name: LockName,
-    /// Whether a share of the lock is wanted.
+    /// Whether the request is for a share of the lock.
     pub shared: bool,
-    /// How long it may wait. `None`: without a limit.
+    /// The longest wait. `None`: without a limit.
     pub wait: Option<Duration>,
-    /// How long it may be held. `None`: until the session ends.
+    /// The longest hold. `None`: until the session ends.
     pub lease: Option<Duration>,
     /// Data of the holder, for inspections.
     pub metadata: Metadata,
@@ -98,33 +98,33 @@ impl SessionRequest {
         SessionRequest { service, name, shared: false, wait, lease, metadata, owner: 0 }
     }
 
-    /// Asks for a share of the lock, beside which other shares may stand.
+    /// Asks for a share of the lock. Other shares may exist beside it.
     pub fn shared(mut self) -> SessionRequest {
         self.shared = true;
         self
     }
 
-    /// How long it waits at most: `Duration::ZERO` tries once.
+    /// Limits the wait: `Duration::ZERO` tries once.
     pub fn wait(mut self, limit: Duration) -> SessionRequest {
         self.wait = Some(limit);
         self
     }
 
-    /// How long it holds at most: above zero and at most ten years.
+    /// Limits the hold: above zero and at most ten years.
     pub fn lease(mut self, lease: Duration) -> SessionRequest {
         self.lease = Some(lease);
         self
     }
 
-    /// The owner of the request: a random number, one for each task that waits with all its locks,
-    /// among those of the member. [`blockers`](crate::LockService::blockers) then finds circles of
-    /// owners that wait for each other. 0, unless set: no owner is known.
+    /// Sets the owner of the request: a random number, one for each task that waits with all its
+    /// locks, among those of the member. [`blockers`](crate::LockService::blockers) then finds
+    /// circles of owners that wait for each other. 0, unless set: no owner is known.
     pub fn owner(mut self, owner: u64) -> SessionRequest {
         self.owner = owner;
         self
     }
 
-    /// Text or bytes for inspections.
+    /// Sets text or bytes for inspections.
     pub fn metadata(mut self, metadata: Metadata) -> SessionRequest {
         self.metadata = metadata;
         self
@@ -136,12 +136,12 @@ impl SessionRequest {
 pub enum SessionMessage {
     /// The program lives, and asks how long the lock is held. The answer has the same number.
     KeepAlive(u64),
-    /// The program does not use the lock any more.
+    /// The program no longer uses the lock.
     Release,
 }
 
 impl Order {
-    /// Returns whether it takes something away from members that do not agree.
+    /// Returns whether the order forces something on members that do not agree.
     pub fn is_forced(&self) -> bool {
         match self {
             Order::Revoke { force, .. } => *force,
@@ -151,7 +151,7 @@ impl Order {
         }
     }
 
-    /// A word for logs.
+    /// The kind of the order, as a word for logs.
     pub fn kind(&self) -> &'static str {
         match self {
             Order::Revoke { .. } => "revoke",
@@ -169,7 +169,7 @@ impl Order {
 /// An order on its way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OrderRequest {
-    /// The cluster that is meant.
+    /// The cluster of the member that the caller means.
     pub cluster: String,
     /// The versions of the wire that the caller speaks.
     pub versions: Versions,
@@ -177,15 +177,15 @@ pub struct OrderRequest {
     pub order: Order,
 }
 
-/// A holder in a report, with address and name of its member if the view has it.
+/// A holder in a report, with the address and the name of its member if the view has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReportedHolder {
     /// The holder.
     pub info: HolderInfo,
-    /// Where its member is.
+    /// The address of the holder's member.
     pub addr: Option<SocketAddr>,
-    /// The name of its member.
+    /// The name of the holder's member.
     pub member: Option<MemberName>,
     /// The rest of the hold's lease.
     pub lease: HoldLease,
@@ -206,9 +206,9 @@ pub enum HoldLease {
     /// The holder's member was not asked, or has not answered.
     #[default]
     Unknown,
-    /// It has no lease, and lasts until it is released or lost.
+    /// The hold has no lease, and lasts until it is released or lost.
     Unlimited,
-    /// It ends after so long, unless it is extended.
+    /// The hold ends after this time, unless it is extended.
     Left(Duration),
 }
 
@@ -216,10 +216,11 @@ pub enum HoldLease {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Circle {
-    /// No owner of it can go on: it lasts until a wait is given up, or a hold ends otherwise.
+    /// No owner of the circle can continue: it lasts until a wait ends by its limit or its caller,
+    /// or a hold ends otherwise.
     Deadlock,
-    /// It may resolve itself. A wait of it is not sure, or the owner is a
-    /// member as a whole, whose tasks may not wait for each other.
+    /// The circle may resolve itself. One of its waits is not sure, or an owner is a member as a
+    /// whole, whose tasks may not wait for each other.
     Possible,
 }
 
@@ -233,14 +234,14 @@ impl From<&HoldState> for HoldLease {
     }
 }
 
-/// A hold of a chain in a report: `Blocker` has the same in the library.
+/// A hold of a chain in a report. `Blocker` is the same in the library.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReportedBlocker {
-    /// 0: it is in the way of the lock. Else the owner of the nearest earlier hold that is one less
-    /// deep waits for it.
+    /// 0 for a hold of the requested lock. Otherwise the hold's place in the chain: the owner of
+    /// the nearest earlier hold that is one less deep waits for this hold.
     pub depth: u64,
-    /// That owner's waiting request.
+    /// The waiting request of that owner.
     pub wait: Option<OwnerWait>,
     /// The service of the hold.
     pub service: ServiceName,
@@ -248,7 +249,7 @@ pub struct ReportedBlocker {
     pub holder: ReportedHolder,
     /// Whether the wait lasts as long as the hold stays as it is.
     pub is_sure: bool,
-    /// The circle that it closes.
+    /// The circle that this hold closes.
     pub circle: Option<Circle>,
 }
 
@@ -263,15 +264,15 @@ impl ReportedBlocker {
     }
 }
 
-/// A waiter in a report, with address and name of its member if the view has it.
+/// A waiter in a report, with the address and the name of its member if the view has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReportedWaiter {
     /// The waiter.
     pub info: WaiterInfo,
-    /// Where its member is.
+    /// The address of the waiter's member.
     pub addr: Option<SocketAddr>,
-    /// The name of its member.
+    /// The name of the waiter's member.
     pub member: Option<MemberName>,
 }
 
@@ -284,41 +285,42 @@ impl ReportedWaiter {
 }
 
 /// A step of an order that is carried out. [`Done`](OrderReport::Done),
-/// [`Failed`](OrderReport::Failed) and [`NoService`](OrderReport::NoService) are the last.
+/// [`Failed`](OrderReport::Failed) and [`NoService`](OrderReport::NoService) are the last steps.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum OrderReport {
     /// The holder was told that the lock is requested back.
     Told(ReportedHolder),
-    /// The holder's hold is not revocable. It was not contacted.
+    /// The holder's hold is not revocable. The holder was not contacted.
     NotRevocable(ReportedHolder),
-    /// The hold is not revocable, and its member allows no forced revokes. It goes on.
+    /// The hold is not revocable, and its member allows no forced revokes. The hold continues.
     ForceNotAllowed(ReportedHolder),
-    /// The holder has released it.
+    /// The holder has released the lock.
     Released(ReportedHolder),
-    /// The holder has it still when the wait is over.
+    /// The holder still has the lock when the wait is over.
     Kept(ReportedHolder),
-    /// The lock was taken away from the holder.
+    /// The release of the lock was forced.
     Taken(ReportedHolder),
-    /// The lock was to be taken away from the holder, which may have it still, for this reason.
+    /// The release of the lock was to be forced, but the holder may still have the lock, for this
+    /// reason.
     Unsure(ReportedHolder, String),
-    /// The holder took the lock meanwhile and was not contacted.
+    /// The holder got the lock meanwhile and was not contacted.
     Later(ReportedHolder),
     /// The number of further holders that were not contacted.
     More(u64),
     /// The lock has no holder.
     NotHeld,
-    /// The order was carried out as far as the reports before say. `complete`: there is nothing
-    /// left of what was asked.
+    /// The order was carried out as far as the previous reports say. `complete`: all of it was
+    /// done.
     Done {
-        /// Whether all of it was done.
+        /// Whether all of the order was done.
         complete: bool,
     },
     /// The order could not be carried out, for this reason.
     Failed(String),
     /// A holder of the lock, or a hold of the service.
     Holder(ReportedHolder),
-    /// A request that waits. They come in the order in which they will be served.
+    /// A request that waits. These reports come in the order in which the requests will be served.
     Waiter(ReportedWaiter),
     /// The number of further requests that wait.
     MoreWaiters(u64),
@@ -330,36 +332,35 @@ pub enum OrderReport {
     Granted {
         /// The token of the grant.
         token: Token,
-        /// The lineage that dealt it.
+        /// The lineage that dealt the token.
         lineage: LineageId,
     },
     /// The answer to [`KeepAlive`](SessionMessage::KeepAlive).
     Alive {
         /// The number of the question.
         number: u64,
-        /// How long the lock is surely held, from the moment at which the question was asked.
-        /// Zero: the request waits.
+        /// How long the lock is surely held, counted from the question. Zero: the request waits.
         held_for: Duration,
     },
     /// The lock of the session was not granted, for this reason.
     NotGranted(String),
     /// The lock of the session is lost, for this reason.
     Lost(String),
-    /// The member leaves: it answers no more questions, and waits for the release until the end
-    /// that it told last.
+    /// The member leaves. It answers no more questions, and waits for the release until the end in
+    /// its last answer.
     Leaves,
-    /// There is no service of that name, so nothing was asked. The last report.
+    /// There is no service of that name, so nothing was asked. This is the last report.
     NoService,
 }
 
 impl OrderReport {
     /// The reason of [`Failed`](OrderReport::Failed) at a member that joins: another one may carry
-    /// out the order. Programs go on by this text, so it stays as it is; a report of its own would
+    /// out the order. Programs recognise this text, so it stays as it is; a report of its own would
     /// need a new version of the wire.
     pub const JOINS: &str = "this member joins its cluster and is in no view yet: ask another one, \
                              or ask again when it has joined";
     /// The reason of [`Failed`](OrderReport::Failed) at a member that holds locks for as many
-    /// programs as it may. Programs go on by this text as well.
+    /// programs as it may. Programs recognise this text as well.
     pub const FULL: &str = "this member holds locks for as many programs as it may: ask another \
                             one, or ask again later";
 

@@ -1,6 +1,6 @@
 //! Packets as bytes. [`Packet`] may contain itself (a relay), and a few kilobytes of such nesting
-//! could overflow the stack of a decoder that follows it. So on the wire there is a flat packet,
-//! and a relay of one flat packet.
+//! could overflow the stack of a decoder that follows it. So the wire has a flat packet, and a
+//! relay of one flat packet.
 
 use super::codec::{self, CodecError};
 use super::limits::MAX_FRAME;
@@ -26,7 +26,7 @@ enum FlatPacketRef<'a> {
         again: bool,
     },
     VoteSuccessor {
-        // Made by `me`.
+        // The claim of `me`.
         claim: &'a VoteClaim,
         me: &'a MemberInfo,
         lineage: Lineage,
@@ -38,7 +38,7 @@ enum FlatPacketRef<'a> {
     },
 }
 
-/// Reads the output of [`FlatPacketRef`]: same order, same fields.
+/// The form in which [`FlatPacketRef`] is read: same order, same fields.
 #[derive(Deserialize)]
 enum FlatPacket {
     Notice(Box<Notice>),
@@ -66,7 +66,7 @@ enum FlatPacket {
 }
 
 impl FlatPacket {
-    /// The packet, if its content is sound by itself.
+    /// The packet, if its content is valid by itself.
     fn into_packet(self) -> Option<Packet> {
         match self {
             FlatPacket::Notice(notice) => {
@@ -114,7 +114,7 @@ fn flat(packet: &Packet) -> Option<FlatPacketRef<'_>> {
     })
 }
 
-/// Appends a packet that stands by itself. `None`: it is a relay, or stands in one only.
+/// Appends a packet that is not in a relay. `None`: it is a relay, or may only be in one.
 pub(super) fn write_flat(
     packet: &Packet,
     version: u16,
@@ -157,8 +157,8 @@ enum PacketHead {
     Linked { view: ViewNumber, _seq: u64, ack: u64 },
 }
 
-/// Reads a packet. Of a stranger's linked packet it reads only the head: the view number may lead
-/// to a newer view. The message counts as lost, and its link sends it again.
+/// Reads a packet. Of a stranger's linked packet only the head is read: the view number may lead to
+/// a newer view. The message counts as lost, and its link sends it again.
 pub(super) fn read_flat(bytes: &[u8], version: u16, is_strange: bool) -> Option<Packet> {
     if is_strange
         && let Ok((PacketHead::Linked { view, ack, .. }, _)) =
@@ -170,7 +170,7 @@ pub(super) fn read_flat(bytes: &[u8], version: u16, is_strange: bool) -> Option<
     (!matches!(packet, Packet::Sealed { .. })).then_some(packet)
 }
 
-/// A linked packet that a stranger relays is read like one of its own.
+/// Reads a relay. A linked packet that a stranger relays is read like one of the stranger's own.
 pub(super) fn read_relay(bytes: &[u8], version: u16, is_strange: bool) -> Option<Packet> {
     type RelayHead = (MemberInfo, ProcessId, bool, Option<ProcessId>, PacketHead);
     type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, FlatPacket);

@@ -12,15 +12,15 @@ use std::fmt;
 pub enum Role {
     /// To ask members for their status.
     Observer,
-    /// To give members orders: to revoke locks, to become a grantor, to leave, to go on without a
-    /// quorum.
+    /// To give members orders: to revoke locks, to become a grantor, to leave, to continue without
+    /// a quorum.
     Operator,
     /// To be a member, with all that members do.
     Member,
 }
 
 impl Role {
-    /// All roles, the role that may do least first.
+    /// All roles, beginning with the role that has the fewest rights.
     pub const ALL: [Role; 3] = [Role::Observer, Role::Operator, Role::Member];
 
     /// Returns the name of the role: `observer`, `operator` or `member`.

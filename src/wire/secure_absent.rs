@@ -1,4 +1,4 @@
-//! Stands for `secure` in a build without it: connections are never sealed.
+//! Replaces `secure` in a build without that feature: connections are never sealed.
 
 use std::convert::Infallible;
 

@@ -2,16 +2,16 @@
 
 use crate::protocol::Versions;
 
-/// The highest version of everything in `wire` that this build speaks. The rules for changes are in
+/// The highest version of all forms in `wire` that this build speaks. The rules for changes are in
 /// docs/protocol/versions.md.
 ///
 /// - 1: frames without a checksum.
 /// - 2: a checksum behind each frame.
 /// - 3: transfers, suspensions, batches and questions.
 /// - 4: shares, permits and objects.
-/// - 5: a relayed packet names the member through which its sender heard the other; suspicions
-///   beside a refused connection.
-/// - 6: a member that asks for a grantor states the youngest epoch that it has heard of.
+/// - 5: a relayed packet names the member through which its sender heard the other member;
+///   suspicions beside a refused connection.
+/// - 6: a member that asks for a grantor states the youngest epoch that it knows.
 /// - 7: a holder is listed with its request, by which a revocation names the hold; messages are
 ///   grouped by the role that handles them.
 /// - 8: the information of a process has the key of its vote; a vote successor proves its claim.
@@ -25,13 +25,13 @@ use crate::protocol::Versions;
 /// - 13: a member may keep a lock after its release, until it is recalled.
 pub const PROTOCOL_VERSION: u16 = 13;
 
-/// All versions that this build speaks: the highest one and those before it that live together with
-/// it.
+/// All versions that this build speaks: the highest one and those before it with which it shares a
+/// cluster.
 pub const VERSIONS: Versions = Versions { lowest: 11, highest: PROTOCOL_VERSION };
 
 /// The version of the forms that are read before the versions of the other side are known. These
-/// forms are the bodies of a handshake, and the head of a sealed relay. They never change but by
-/// growing at their end.
+/// forms are the bodies of a handshake, and the head of a sealed relay. Their only allowed change
+/// is growth at their end.
 pub(super) const FROZEN: u16 = 11;
 
 /// The version in which the form of datagrams changed last. Members of all later versions read each

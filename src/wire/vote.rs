@@ -4,8 +4,8 @@
 //! magic "elderlock vote\n" | format 1 | version 2 | crc32 4 (little endian) | cluster, vote
 //! ```
 //!
-//! The version is that of the view in the vote. So the directory is read by each release that may
-//! be a member of that view, also by an earlier one that comes back.
+//! The version is that of the view in the vote. So each release that may be a member of that view
+//! reads the directory, including an earlier release that comes back.
 
 use super::codec;
 use super::limits::MAX_FRAME;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub const VOTE_MAGIC: &[u8] = b"elderlock vote\n";
 /// The format of the head of stored votes, behind the magic.
 pub const VOTE_FORMAT: u8 = 7;
-/// Magic, format, version, checksum.
+/// The length of magic, format, version and checksum.
 const HEAD: usize = VOTE_MAGIC.len() + 1 + 2 + 4;
 
 /// Why a stored vote cannot be used.
@@ -27,8 +27,8 @@ pub enum VoteError {
     /// The bytes are not a stored vote at all.
     #[error("it is not a vote of elderlock")]
     Foreign,
-    /// The vote has the format of a version of elderlock that this version does not know.
-    #[error("its format is {0}, this version knows {VOTE_FORMAT}")]
+    /// The format of the vote is not that of this release.
+    #[error("unsupported vote format {0}; this release reads {VOTE_FORMAT}")]
     Format(u8),
     /// The vote was written in a version that this build does not read.
     #[error(
@@ -71,7 +71,7 @@ pub fn write_vote(cluster: &str, vote: &StoredVote) -> Result<Vec<u8>, codec::Co
     Ok(bytes)
 }
 
-/// Covers the version too: a vote in another form is another vote.
+/// The checksum covers the version too: the same bytes in another version are another vote.
 fn checksum(version: u16, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&version.to_le_bytes());
@@ -79,7 +79,7 @@ fn checksum(version: u16, body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The vote in these bytes, if it is one of this cluster.
+/// Reads the vote in these bytes, if it is one of this cluster.
 pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
     let rest = bytes.strip_prefix(VOTE_MAGIC).ok_or(VoteError::Foreign)?;
     let (&format, rest) = rest.split_first().ok_or(VoteError::Damaged)?;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(read_vote("shop", &bytes), Ok(vote()));
     }
 
-    /// A member with each field set, and none drawn or counted from this build's versions.
+    /// A member with each field set. No value is drawn or depends on this build's versions.
     fn recorded_member(process: u128, versions: Versions) -> MemberInfo {
         let addr = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 5), 7400));
         MemberInfo {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     /// A difference means that a release does not start on the votes of the one before it.
-    /// `UPDATE_RECORDED=1` writes the file of a version anew; that of a released version never
+    /// `UPDATE_RECORDED=1` writes the file of a version anew. The file of a released version never
     /// changes.
     #[test]
     fn a_vote_of_each_spoken_version_is_written_and_read_as_it_was_recorded() {
@@ -201,7 +201,7 @@ mod tests {
             let recorded = std::fs::read_to_string(&file).expect("each version has a file");
             assert_eq!(hex(&bytes), recorded.trim_end(), "version {version} had another form");
             let read = read_vote("shop", &bytes).unwrap();
-            // A field that the version does not have is lost, and nothing else.
+            // The only loss is a field that the version does not have.
             assert_eq!(hex(&write_vote("shop", &read).unwrap()), hex(&bytes));
             assert!(version < VERSIONS.highest || read == vote, "{read:?}");
         }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(read_vote("bank", &bytes), Err(VoteError::Cluster("shop".into())));
     }
 
-    /// A vote successor with a quorum of its own would finish the accepted view, and have a view
+    /// A vote successor with a quorum of its own would complete the accepted view, and have a view
     /// without members.
     #[test]
     fn a_vote_for_an_empty_view_is_damaged() {

@@ -18,13 +18,13 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Runs that shrinking takes at most.
+/// The most runs that shrinking takes.
 const MOST_RUNS: usize = 200;
 
-/// Lines of the story that a message shows.
+/// The most lines of the story that a message shows.
 const SHOWN: usize = 120;
 
-/// The variable with the one seed that runs.
+/// The variable with the only seed to run.
 const SEED: &str = "ELDERLOCK_TESTING_SEED";
 /// The variable with the number of seeds.
 const SEEDS: &str = "ELDERLOCK_TESTING_SEEDS";
@@ -44,18 +44,18 @@ const REPORTS: &str = "ELDERLOCK_TESTING_REPORTS";
 /// A failure has a report: a page of HTML with the shrunk run on an axis of time, for any browser.
 /// See [`report_folder`](Chaos::report_folder).
 ///
-/// The environment repeats and raises, without a change of the test:
+/// Environment variables repeat a run, or raise the number of seeds, without a change of the test:
 ///
 /// | variable | effect |
 /// |---|---|
 /// | `ELDERLOCK_TESTING_SEED=17` | runs this seed only, and prints its story |
-/// | `ELDERLOCK_TESTING_SEEDS=10000` | runs so many seeds |
+/// | `ELDERLOCK_TESTING_SEEDS=10000` | runs this number of seeds |
 /// | `ELDERLOCK_TESTING_FAULTS=2,5` | of each seed only the faults of these numbers; `none`: no fault |
 /// | `ELDERLOCK_TESTING_REPORTS=folder` | writes reports there; `none`: writes none |
 ///
-/// The same seed is the same run as long as the program takes all chance from the cluster. So it
-/// has no `tokio::select!` without `biased`, no order of a `HashMap`, no other thread, and no clock
-/// but tokio's.
+/// Equal seeds give equal runs as long as the program takes all chance from the cluster. So a
+/// program has no `tokio::select!` without `biased`, no order of a `HashMap`, no other thread, and
+/// no clock except tokio's.
 ///
 /// ```
 /// use elderlock::{Member, TokenGate};
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// Runs under faults that have not begun, from [`chaos`].
+/// A chaos test that has not begun, from [`chaos`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before `run` or `search`"]
 pub struct Chaos<F> {
@@ -138,44 +138,47 @@ where
     R: Future + 'static,
     R::Output: Verdict + 'static,
 {
-    /// How many members each cluster has. Default: 3. Fewer lose no process.
+    /// Sets the number of members of each cluster. Default: 3. With fewer members no process is
+    /// lost.
     ///
     /// # Panics
-    /// For none, and for more than 32.
+    /// If `members` is zero or more than 32.
     pub fn members(mut self, members: usize) -> Self {
         assert!((1..=MOST_MEMBERS).contains(&members), "1 to {MOST_MEMBERS} members");
         self.members = members;
         self
     }
 
-    /// How many seeds run, from 1 on. Default: 200. `ELDERLOCK_TESTING_SEEDS` overrides it.
+    /// Sets the number of seeds; they count from 1. Default: 200. `ELDERLOCK_TESTING_SEEDS`
+    /// overrides it.
     pub fn seeds(mut self, seeds: u64) -> Self {
         self.seeds = seeds;
         self
     }
 
-    /// The times of the members. Default: [`Timing::lan`]. Faults last up to three member leases.
+    /// Sets the times of the members. Default: [`Timing::lan`]. Faults last up to three member
+    /// leases.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// How long faults occur, by the clock of the run. Default: 30 s.
+    /// Sets the time for which faults occur, by the clock of the run. Default: 30 s.
     pub fn span(mut self, span: Duration) -> Self {
         self.span = span;
         self
     }
 
-    /// The longest time that a run may take by its own clock: a test that runs longer fails.
-    /// Default: 600 s.
+    /// Sets the longest time of a run by its own clock. A test that runs longer fails. Default: 600
+    /// s.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets where the report of a failure is written. Default: the folder `elderlock-testing` in
-    /// cargo's target directory. A file has the names of the test program and the test, and the
-    /// seed. `ELDERLOCK_TESTING_REPORTS` overrides it.
+    /// Sets the folder of failure reports. Default: the folder `elderlock-testing` in cargo's
+    /// target directory. A file name has the names of the test program and the test, and the seed.
+    /// `ELDERLOCK_TESTING_REPORTS` overrides the folder.
     ///
     /// ```
     /// use elderlock_testing::chaos;
@@ -192,7 +195,7 @@ where
         self
     }
 
-    /// Runs the seeds and prints how many there were.
+    /// Runs the seeds and prints their number.
     ///
     /// # Panics
     /// If a seed fails, with the [failure](ChaosFailure) as the message. If a variable of the
@@ -206,8 +209,8 @@ where
         println!("{seeds} seeds held in {:.1} s", began.elapsed().as_secs_f64());
     }
 
-    /// Runs seeds until one fails: for a test that shows that a defect is found. Returns the
-    /// failure with the lowest seed.
+    /// Runs seeds until one of them fails: for a test which shows that a defect is found. Returns
+    /// the failure with the lowest seed.
     ///
     /// # Panics
     /// If a variable of the environment cannot be read.
@@ -215,7 +218,7 @@ where
         self.look().1
     }
 
-    /// How many seeds there were, and the failure with the lowest one.
+    /// The number of seeds that ran, and the failure with the lowest seed.
     fn look(&self) -> (u64, Option<ChaosFailure>) {
         let only: Option<u64> = variable(SEED);
         let seeds = only.map_or_else(|| variable(SEEDS).unwrap_or(self.seeds), |_| 1);
@@ -235,7 +238,7 @@ where
         (seeds, found.map(|(seed, failure)| self.shrink(seed, failure)))
     }
 
-    /// The faults of the seed, as far as the environment leaves them.
+    /// The faults of the seed that the environment does not exclude.
     fn plan(&self, seed: u64) -> FaultPlan {
         let plan = FaultPlan::draw(seed, self.members, self.timing, self.span);
         match variable::<FaultNumbers>(FAULTS) {
@@ -281,7 +284,7 @@ where
         let kept = reduce(&whole.numbers(), &mut runs, |kept| {
             is_same(&self.run_seed(seed, &whole.only(kept)))
         });
-        // If none of the smaller ones fails, neither may the whole one: its program has a chance of
+        // If no smaller plan fails, the whole plan may not fail either: the program has a chance of
         // its own.
         let small = self.carry_out(seed, &whole.only(&kept), true);
         let (SeedFailure { why, place }, SeedRun { story, record, .. }) = match small.failure {
@@ -297,7 +300,7 @@ where
         failure
     }
 
-    /// Writes the page and returns its path. `Err`: why there is none.
+    /// Writes the page and returns its path. `Err` is the reason why there is none.
     fn write_report(
         &self,
         failure: &ChaosFailure,
@@ -309,7 +312,7 @@ where
     }
 }
 
-/// One run of a seed.
+/// A run of a seed.
 struct SeedRun {
     failure: Option<SeedFailure>,
     story: String,
@@ -319,11 +322,11 @@ struct SeedRun {
 
 struct SeedFailure {
     why: String,
-    /// The place of the panic.
+    /// The place of the panic in the sources.
     place: Option<String>,
 }
 
-/// Numbers of faults, as in the environment.
+/// Numbers of faults, as the environment has them.
 struct FaultNumbers(Vec<usize>);
 
 impl FromStr for FaultNumbers {
@@ -349,8 +352,8 @@ fn variable<T: FromStr<Err: fmt::Display>>(name: &str) -> Option<T> {
     }
 }
 
-/// A seed that failed, with the faults that its failure needs. Its [`Display`](fmt::Display) has
-/// the reason, the end of the story, the faults, and how to repeat it.
+/// A seed that failed, with the faults that its failure needs. The [`Display`](fmt::Display) text
+/// has the reason, the end of the story, the faults, and how to repeat the run.
 #[derive(Clone, Debug)]
 pub struct ChaosFailure {
     seed: u64,
@@ -360,7 +363,7 @@ pub struct ChaosFailure {
     faults: Vec<PlannedFault>,
     needed: Vec<usize>,
     repeats: bool,
-    /// `Err`: why there is none.
+    /// The file of the report. `Err` is the reason why there is none.
     report: Result<PathBuf, String>,
 }
 
@@ -380,14 +383,14 @@ impl ChaosFailure {
         &self.story
     }
 
-    /// The numbers of the faults that the failure needs, for `ELDERLOCK_TESTING_FAULTS`. Empty: it
-    /// needs none.
+    /// The numbers of the faults that the failure needs, for `ELDERLOCK_TESTING_FAULTS`. Empty if
+    /// it needs none.
     pub fn faults(&self) -> &[usize] {
         &self.needed
     }
 
-    /// The file with the report of the shrunk run; `None`: none was wanted, or it could not be
-    /// written, which the [`Display`](fmt::Display) says.
+    /// The file with the report of the shrunk run. `None` if none was wanted or it could not be
+    /// written; the [`Display`](fmt::Display) text tells which.
     pub fn report(&self) -> Option<&Path> {
         self.report.as_deref().ok()
     }
@@ -402,15 +405,15 @@ impl ChaosFailure {
         self.place.as_deref()
     }
 
-    /// The command that repeats it.
+    /// The command that repeats the failure.
     pub(crate) fn command(&self) -> String {
         let numbers: Vec<String> = self.needed.iter().map(usize::to_string).collect();
         let numbers = if numbers.is_empty() { "none".to_owned() } else { numbers.join(",") };
         format!("{SEED}={} {FAULTS}={numbers} cargo test", self.seed)
     }
 
-    /// Returns whether the same seed goes the same way each time. If not, the program has a chance
-    /// of its own, see [`chaos`].
+    /// Returns whether the seed gave equal runs each time. If not, the program has a chance of its
+    /// own, see [`chaos`].
     pub fn repeats(&self) -> bool {
         self.repeats
     }

@@ -22,10 +22,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// The kind of the test's fault that a later one of the same member replaces.
+/// The kind of the test's fault that a later fault of this kind at the same member replaces.
 pub(crate) const SLOW: &str = "slow network";
 
-/// How often a wait for a member looks.
+/// The interval at which a wait for a member checks it.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 type Program = Rc<dyn Fn(usize, Member) -> Pin<Box<dyn Future<Output = Option<String>>>>>;
@@ -39,12 +39,12 @@ pub(crate) struct ClusterState {
     rng: RefCell<Rng>,
     programs: RefCell<Vec<Program>>,
     chaos: Option<FaultPlan>,
-    /// All drawn faults are over, but a member may be away.
+    /// Whether all drawn faults are over; a member may still be away.
     faults_over: Cell<bool>,
-    /// All drawn faults are over, and every member is back.
+    /// Whether all drawn faults are over and every member is back.
     healed: Cell<bool>,
     heals: Notify,
-    /// A quorum was lost for good: the run says nothing.
+    /// Whether a quorum was lost for good, so that the run shows nothing.
     pub(crate) without_quorum: Cell<bool>,
 }
 
@@ -122,8 +122,9 @@ impl ClusterState {
         });
     }
 
-    /// Waits until one view has exactly the running members and each of them has a lease: a process
-    /// that was expelled meanwhile joins again first. Returns whether that was in time.
+    /// Waits until one view has exactly the running members, and each of them has a lease. A
+    /// process that was expelled meanwhile joins again first. Returns whether that happened in
+    /// time.
     async fn all_connected(&self) -> bool {
         let is_connected = || {
             let members = self.sites.members();
@@ -146,14 +147,14 @@ impl ClusterState {
         tokio::time::timeout(JOIN_LIMIT, all).await.is_ok()
     }
 
-    /// The run has failed, and ends.
+    /// Ends the run as failed.
     pub(crate) fn fail(&self, why: String) {
         self.story.fail(why);
         self.story.end_record();
         self.tasks.close();
     }
 
-    /// Ends every process, and drops the programs: they may have the cluster itself.
+    /// Ends every process, and drops the programs, which may own the cluster.
     pub(crate) fn end(&self) {
         for site in 0..self.sites.count() {
             self.sites.kill(site);
@@ -184,7 +185,7 @@ impl ClusterState {
         })
     }
 
-    /// A fault of the test begins.
+    /// Notes that a fault of the test begins.
     fn test_disturbs(&self, kind: &str, hit: Vec<usize>) {
         self.story.record(|record, at| record.fault_begins(at, None, kind, hit));
     }
@@ -224,7 +225,7 @@ impl FaultHost for ClusterState {
     }
 }
 
-/// An event in words.
+/// The event as text.
 fn words(event: &MemberEvent) -> String {
     match event {
         MemberEvent::ViewInstalled(view) => {
@@ -244,12 +245,12 @@ fn words(event: &MemberEvent) -> String {
     }
 }
 
-/// The running members of a test, numbered from 0 on, and the faults that the test causes. A cheap
-/// handle; clone it into tasks.
+/// The running members of a test, numbered from 0 on, and the faults that the test causes. The
+/// handle is cheap to clone into tasks.
 ///
 /// Code of the program under test belongs in the processes of the members, by
 /// [`spawn`](Cluster::spawn) and [`run_on_each`](Cluster::run_on_each). A [crash](Cluster::crash)
-/// ends it there, and a [stop](Cluster::stop) stops it where it awaits. Code of the test itself is
+/// ends it, and a [stop](Cluster::stop) stops it at its present await. Code of the test itself is
 /// outside of these processes.
 ///
 /// # Panics
@@ -267,7 +268,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// How many members the cluster has, whether they run or not.
+    /// The number of members of the cluster, running or not.
     pub fn size(&self) -> usize {
         self.0.sites.count()
     }
@@ -289,7 +290,7 @@ impl Cluster {
         self.0.rng.borrow_mut().below(limit)
     }
 
-    /// A number that is equal for equal runs: of every event and every packet so far.
+    /// A digest of every event and every packet so far. Equal runs have equal digests.
     pub fn digest(&self) -> u64 {
         self.0.story.digest()
     }
@@ -321,13 +322,13 @@ impl Cluster {
         running.unwrap_or_else(|| panic!("member {member} does not run: restart it first"))
     }
 
-    /// Returns whether the member's process runs. A stopped process does.
+    /// Returns whether the member's process runs. A stopped process counts as running.
     pub fn is_running(&self, member: usize) -> bool {
         self.check(member);
         self.0.sites.is_up(member)
     }
 
-    /// Waits until the member's process runs and has joined, and gives the member.
+    /// Waits until the member's process runs and has joined, and returns the member.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -342,7 +343,7 @@ impl Cluster {
         }
     }
 
-    /// Runs a task in the process of the member: it ends with the process, and does not go on while
+    /// Runs a task in the process of the member. The task ends with the process, and pauses while
     /// the process is stopped. `tokio::spawn` begins tasks outside of all processes.
     ///
     /// ```
@@ -363,16 +364,16 @@ impl Cluster {
         let (sender, receiver) = oneshot::channel();
         if self.0.sites.is_up(member) {
             self.0.tasks.begin(Some(member), async move {
-                // The test may have no interest in it.
+                // The test may have dropped the receiver.
                 let _ = sender.send(task.await);
             });
         }
         ProcessTask(receiver)
     }
 
-    /// Runs the program in the process of each member, now and whenever a process has been started
-    /// again and has joined. It gets the member and its number. A program that ends with an error
-    /// fails the run; one that goes on for ever ends with the run.
+    /// Runs the program in the process of each member, now and whenever a restarted process has
+    /// joined. The program gets the number of the member and the member. A program that ends with
+    /// an error fails the run. A program that runs for ever ends with the run.
     ///
     /// ```
     /// use std::cell::Cell;
@@ -412,8 +413,8 @@ impl Cluster {
 
     // Faults of processes.
 
-    /// Kills the member's process, with all its tasks and without a message. The others find out by
-    /// its silence, as if its host had failed. Does nothing if it does not run.
+    /// Kills the member's process, with all its tasks and without a message. The other members
+    /// notice its silence, as if its host had failed. Does nothing if the process does not run.
     ///
     /// ```
     /// elderlock_testing::cluster(3).run(|cluster| async move {
@@ -432,8 +433,8 @@ impl Cluster {
         }
     }
 
-    /// Starts a process in the place of one that was killed. [`joined`](Cluster::joined) waits for
-    /// it. Does nothing if it runs.
+    /// Starts a process in the place of a killed one. [`joined`](Cluster::joined) waits for it.
+    /// Does nothing if the process runs.
     pub fn restart(&self, member: usize) {
         self.check(member);
         if !self.0.sites.is_up(member) {
@@ -441,8 +442,8 @@ impl Cluster {
         }
     }
 
-    /// Stops the member's process for so long, as a suspended virtual machine: none of its tasks
-    /// goes on, and packets to it wait. A task is stopped where it awaits. Does nothing if the
+    /// Stops the member's process for `span`, like a suspended virtual machine: none of its tasks
+    /// runs, and packets to it wait. A task is stopped at its present await. Does nothing if the
     /// process does not run, or is stopped already.
     ///
     /// ```
@@ -479,7 +480,7 @@ impl Cluster {
 
     // Faults of the network.
 
-    /// Cuts both ways between two members, until [`heal`](Cluster::heal).
+    /// Cuts both directions between two members, until [`heal`](Cluster::heal).
     ///
     /// ```
     /// use std::time::Duration;
@@ -499,8 +500,8 @@ impl Cluster {
         self.0.sites.cut(&[(one, other), (other, one)]);
     }
 
-    /// Cuts the way from one member to another: nothing that `from` sends reaches `to`, until
-    /// [`heal`](Cluster::heal). The other way stays open.
+    /// Cuts the direction from one member to another: no packet that `from` sends reaches `to`,
+    /// until [`heal`](Cluster::heal). The other direction stays open.
     ///
     /// ```
     /// elderlock_testing::cluster(3).run(|cluster| async move {
@@ -515,7 +516,7 @@ impl Cluster {
         self.0.sites.cut(&[(from, to)]);
     }
 
-    /// Cuts every way to and from a member, until [`heal`](Cluster::heal).
+    /// Cuts all paths to and from a member, until [`heal`](Cluster::heal).
     pub fn isolate(&self, member: usize) {
         self.check(member);
         self.0.test_disturbs("isolation", vec![member]);
@@ -523,8 +524,8 @@ impl Cluster {
         self.0.sites.cut(&ways);
     }
 
-    /// Each packet to or from the member takes `by` longer, until [`heal`](Cluster::heal). Zero
-    /// ends that.
+    /// Delays each packet to or from the member by `by`, until [`heal`](Cluster::heal). Zero ends
+    /// the delay.
     ///
     /// ```
     /// use std::time::Duration;
@@ -549,7 +550,7 @@ impl Cluster {
         self.0.sites.slow(member, u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Ends every cut and every delay of the network, and lets stopped processes go on.
+    /// Ends every cut and every delay of the network, and resumes stopped processes.
     pub fn heal(&self) {
         self.0.story.add("the test heals the network");
         self.0.story.record(|record, at| record.test_heals(at));
@@ -557,7 +558,7 @@ impl Cluster {
     }
 
     /// Waits until the faults that [`chaos`](crate::chaos()) has drawn are over and every member is
-    /// back, with a lease; without chaos it returns at once. Programs go on meanwhile.
+    /// back, with a lease. Without chaos it returns at once. Programs continue meanwhile.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -587,11 +588,11 @@ impl Cluster {
         self.0.sites.members().iter().find(|(_, member)| member.is_elder()).map(|(site, _)| *site)
     }
 
-    /// Makes the member the grantor of the service, with the table of the grantor before it. Waits
-    /// until it grants.
+    /// Makes the member the grantor of the service, by a transfer of the present table. Waits until
+    /// the member grants.
     ///
     /// # Errors
-    /// [`MoveError`]: it may not have become the grantor. Holds and waiters stay as they are.
+    /// [`MoveError`]: the member may not have become the grantor. Holds and waiters stay unchanged.
     ///
     /// # Cancel safety
     /// If the future is dropped, the member may still become the grantor.
@@ -612,12 +613,12 @@ impl Cluster {
     }
 
     /// Ends the hold of the guard at once, for this reason, as if its member had been told. The
-    /// grantor hears of it, and grants the lock to the next. The same hold in other guards ends
-    /// too; other holds of the member stay, which a real suspension or expulsion would end.
+    /// grantor then grants the lock to the next waiter. Other guards of the same hold end too.
+    /// Other holds of the member stay, although a real suspension or expulsion would end them.
     ///
-    /// [`isolate`](Cluster::isolate), [`stop`](Cluster::stop) and [`slow`](Cluster::slow) cause the
-    /// whole of it. Some reasons have no fault that causes them surely: for
-    /// [`LostReason::Superseded`] a grantor and its table have to be lost at the right moment.
+    /// [`isolate`](Cluster::isolate), [`stop`](Cluster::stop) and [`slow`](Cluster::slow) cause a
+    /// real loss of the member's holds. Some reasons have no fault that surely causes them:
+    /// [`LostReason::Superseded`] needs the loss of a grantor and its table at the right moment.
     ///
     /// # Panics
     /// For [`LostReason::Released`], which no holder gets.
@@ -638,12 +639,12 @@ impl Cluster {
     }
 }
 
-/// The member may not have become the grantor.
+/// The error of a move, after which the member may not be the grantor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MoveError {
-    /// There is no such service.
+    /// The service could not be opened.
     Service(ServiceError),
-    /// Another one is the grantor, or none was found.
+    /// The bid failed: another member is the grantor, or none was found.
     Become(BecomeError),
 }
 

@@ -5,17 +5,17 @@ use crate::run::{Ending, RunPlan, run};
 use elderlock::Timing;
 use std::time::Duration;
 
-/// The longest time that a run may take by its own clock, unless the test says otherwise.
+/// The default of the longest time of a run by its own clock.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// The most members of a cluster.
 pub(crate) const MOST_MEMBERS: usize = 32;
 
-/// A cluster of so many whole members in one process, in simulated time.
+/// Makes a cluster of `members` whole members in one process, in simulated time.
 ///
 /// Each member is a process of its own, with the runtime, the service and the recipes that ship.
-/// They have addresses, a network and clocks of the simulation, and use no socket. Times pass as in
-/// tokio's paused clock: at once, when nothing is left to do.
+/// Addresses, network and clocks are simulated, and no socket is used. Time passes as with tokio's
+/// paused clock: it jumps when nothing is left to do.
 ///
 /// # Panics
 /// If there is no member, or if there are more than 32.
@@ -54,8 +54,8 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// The seed of everything that is left to chance: the delays of packets and the order of tasks.
-    /// The same seed and the same test are the same run. Default: 1.
+    /// Sets the seed of all chance: the delays of packets and the order of tasks. Equal seeds and
+    /// equal tests give equal runs. Default: 1.
     ///
     /// ```
     /// let packets = |seed| {
@@ -69,13 +69,13 @@ impl ClusterBuilder {
         self
     }
 
-    /// The times of the members. Default: [`Timing::lan`], as of a member that joins.
+    /// Sets the times of the members. Default: [`Timing::lan`], as for any member.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// The longest time that the run may take by its own clock. Default: an hour.
+    /// Sets the longest time of the run by its own clock. Default: an hour.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -84,13 +84,13 @@ impl ClusterBuilder {
     /// Starts the members, waits until all have joined, runs `test`, and ends everything. Returns
     /// what `test` returns. A failed run prints its story on stderr.
     ///
-    /// `test` is outside of the members' processes: no fault ends it or stops it. It runs in a
-    /// tokio runtime of its own with a paused clock, on this thread. Call it outside of any tokio
+    /// `test` is outside of the members' processes: no fault ends or stops it. It runs in a tokio
+    /// runtime of its own with a paused clock, on this thread. Call `run` outside of any tokio
     /// runtime: in a plain `#[test]`.
     ///
     /// # Panics
-    /// If `test` or a program panics, if a program ends with an error, and if the time limit is
-    /// reached. Also if the members do not find each other, which a broken [`Timing`] may cause.
+    /// If `test` or a program panics, a program ends with an error, or the time limit is reached.
+    /// Also if the members do not find each other, which an invalid [`Timing`] may cause.
     pub fn run<T, F>(self, test: impl FnOnce(Cluster) -> F) -> T
     where
         F: Future<Output = T> + 'static,

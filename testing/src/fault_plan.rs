@@ -14,7 +14,7 @@ const FAULTS: (u64, u64) = (2, 8);
 /// A fault with its times, counted from the instant at which every member has joined.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PlannedFault {
-    /// Its number among all that were drawn.
+    /// The number of the fault among all drawn faults.
     pub(crate) number: usize,
     pub(crate) at: Duration,
     pub(crate) lasts: Duration,
@@ -33,10 +33,10 @@ impl fmt::Display for PlannedFault {
     }
 }
 
-/// See the head of the module.
+/// The faults of a run, drawn from its seed before it begins.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct FaultPlan {
-    /// How long faults occur. Then all of them end.
+    /// The time in which faults occur. Then all of them end.
     pub(crate) span: Duration,
     /// Whether the other members are told of the end of a process, as by a witness on its host.
     pub(crate) vouched: bool,
@@ -45,7 +45,7 @@ pub(crate) struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// The faults of this seed.
+    /// Draws the faults of this seed.
     pub(crate) fn draw(seed: u64, members: usize, timing: Timing, span: Duration) -> FaultPlan {
         let rng = &mut Rng::new(seed, 1);
         let vouched = rng.chance(500_000);
@@ -60,14 +60,14 @@ impl FaultPlan {
         FaultPlan { span, vouched, faults }
     }
 
-    /// Returns the plan without the faults whose numbers are not among these.
+    /// Returns the plan with only the faults of these numbers.
     pub(crate) fn only(&self, numbers: &[usize]) -> FaultPlan {
         let mut plan = self.clone();
         plan.faults.retain(|fault| numbers.contains(&fault.number));
         plan
     }
 
-    /// The numbers of its faults.
+    /// The numbers of the plan's faults.
     pub(crate) fn numbers(&self) -> Vec<usize> {
         self.faults.iter().map(|fault| fault.number).collect()
     }
@@ -84,7 +84,7 @@ fn draw_one(rng: &mut Rng, members: u64, timing: Timing, span: u64) -> PlannedFa
     let (fault, shortest, longest) = match rng.below(100) {
         0..=17 => (SiteFault::Crash(site), 10, 2 * lease),
         18..=25 => (SiteFault::Leave(site), 10, lease),
-        // The fault that a lock without a fence does not survive.
+        // A lock without a fence does not survive this fault.
         26..=51 => (SiteFault::Pause(site), 50, 3 * lease),
         52..=67 => (SiteFault::Isolate(site), 100, 3 * lease),
         68..=75 => (SiteFault::OneWay(site, other), 100, 2 * lease),

@@ -1,16 +1,16 @@
 //! Tests of programs that use [elderlock](https://docs.rs/elderlock): whole members in one process
-//! and in simulated time, with every loss that a lock may have.
+//! and in simulated time. They can cause every loss that a lock may have.
 //!
 //! - [`cluster`] runs a test with some members. The test crashes and stops their processes, cuts
 //!   and slows their network, moves grantors, and ends holds for any reason.
 //! - [`chaos()`] runs a test with many seeds. Each seed draws faults. The first failure is shrunk
 //!   to the faults that it needs, told as a story, and drawn on a page of HTML.
 //!
-//! The same seed is the same run. The members are those that ship: only sockets, clocks and chance
-//! are the simulation's. `docs/guide/testing.md` of the repository is the guide.
+//! Equal seeds give equal runs. The members are those that ship: only sockets, clocks and chance
+//! are simulated. `docs/guide/testing.md` of the repository is the guide.
 //!
-//! The clocks of the members run at the same rate. There is no gossip, no data directory and no
-//! cluster key: these have tests of their own.
+//! The clocks of the members run at the same rate. The simulation has no gossip, no data directory
+//! and no cluster key: these have tests of their own.
 //!
 //! # Features
 //! - `tokio` (default): everything that is documented here.

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// The task's output, from [`Cluster::spawn`](crate::Cluster::spawn). Dropping it leaves the task
-/// as it is.
+/// The output of a task, from [`Cluster::spawn`](crate::Cluster::spawn). Dropping this value does
+/// not affect the task.
 ///
 /// # Cancel safety
-/// Dropping it loses the output and nothing else.
+/// Dropping the future loses the output and nothing else.
 #[derive(Debug)]
 pub struct ProcessTask<T>(pub(crate) oneshot::Receiver<T>);
 
@@ -20,7 +20,7 @@ impl<T> Future for ProcessTask<T> {
     }
 }
 
-/// The process of the task has ended, or none was running: the task has no output.
+/// The error of a task without output: its process has ended, or none was running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessEnded(());
 

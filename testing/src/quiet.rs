@@ -1,4 +1,4 @@
-//! Panics of runs that are expected to fail: kept with their place, and not printed.
+//! Panics of runs that are expected to fail: they are kept with their place, and not printed.
 
 use std::cell::{Cell, RefCell};
 use std::panic;
@@ -9,8 +9,8 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Acts without printing the panics of this thread. Also returns where in the sources the first one
-/// happened.
+/// Calls `act` without printing the panics of this thread. Also returns the place of the first
+/// panic in the sources.
 pub(crate) fn quietly<T>(act: impl FnOnce() -> T) -> (T, Option<String>) {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {

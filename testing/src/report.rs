@@ -1,4 +1,4 @@
-//! The report of a failure: a page of HTML with the shrunk run, and the folder that it goes to.
+//! The report of a failure: a page of HTML with the shrunk run, and its folder.
 
 use crate::chaos::ChaosFailure;
 use crate::drawing::diagram::duration;
@@ -19,16 +19,16 @@ const FOLDER: &str = "elderlock-testing";
 /// The most characters of a file's name without its seed.
 const LONGEST_NAME: usize = 120;
 
-/// How wide a diagram is, in pixels.
+/// The width of a diagram, in pixels.
 const WIDTH: i64 = 1_080;
 
-/// Shown around the faults, and around the end of the last one.
+/// The time shown around the faults, and around the end of the last fault, in nanoseconds.
 const AROUND: u64 = 1_500_000_000;
 
-/// A story of more lines is folded.
+/// The number of lines beyond which a story is folded.
 const FOLDED: usize = 150;
 
-/// The place to which reports are written.
+/// The place of reports.
 #[derive(Clone, Debug)]
 pub(crate) enum ReportFolder {
     /// Reports are in cargo's target directory.
@@ -46,8 +46,8 @@ impl FromStr for ReportFolder {
 }
 
 impl ReportFolder {
-    /// Writes the page of a seed and returns its path. `Err`: why it was not written; empty if
-    /// that is wanted.
+    /// Writes the page of a seed and returns its path. `Err` is the reason why it was not written;
+    /// empty if none was wanted.
     pub(crate) fn write(self, seed: u64, page: &str) -> Result<PathBuf, String> {
         let program = env::current_exe().unwrap_or_default();
         let folder = match self {
@@ -63,16 +63,16 @@ impl ReportFolder {
     }
 }
 
-/// Cargo's target directory: it has the program at `debug/deps/program`. For a program elsewhere,
-/// as a doctest: the one below the present directory.
+/// Cargo's target directory. It has the program at `debug/deps/program`. For a program elsewhere,
+/// such as a doctest, it is the one below the current directory.
 fn target(program: &Path) -> PathBuf {
     let deps = program.parent().filter(|folder| folder.ends_with("deps"));
     let target = deps.and_then(Path::parent).and_then(Path::parent);
     target.map_or_else(|| PathBuf::from("target"), Path::to_path_buf)
 }
 
-/// The name of the running test: that of its thread, or else that of the one test which the program
-/// was told to run.
+/// The name of the running test: the name of its thread, or else of the one test that the program
+/// was ordered to run.
 fn test() -> Option<String> {
     if let Some(name) = thread::current().name().filter(|name| *name != "main") {
         return Some(name.to_owned());
@@ -82,10 +82,10 @@ fn test() -> Option<String> {
     arguments.into_iter().find(|argument| is_one && !argument.starts_with('-'))
 }
 
-/// Two tests that fail at one seed have different files.
+/// The name of the file. Two tests that fail at one seed have different files.
 fn file_name(program: &Path, test: Option<&str>, seed: u64) -> String {
     let program = program.file_stem().unwrap_or_default().to_string_lossy();
-    // Cargo adds a hash.
+    // Cargo adds a hash to the program's name.
     let is_hash = |end: &str| end.len() == 16 && end.bytes().all(|byte| byte.is_ascii_hexdigit());
     let program = match program.rsplit_once('-') {
         Some((name, hash)) if is_hash(hash) => name,
@@ -101,7 +101,7 @@ fn file_name(program: &Path, test: Option<&str>, seed: u64) -> String {
     format!("{name}-{seed}.html")
 }
 
-/// The page of a failure, whose shrunk run this is.
+/// The page of a failure and of its shrunk run.
 pub(crate) fn page(failure: &ChaosFailure, record: &RecordedRun) -> String {
     let run = &record.run;
     let (seed, why) = (failure.seed(), failure.reason());
@@ -169,8 +169,8 @@ fn tell_story(out: &mut String, story: &str) {
     );
 }
 
-/// The whole run, its faults, and the end of the last of them: a process that goes on there may
-/// still believe that it holds.
+/// The windows of the diagram: the whole run, its faults, and the end of the last fault. A process
+/// that resumes there may still believe in its hold.
 fn windows(run: &DrawnRun) -> Vec<(String, Span)> {
     let around = |span: Span| Span {
         from: span.from.saturating_sub(AROUND),

@@ -1,4 +1,4 @@
-//! One run: a runtime, a simulation, the members and the test.
+//! A run: a runtime, a simulation, the members and the test.
 
 use crate::cluster::{Cluster, ClusterState};
 use crate::fault_plan::FaultPlan;
@@ -22,17 +22,17 @@ pub(crate) struct RunPlan {
     pub(crate) members: usize,
     pub(crate) timing: Timing,
     pub(crate) seed: u64,
-    /// The seed of packets and of the order of tasks.
+    /// The seed of the delays of packets and of the order of tasks.
     pub(crate) luck: u64,
-    /// The longest time by its own clock.
+    /// The longest time of the run by its own clock.
     pub(crate) limit: Duration,
-    /// The faults that were drawn for it.
+    /// The faults that were drawn for the run.
     pub(crate) chaos: Option<FaultPlan>,
-    /// Whether there is a record of it. It changes nothing else.
+    /// Whether the run is recorded. A record changes nothing else.
     pub(crate) is_recorded: bool,
 }
 
-/// How a run ended.
+/// The end of a run.
 pub(crate) enum Ending<T> {
     /// The test returned its output.
     Returned(T),
@@ -40,7 +40,7 @@ pub(crate) enum Ending<T> {
     Failed(String),
     /// Faults have cost the cluster its quorum for good, so the test cannot end.
     WithoutQuorum,
-    /// The test panicked: the message and the payload.
+    /// The test panicked, with this message and payload.
     Panicked(String, Box<dyn Any + Send>),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Run<T> {
     pub(crate) ending: Ending<T>,
     pub(crate) story: String,
     pub(crate) digest: u64,
-    /// The record, if the run was to be recorded.
+    /// The record, if one was wanted.
     pub(crate) record: Option<RecordedRun>,
 }
 
@@ -64,7 +64,7 @@ where
         .build()
         .expect("a runtime without sockets needs nothing of the system");
     runtime.block_on(async {
-        // It outlives everything that reads the time.
+        // The simulation outlives everything that reads the time.
         let simulation = Simulation::new(plan.luck);
         let story = Rc::new(Story::new(plan.luck));
         let (tasks, driver) = Tasks::new(plan.luck, vec![0; plan.members]);
@@ -112,7 +112,8 @@ where
             }
             polled
         };
-        // Here and not around the runtime: guards that are dropped after a panic read the time.
+        // The panic is caught here and not around the runtime: guards that are dropped after a
+        // panic read the time.
         let panic = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| drive(context))) {
             Ok(polled) => polled.map(|()| None),
             Err(panic) => Poll::Ready(Some(panic)),

@@ -11,13 +11,13 @@ use elderlock::{LostReason, MemberEvent, ProcessId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Holds that are kept: those that ended last, and those that have not ended.
+/// The most holds that are kept: the ones that ended last, and the ones that have not ended.
 const HOLDS: usize = 4_000;
 
-/// The end of a span that goes on.
+/// The end of a span that has not ended.
 const OPEN: u64 = u64::MAX;
 
-/// The kinds of faults that end with a process that starts.
+/// The kinds of faults that end when a process starts.
 const AWAY: [&str; 2] = ["crash", "goodbye"];
 
 /// The label at the line of the failure.
@@ -29,18 +29,18 @@ struct OpenHold {
     lease_end: LeaseEnd,
 }
 
-/// A record that is complete.
+/// A complete record.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRun {
     pub(crate) run: DrawnRun,
     /// The instant from which the faults are counted.
     pub(crate) begun: u64,
-    /// How many holds were not kept.
+    /// The number of holds that were not kept.
     pub(crate) forgotten: usize,
 }
 
 impl RecordedRun {
-    /// It has failed at its end, for this reason.
+    /// Notes that the run failed at its end, for this reason.
     pub(crate) fn fail(&mut self, why: &str) {
         self.run.breach = Some(Breach {
             at: self.run.end,
@@ -52,7 +52,7 @@ impl RecordedRun {
     }
 }
 
-/// See the head of the module. Instants are nanoseconds since the run began.
+/// The events of a run, kept for its diagram. Instants are nanoseconds since the run began.
 #[derive(Default)]
 pub(crate) struct RunRecord {
     run: DrawnRun,
@@ -61,13 +61,13 @@ pub(crate) struct RunRecord {
     open: BTreeMap<u64, OpenHold>,
     ended: VecDeque<HoldSpan>,
     forgotten: usize,
-    /// Sites whose member says goodbye.
+    /// The sites whose member is saying goodbye.
     leaving: BTreeSet<usize>,
     begun: u64,
 }
 
 impl RunRecord {
-    /// Returns an empty record of a run of so many members.
+    /// Returns an empty record of a run with this number of members.
     pub(crate) fn new(members: usize) -> RunRecord {
         let lanes = (0..members).map(|_| DrawnSite::default()).collect();
         RunRecord { run: DrawnRun { lanes, ..DrawnRun::default() }, ..RunRecord::default() }
@@ -77,12 +77,12 @@ impl RunRecord {
         self.run.lanes[site].notes.push(DrawnNote { at, words: words.into(), rank });
     }
 
-    /// The test has noted a line.
+    /// Adds a line of the test.
     pub(crate) fn noted(&mut self, at: u64, words: String) {
         self.notes.push(DrawnNote { at, words, rank: 1 });
     }
 
-    /// Something happens to the process of a site.
+    /// Adds a change of the process at a site.
     pub(crate) fn site_changed(&mut self, site: usize, at: u64, change: SiteChange) {
         let open = Span { from: at, until: OPEN };
         match change {
@@ -105,7 +105,8 @@ impl RunRecord {
             SiteChange::Stopped => {
                 self.run.lanes[site].paused.push(open);
                 self.note(site, at, 0, "stopped");
-                // Nothing renews its lease while it is stopped, and no task of it finds that out.
+                // The lease of a stopped process is not renewed, and none of its tasks notices the
+                // end.
                 for hold in self.open.values_mut().filter(|hold| hold.drawn.site == site) {
                     hold.drawn.stopped = (hold.lease_end)().map(nanos);
                 }
@@ -136,7 +137,8 @@ impl RunRecord {
         }
     }
 
-    /// An event of the member at a site, whose process this is now. `words`: the event in words.
+    /// Adds an event of the member at a site; `process` is the present process there. `words` is
+    /// the event as text.
     pub(crate) fn event(
         &mut self,
         site: usize,
@@ -200,12 +202,13 @@ impl RunRecord {
         }
     }
 
-    /// The members have joined, and the faults begin to count.
+    /// Notes that the members have joined. The faults count from here.
     pub(crate) fn begins(&mut self, at: u64) {
         self.begun = at;
     }
 
-    /// A fault begins. `number`: `None` if the test causes it. Returns its index.
+    /// Notes that a fault begins, and returns its index. `number` is `None` if the test causes the
+    /// fault.
     pub(crate) fn fault_begins(
         &mut self,
         at: u64,
@@ -218,20 +221,20 @@ impl RunRecord {
         self.run.faults.len() - 1
     }
 
-    /// It ends, if it has not.
+    /// Notes that the fault ends, if it has not ended.
     pub(crate) fn fault_ends(&mut self, at: u64, index: usize) {
         let span = &mut self.run.faults[index].span;
         span.until = span.until.min(at);
     }
 
-    /// Those that the test has caused end.
+    /// Notes the end of all faults that the test has caused.
     pub(crate) fn test_heals(&mut self, at: u64) {
         for fault in self.run.faults.iter_mut().filter(|fault| fault.number.is_none()) {
             fault.span.until = fault.span.until.min(at);
         }
     }
 
-    /// The test ends the delay of the member's packets.
+    /// Notes that the test ends the delay of the member's packets.
     pub(crate) fn test_quickens(&mut self, at: u64, member: usize) {
         let of_test = self.run.faults.iter_mut().filter(|fault| fault.number.is_none());
         for fault in of_test.filter(|fault| fault.kind == SLOW && fault.sites == [member]) {
@@ -239,17 +242,17 @@ impl RunRecord {
         }
     }
 
-    /// The drawn faults are over. Processes that are away come back.
+    /// Notes that the drawn faults are over. Processes that are away come back.
     pub(crate) fn faults_end(&mut self, at: u64) {
         self.run.heal = Some(at);
-        // A process that is away is started by its own fault.
+        // The fault of a process that is away ends when that fault starts the process again.
         let is_away = |fault: &&mut FaultBand| AWAY.contains(&fault.kind.as_str());
         for fault in self.run.faults.iter_mut().filter(|fault| !is_away(fault)) {
             fault.span.until = fault.span.until.min(at);
         }
     }
 
-    /// A hold begins, changes or ends. `site_of`: finds the site of a process.
+    /// Notes that a hold begins, changes or ends. `site_of` finds the site of a process.
     pub(crate) fn hold_changed(
         &mut self,
         number: u64,
@@ -298,7 +301,7 @@ impl RunRecord {
         }
     }
 
-    /// The run ends.
+    /// Completes the record at the end of the run.
     pub(crate) fn finish(mut self, end: u64) -> RecordedRun {
         let run = &mut self.run;
         run.end = end;
@@ -327,7 +330,7 @@ impl RunRecord {
     }
 }
 
-/// A hold as it begins.
+/// A hold at its beginning.
 fn drawn(hold: &BegunHold, site: usize, at: u64) -> HoldSpan {
     let names: Vec<String> = hold.want.names().iter().map(ToString::to_string).collect();
     let names = if names.is_empty() { "*".to_owned() } else { names.join("+") };
@@ -345,19 +348,19 @@ fn drawn(hold: &BegunHold, site: usize, at: u64) -> HoldSpan {
     }
 }
 
-/// 584 years fit.
+/// The number is large enough for 584 years.
 fn nanos(span: Duration) -> u64 {
     span.as_nanos() as u64
 }
 
-/// Ends the last span, if it goes on.
+/// Ends the last span, if it has not ended.
 fn close(spans: &mut [Span], at: u64) {
     if let Some(span) = spans.last_mut().filter(|span| span.until == OPEN) {
         span.until = at;
     }
 }
 
-/// `LeaseEnded` as "lease ended".
+/// The name in words: `LeaseEnded` is "lease ended".
 fn spaced(name: &str) -> String {
     let mut words = String::new();
     for letter in name.chars() {
@@ -385,7 +388,7 @@ mod tests {
         record.fault_begins(7, Some(1), "split", vec![0]);
         record.faults_end(8);
         record.fault_ends(9, crash);
-        // Its victim was away.
+        // The victim of this fault was away.
         let idle = record.fault_begins(10, Some(2), "stop", vec![0]);
         record.fault_ends(10, idle);
         let run = record.finish(20).run;

@@ -10,25 +10,25 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Lines that are kept: the last ones.
+/// The most lines that are kept: the last ones.
 const LINES: usize = 4_000;
 
-/// The events of a run, with a digest of them and of each packet.
+/// The events of a run, and a digest of them and of each packet.
 pub(crate) struct Story {
     began: Instant,
     lines: RefCell<VecDeque<String>>,
     digest: RefCell<Digest>,
     /// The first failure of a program or of the cluster.
     failure: RefCell<Option<String>>,
-    /// The same events for the diagram, if there is to be one.
+    /// The record of the same events for the diagram, if one is wanted.
     record: RefCell<Option<RunRecord>>,
     has_ended: Cell<bool>,
-    /// Lines of events after the end of the run are left out.
+    /// Whether the run has ended. Lines of later events are left out.
     is_closed: Cell<bool>,
 }
 
 impl Story {
-    /// An empty one that begins now, by tokio's clock.
+    /// An empty story that begins now, by tokio's clock.
     pub(crate) fn new(seed: u64) -> Story {
         Story {
             began: Instant::now(),
@@ -41,19 +41,20 @@ impl Story {
         }
     }
 
-    /// Begins a record of a run of so many members.
+    /// Begins the record of a run with this number of members.
     pub(crate) fn begin_record(&self, members: usize) {
         self.record.replace(Some(RunRecord::new(members)));
     }
 
-    /// Adds to the record, if there is one and the run goes on. `add` gets this instant.
+    /// Adds to the record, if there is one and the run has not ended. `add` gets the record and the
+    /// present time.
     pub(crate) fn record<T>(&self, add: impl FnOnce(&mut RunRecord, u64) -> T) -> Option<T> {
         let mut record = self.record.borrow_mut();
         let record = record.as_mut().filter(|_| !self.has_ended.get())?;
         Some(add(record, Journal::now(self)))
     }
 
-    /// Nothing more is recorded: the test is over, and its processes end.
+    /// Ends the record: the test is over, and its processes end.
     pub(crate) fn end_record(&self) {
         self.has_ended.set(true);
     }
@@ -64,7 +65,7 @@ impl Story {
         Some(self.record.take()?.finish(Journal::now(self)))
     }
 
-    /// How long the run has lasted.
+    /// The time since the run began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -83,7 +84,7 @@ impl Story {
         lines.push_back(format!("{:>6}.{:03} {line}", now.as_secs(), now.subsec_millis()));
     }
 
-    /// The run has failed; the first failure counts.
+    /// Notes that the run has failed; the first failure counts.
     pub(crate) fn fail(&self, why: String) {
         self.add(&format!("FAILED: {why}"));
         self.failure.borrow_mut().get_or_insert(why);
@@ -94,7 +95,7 @@ impl Story {
         self.failure.borrow().clone()
     }
 
-    /// No line follows.
+    /// Closes the story to further lines.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
     }
@@ -105,7 +106,7 @@ impl Story {
         lines.join("\n")
     }
 
-    /// Equal for equal runs.
+    /// The digest so far; equal runs have equal digests.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.borrow().finish()
     }
@@ -113,7 +114,7 @@ impl Story {
 
 impl Journal for Story {
     fn now(&self) -> u64 {
-        // 584 years fit.
+        // The number is large enough for 584 years.
         self.elapsed().as_nanos() as u64
     }
 

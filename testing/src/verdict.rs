@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// The outcome of a test or of a program in a simulated process: `()`, or a `Result` whose error
-/// fails the run. A panic fails it too. A program that loops for ever has none.
+/// fails the run. A panic fails the run too. A program that loops for ever has no outcome.
 ///
 /// ```
 /// use elderlock_testing::Verdict;
@@ -12,7 +12,7 @@ use std::fmt::Display;
 /// assert_eq!(Err::<(), _>("oversold").failure().as_deref(), Some("oversold"));
 /// ```
 pub trait Verdict {
-    /// Why the run has failed, in words; `None`: it has not.
+    /// The reason why the run has failed. `None` if it has not.
     fn failure(self) -> Option<String>;
 }
 
@@ -32,7 +32,7 @@ impl<E: Display> Verdict for Result<(), E> {
 type Never = <fn() -> ! as never::Returns>::Output;
 
 mod never {
-    /// Names the output of a function's type.
+    /// Gives a name to the output of a function's type.
     pub trait Returns {
         type Output;
     }

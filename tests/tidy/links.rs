@@ -1,11 +1,12 @@
-//! Links of the documents resolve, and the code that they name exists. Each rule is shown a breach.
+//! Links of the documents resolve, and the code that they name exists. For each rule a test shows a
+//! breach.
 
 use super::ratchets::CRATES;
 use super::{files_below, read, root};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-/// The documents that link to each other and to the sources, and the folder of the others.
+/// The documents outside of the book, and the folder of the book.
 const DOCUMENTS: [&str; 7] = [
     "README.md",
     "DESIGN.md",
@@ -51,7 +52,7 @@ fn the_front_page_links_files_of_the_package() {
     assert!(linked.iter().all(|file| guides.contains(&root().join(file))), "{linked:?}");
 }
 
-/// A reader of the published package has its files alone, and no repository beside them.
+/// A reader of the published package has only the package's files, without a repository.
 #[test]
 fn the_readme_and_the_guide_link_files_of_the_package() {
     let guide = files_below(&root().join("docs/guide"), "md");
@@ -110,8 +111,8 @@ fn the_newcomers_page_names_functions_that_exist() {
     }
 }
 
-/// The README links to the page, so each answer is two links away from it. Its chapter is at most
-/// three links away on other ways too: a reader finds it without the page.
+/// The README links to the page, so each answer is two links away from it. The chapter with the
+/// answer is at most three links away even without the page.
 #[test]
 fn each_answer_of_the_newcomers_page_is_at_most_three_links_from_the_readme() {
     let page = root().join("docs/newcomer.md");
@@ -174,7 +175,7 @@ fn documents() -> Vec<PathBuf> {
     single.chain(files_below(&root().join("docs"), "md")).collect()
 }
 
-/// How many links each document is from the README, without the links of the page `without`.
+/// The number of links from the README to each document, without the links of the page `without`.
 fn links_from_readme(without: Option<&Path>) -> BTreeMap<PathBuf, usize> {
     let readme = root().join("README.md");
     let (mut found, mut next) = (BTreeMap::new(), VecDeque::from([(readme, 0)]));
@@ -225,7 +226,7 @@ fn is_packaged(to: &Path, excluded: &[Vec<String>]) -> bool {
         && !excluded.iter().any(|pattern| excludes(pattern, &parts))
 }
 
-/// The patterns of `exclude` in the manifest, each in its parts.
+/// The patterns of `exclude` in the manifest, each split at its slashes.
 fn excluded() -> Vec<Vec<String>> {
     let manifest = read(&root().join("Cargo.toml"));
     assert!(!manifest.contains("\ninclude = "), "a list that is not read here");
@@ -281,7 +282,7 @@ fn targets(text: &str) -> Vec<String> {
     all.filter(|target| !target.contains("://")).collect()
 }
 
-/// The anchors of a document's headings, as forges and mdBook make them.
+/// The anchors of a document's headings, as forges and mdBook generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in without_code(text).lines().filter(|line| line.starts_with('#')) {
@@ -320,7 +321,7 @@ fn without_code(text: &str) -> String {
     out
 }
 
-/// Numbers behind the name of the design, which has no numbered sections.
+/// The references to a numbered section of the design, which has none.
 fn numbered(text: &str) -> Vec<&str> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let is_design = |word: &str| word.trim_start_matches(['(', '[']) == "DESIGN";
@@ -344,7 +345,7 @@ fn answers(text: &str) -> Vec<String> {
     found
 }
 
-/// The names of an answer that no source to which it links defines, nor any other source.
+/// The names in an answer that no linked source defines, nor any other source.
 fn unknown_names(page: &Path, answer: &str) -> Vec<String> {
     let folder = page.parent().unwrap_or(root());
     let linked: Vec<PathBuf> = targets(answer).iter().map(|to| folder.join(to)).collect();
@@ -380,7 +381,7 @@ fn has_part(source: &str, name: &str) -> bool {
     })
 }
 
-/// Where a source has this name and does not go on with a longer one.
+/// The positions at which a source has this name as a whole word.
 fn words<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> {
     let is_longer = |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
     let found = source.match_indices(name).map(|(at, _)| at);

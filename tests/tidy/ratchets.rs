@@ -1,13 +1,13 @@
-//! Measures of the text and the layout. Most have to be none. The limit of any other is the value
-//! that was measured last. A change that makes the value smaller lowers the limit. Each measure is
-//! shown a breach.
+//! Measures of the text and the layout. Most measures have to be zero. The limit of any other
+//! measure is its last measured value. A change that makes the value smaller lowers the limit. For
+//! each measure a test shows a breach.
 
 use super::{code, files_below, read, root, test_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
-/// prose. The prose is that of the files below a folder, or of one file. The clauses of `sim` and
+/// prose. The prose is that of the files below a folder, or of one file. Some clauses of `sim` and
 /// `bench` are data.
 pub(super) const CLAUSES: [(&str, f64); 29] = [
     ("src/lib.rs", 0.0),
@@ -41,12 +41,37 @@ pub(super) const CLAUSES: [(&str, f64); 29] = [
     ("deny.toml", 0.0),
 ];
 
-/// Words that are not a subject of a test's name. The subject is a noun of the glossary.
+/// Words that are not a subject of a name. The subject is a noun of the glossary.
 const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", "everybody", "he"];
 
-/// No line there has more than 100 characters, outside tables and link targets. Of TOML and YAML
-/// the comments count, because lists of features and values break badly. Of [`LOGS`] they count,
-/// because a step is one line.
+/// The only name of a file, type or invariant without a subject: the documents quote it as a rule.
+const NAMED_SO: [&str; 1] = ["what_is_seen_is_so"];
+
+/// The folders whose files have names with a subject.
+const NAMED: [&str; 12] = [
+    "src", "sim", "bench", "cli", "fence", "testing", "tests", "docs", "examples", "benches",
+    "deploy", ".ci",
+];
+
+/// Paragraphs of documentation that begin with one of [`VAGUE`], in the sources below a folder.
+/// A reader of such a paragraph looks for its noun elsewhere.
+const OPENINGS: [(&str, usize); 7] = [
+    ("src", 77),
+    ("sim", 31),
+    ("cli", 1),
+    ("bench", 0),
+    ("testing", 0),
+    ("fence", 0),
+    ("tests", 0),
+];
+
+/// The words that stand for a missing noun at the beginning of a paragraph.
+const VAGUE: [&str; 8] =
+    ["It", "Those", "These", "That one", "The same", "One", "Another", "Likewise"];
+
+/// The places without a line of more than 100 characters, outside tables and link targets. In TOML
+/// and YAML only the comments count, because lists of features and values break badly. In [`LOGS`]
+/// only the comments count, because a step is one line.
 const WRAPPED: [&str; 27] = [
     "src",
     "sim",
@@ -80,25 +105,25 @@ const WRAPPED: [&str; 27] = [
 /// The scripts and the logs of the simulator, whose files have no extension.
 const LOGS: [&str; 2] = ["sim/scripts", "sim/regressions"];
 
-/// In none of these crates do two types share a name.
+/// The crates. In none of them do two types share a name.
 pub(super) const CRATES: [&str; 6] =
     ["src", "sim/src", "bench/src", "cli/src", "fence/src", "testing/src"];
 
-/// Each file of these is a crate, with the folder of its name.
+/// The folders of tests. Each file in them is a crate, with the folder of its name.
 const TESTS: [&str; 6] =
     ["tests", "sim/tests", "bench/tests", "cli/tests", "fence/tests", "testing/tests"];
 
 /// The most fields that a struct of the protocol has.
 const MOST_FIELDS: usize = 19;
 
-/// The most lines of the two documents that are read first.
+/// The greatest number of lines of the two documents that are read first.
 const MOST_LINES: [(&str, usize); 2] = [("README.md", 135), ("DESIGN.md", 275)];
 
 #[test]
 fn bare_clauses_grow_rarer() {
     let mut above = Vec::new();
     for (place, limit) in CLAUSES {
-        // The samples below are breaches.
+        // The samples below contain breaches.
         let files = texts(place).into_iter().filter(|(file, _)| !file.ends_with("ratchets.rs"));
         let prose: Vec<String> = files.map(|(file, text)| prose(&file, &text)).collect();
         let clauses: Vec<_> = prose.iter().flat_map(|text| bare_clauses(text)).collect();
@@ -150,6 +175,70 @@ fn a_name_of_a_test_without_a_noun_is_found() {
     assert_eq!(without.map(lacks_subject), [true; 4]);
     let with = ["a_waiter_is_told", "a_client_sees_what_it_wrote", "when_all_leave_none_waits"];
     assert_eq!(with.map(lacks_subject), [false; 3]);
+}
+
+#[test]
+fn names_of_files_types_and_invariants_have_nouns_as_subjects() {
+    let sources = || NAMED.iter().filter(|folder| !["deploy", ".ci"].contains(folder));
+    let rust = |folder: &str| texts(folder).into_iter().filter(|(file, _)| is_rust(file));
+    let files = NAMED.iter().flat_map(|folder| names_below(&root().join(folder))).collect();
+    let types = sources().flat_map(|folder| rust(folder)).flat_map(|(_, text)| types(&text));
+    let invariants = rust("sim/src").flat_map(|(_, text)| quoted_names(&text));
+    let kinds: [(&str, Vec<String>); 3] =
+        [("files", files), ("types", types.collect()), ("invariants", invariants.collect())];
+    for (kind, names) in kinds {
+        // Each kind has the exception, so a rule that reads nothing fails.
+        let without: BTreeSet<String> =
+            names.into_iter().filter(|name| lacks_subject(name)).collect();
+        assert_eq!(Vec::from_iter(without), NAMED_SO, "{kind}");
+    }
+}
+
+#[test]
+fn a_name_of_a_file_type_or_invariant_without_a_noun_is_found() {
+    let found = |names: Vec<String>| names.iter().filter(|name| lacks_subject(name)).count();
+    assert_eq!(found(types("pub struct WhoWaits;\nenum LockOfWhom {}\nstruct Holder;")), 2);
+    assert_eq!(found(types("struct HeWaits;\nstruct Header;\ntype Whatever = u8;")), 2);
+    assert_eq!(found(quoted_names("f(\"who_leaves\", \"who waits\", \"holds_survive\")")), 1);
+    assert!(lacks_subject("who-waits") && !lacks_subject("whole-frames"));
+    let names = names_below(&root().join("sim/src/invariants"));
+    assert!(names.iter().any(|name| name == NAMED_SO[0]), "{names:?}");
+}
+
+#[test]
+fn paragraphs_without_a_noun_at_their_beginning_grow_rarer() {
+    for (place, limit) in OPENINGS {
+        let files = texts(place).into_iter().filter(|(file, _)| is_rust(file));
+        let found: Vec<String> = files
+            .flat_map(|(file, text)| {
+                let openings = vague_openings(&text).into_iter();
+                openings.map(|text| format!("{}: {text}", file.display())).collect::<Vec<_>>()
+            })
+            .collect();
+        println!("{place}: {} paragraphs begin without a noun; at most {limit}", found.len());
+        assert!(
+            found.len() <= limit,
+            "{place}: {} paragraphs begin without a noun; at most {limit}: {found:#?}",
+            found.len()
+        );
+    }
+}
+
+#[test]
+fn a_paragraph_without_a_noun_at_its_beginning_is_found() {
+    let found = vague_openings;
+    assert_eq!(
+        found("//! It waits.\n//! It holds.\n\n    /// Those here."),
+        ["It waits.", "Those here."]
+    );
+    assert_eq!(found("/// A lock.\n///\n/// The same, later.\nfn f() {}"), ["The same, later."]);
+    for word in VAGUE {
+        assert_eq!(found(&format!("fn f() {{}}\n/// {word}: here")).len(), 1, "{word}");
+    }
+    let none = Vec::<&str>::new();
+    assert_eq!(found("/// A lock.\n/// It waits.\n// It waits.\nlet it = \"It waits\";"), none);
+    assert_eq!(found("/// Its lock.\n\n/// [`One`] lock.\n\n/// Once.\n\n/// That lock."), none);
+    assert_eq!(found("/// A lock:\n///\n/// ```\n///\n/// One\n/// ```\n"), none);
 }
 
 #[test]
@@ -253,7 +342,7 @@ fn a_circle_of_files_is_found() {
     // Such a type is in a file below `a` and its part.
     let below = ("src/a.rs", "mod b;\nmod e;\nuse e::E;\nstruct A(E);");
     assert_eq!(found(&[top, below, part, ("src/a/e.rs", "struct E;")]), none);
-    // A planted break names the code that it breaks.
+    // A planted break may name the code that it breaks.
     let planted = ("src/a.rs", "mod planted;\nfn f() { planted::g() }");
     assert_eq!(found(&[top, planted, ("src/a/planted.rs", "use super::*;")]), none);
     // A module of tests at the top hides nothing below it.
@@ -263,7 +352,7 @@ fn a_circle_of_files_is_found() {
     let child = ("src/a.rs", "mod b;\npub mod e;\nuse e::E;\nuse crate::c::D;");
     let leaf = [top, child, ("src/a/e.rs", "struct E;"), ("src/c.rs", "use crate::a::e::E;")];
     assert_eq!(found(&leaf), none);
-    // The same child leads to a part of `a`, and so to `c` again.
+    // Here the same child leads to a part of `a`, and so to `c` again.
     let mut through = leaf.to_vec();
     through[2].1 = "use super::b::B;";
     through.push(("src/a/b.rs", "use super::*;\nstruct B;"));
@@ -279,7 +368,7 @@ fn a_circle_of_files_is_found() {
         found(&[top, ("src/a.rs", "pub mod e;\nuse e::E;"), ("src/a/e.rs", "use super::F;")]),
         ["a a::e"]
     );
-    // What `a` passes on is not an edge of `a`, and leads to its own file.
+    // A name that `a` only re-exports is not an edge of `a`. It leads to its own file.
     let front = ("src/a.rs", "mod e;\nmod f;\npub use e::E;\npub use f::F;");
     assert_eq!(
         found(&[top, front, ("src/a/e.rs", "use crate::a::F;"), ("src/a/f.rs", "struct F;")]),
@@ -424,7 +513,8 @@ fn rust_prose(text: &str) -> String {
     out
 }
 
-/// Each with a few words around it, without the arguments of format strings, which are names.
+/// Returns each clause with a few words around it. The arguments of format strings are left out,
+/// because they are names.
 fn bare_clauses(prose: &str) -> Vec<String> {
     let is_argument = |word: &&str| word.contains('{') && word.contains('}');
     let words: Vec<&str> = prose.split_whitespace().filter(|word| !is_argument(word)).collect();
@@ -445,11 +535,72 @@ fn bare_clauses(prose: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether a name of a test begins with `what`, or has a word that stands for a missing
-/// noun.
+/// Returns whether a name begins with `what`, or has a word that stands for a missing noun. The
+/// words are in small letters.
 fn lacks_subject(name: &str) -> bool {
-    let mut words = name.split('_');
+    let mut words = name.split(['_', '-']);
     name.starts_with("what") || words.any(|word| NO_SUBJECTS.contains(&word))
+}
+
+/// The names of the files and folders below a folder, without extensions.
+fn names_below(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("the folder can be read").path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+        if path.is_dir() && name != "target" {
+            names.extend(names_below(&path));
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// The types that a file defines, with names in the form of a file's.
+fn types(text: &str) -> Vec<String> {
+    let words = |name: &String| {
+        let mut out = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !out.is_empty() {
+                out.push('_');
+            }
+            out.extend(letter.to_lowercase());
+        }
+        out
+    };
+    defined(text).iter().map(words).collect()
+}
+
+/// The names in quotation marks. An invariant has its name so, with and without a file of its own.
+fn quoted_names(text: &str) -> Vec<String> {
+    let is_name = |part: &&str| {
+        part.contains('_')
+            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    text.split('"').filter(is_name).map(str::to_owned).collect()
+}
+
+/// The first line of each paragraph of documentation that begins with one of [`VAGUE`].
+fn vague_openings(text: &str) -> Vec<&str> {
+    let (mut found, mut is_start, mut is_code) = (Vec::new(), true, false);
+    for line in text.lines().map(str::trim) {
+        let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        let doc = comment.map(str::trim).filter(|doc| !doc.is_empty());
+        is_code ^= doc.is_some_and(|doc| doc.starts_with("```"));
+        if is_start && !is_code {
+            found.extend(doc.filter(|doc| is_vague(doc)));
+        }
+        is_start = doc.is_none();
+    }
+    found
+}
+
+fn is_vague(paragraph: &str) -> bool {
+    let is_mark = |letter: char| letter.is_ascii_punctuation();
+    let mut words = paragraph.split_whitespace().map(|word| word.trim_end_matches(is_mark));
+    let first = words.next().unwrap_or_default();
+    let two = format!("{first} {}", words.next().unwrap_or_default());
+    VAGUE.contains(&first) || VAGUE.contains(&two.as_str())
 }
 
 fn long_lines(file: &Path, text: &str) -> usize {
@@ -512,7 +663,7 @@ fn without_visibility(line: &str) -> &str {
     }
 }
 
-/// The module that a file is: `a::b` for `src/a/b.rs`.
+/// The module of a file: `a::b` for `src/a/b.rs`.
 fn module(file: &Path) -> Vec<String> {
     let mut parts: Vec<String> = file
         .with_extension("")
@@ -526,13 +677,13 @@ fn module(file: &Path) -> Vec<String> {
     parts
 }
 
-/// Returns, for each file, which others it names. A part of a module is a node of its own. An
-/// `impl` of the parent's type in a file of its own names the parent, and the parent names nothing
-/// of it. So the types in the parent's fields stand in files below it. A re-export is an edge only
-/// if the file uses the name itself. The path of a re-exported name leads to the file that the name
-/// comes from. So circles through parents count.
+/// Returns, for each file, the files that it names. A part of a module is a node of its own. An
+/// `impl` of the parent's type in a file of its own names the parent. The parent names nothing of
+/// that file. So the types in the parent's fields stand in files below it. A re-export is an edge
+/// only if the file uses the name itself. The path of a re-exported name leads to the file that
+/// defines the name. So circles through parents count.
 ///
-/// Planted breaks are left out: they reach into the code that they break, and no build for use has
+/// Planted breaks are left out: they reach into the code that they break, and no shipped build has
 /// them.
 fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let is_test = |file: &Path| file.iter().any(|part| part == "tests" || part == "tests.rs");
@@ -556,8 +707,8 @@ fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
     graph
 }
 
-/// The paths that a file names: its imports, the paths within its code, and the names that it
-/// passes on and uses itself.
+/// The paths that a file names: its imports, the paths within its code, and the names that it both
+/// re-exports and uses.
 fn named_paths(code: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let words: BTreeSet<&str> =
@@ -567,7 +718,7 @@ fn named_paths(code: &str) -> Vec<String> {
     imported.map(|(_, path)| path).chain(inline(code)).collect()
 }
 
-/// The path from the top of the crate. None if it leads out of the crate.
+/// The path from the top of the crate. `None` if it leads out of the crate.
 fn absolute(own: &[String], path: &str, modules: &BTreeSet<Vec<String>>) -> Option<Vec<String>> {
     let mut parts = path.split("::").map(str::trim).peekable();
     let mut at: Vec<String> = own.to_vec();
@@ -591,7 +742,7 @@ fn absolute(own: &[String], path: &str, modules: &BTreeSet<Vec<String>>) -> Opti
     Some(at)
 }
 
-/// The names that a module passes on, and the path that each of them comes from.
+/// The names that a module re-exports, each with its original path.
 type ReExports = BTreeMap<Vec<String>, Vec<String>>;
 
 fn re_exports(files: &[(Vec<String>, String)], modules: &BTreeSet<Vec<String>>) -> ReExports {
@@ -612,7 +763,7 @@ fn origin(
     modules: &BTreeSet<Vec<String>>,
     exported: &ReExports,
 ) -> Vec<String> {
-    // A name that is passed on more often than that is passed on in a circle.
+    // A name that is re-exported more often is re-exported in a circle.
     for _ in 0..8 {
         let length = (1..=path.len()).find(|length| exported.contains_key(&path[..*length]));
         let Some(length) = length else { break };
@@ -639,8 +790,8 @@ fn outside_uses(code: &str) -> impl Iterator<Item = &str> {
     code.split(';').map(before_use)
 }
 
-/// The text up to the `use` statement that ends it, if one does. The path before a list of imports
-/// names no item.
+/// The text up to the `use` statement that ends it, if there is one. The path before a list of
+/// imports names no item.
 fn before_use(part: &str) -> &str {
     let is_start = |at: usize| {
         let before = part[..at].rsplit('\n').next().unwrap_or_default().trim();
@@ -649,7 +800,7 @@ fn before_use(part: &str) -> &str {
     part.match_indices("use ").find(|(at, _)| is_start(*at)).map_or(part, |(at, _)| &part[..at])
 }
 
-/// The paths of all `use` statements, each written out, and whether it is passed on.
+/// The paths of all `use` statements, each written out, and whether it is re-exported.
 fn used(code: &str) -> Vec<(bool, String)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
@@ -694,7 +845,7 @@ fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The sets of modules each of which comes to each other one.
+/// The sets of modules in which each module leads to each other one.
 fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reach = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from.clone()]);
@@ -723,7 +874,7 @@ fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> 
     found.into_iter().collect()
 }
 
-/// The structs with named fields of a file, and how many each has.
+/// The structs of a file that have named fields, and their numbers of fields.
 fn fields(text: &str) -> Vec<(String, usize)> {
     let mut found: Vec<(String, usize)> = Vec::new();
     let mut is_inside = false;

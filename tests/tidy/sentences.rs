@@ -3,10 +3,10 @@
 use super::ratchets::{CLAUSES, comments, texts, without_names, without_targets};
 use std::path::Path;
 
-/// The most words of a sentence.
+/// The greatest number of words of a sentence.
 const WORDS: usize = 25;
 
-/// The figures of runs, which a script writes.
+/// The document of measured figures, which a script writes.
 const FIGURES: &str = "docs/measured.md";
 
 #[test]
@@ -46,8 +46,8 @@ fn words(sentence: &str) -> usize {
     sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
 }
 
-/// The sentences of the comments of a source, or of a document without code. A name of the code is
-/// one word.
+/// The sentences of a source's comments, or of a document without its code. A name in backticks
+/// counts as one word.
 fn sentences(file: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for paragraph in paragraphs(file, text) {
@@ -98,7 +98,7 @@ fn item(line: &str) -> Option<&str> {
         .then_some(text)
 }
 
-/// The lines of the prose. Between comments stand empty lines.
+/// The lines of the prose. An empty line stands between two comments.
 fn lines<'a>(file: &Path, text: &'a str) -> Vec<&'a str> {
     match file.extension().and_then(|extension| extension.to_str()) {
         Some("md") => text.lines().collect(),

@@ -1,4 +1,4 @@
-//! A rival's client: one process, that takes that rival's locks on order.
+//! A client of another lock service: a process that takes that service's locks on order.
 
 use super::Rival;
 use super::etcd::Etcd;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_postgres::{NoTls, Statement};
 use zookeeper_client::{Acls, CreateMode, LockOptions, LockPrefix};
 
-/// How the parent starts a client.
+/// The arguments with which the parent starts a client.
 #[derive(Args)]
 pub(crate) struct ClientArgs {
     #[arg(long)]
@@ -28,19 +28,19 @@ pub(crate) struct ClientArgs {
     at: SocketAddr,
 }
 
-/// How long locks and sessions last beyond their process: the least that ZooKeeper grants unless it
-/// is told otherwise, two of its ticks.
+/// The time for which locks and sessions outlive their process. It is the least that ZooKeeper
+/// grants by default, two of its ticks.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
-/// The time until the server answers: a Java machine is slow to start.
+/// The longest time until the server answers: a Java machine starts slowly.
 const STARTING: Duration = Duration::from_secs(30);
 /// The pause between two tries to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause after which a client that finds a lock taken in Redis tries again.
 const POLL: Duration = Duration::from_millis(1);
-/// Deletes the key if it is one's own: the script that Redis' manual gives for it.
+/// Deletes the key if it is the client's own. The script is from Redis' manual.
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
     then return redis.call('del', KEYS[1]) else return 0 end";
-/// The lock that the killed client held, and another waits for.
+/// The lock that the killed client held and another client waits for.
 const LEGACY: &str = "legacy";
 
 pub(crate) async fn serve(args: ClientArgs) -> Done {
@@ -66,13 +66,13 @@ pub(crate) async fn serve(args: ClientArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Clients of one process, one for each task that has run at the same time.
+/// The clients of one process, one for each concurrent task.
 struct ClientPool {
     clients: Vec<Client>,
 }
 
 impl ClientPool {
-    /// The parent orders one thing at a time, so a wait delays nothing else.
+    /// Carries an order out. The parent sends one order at a time, so a wait delays nothing else.
     async fn obey(&mut self, order: BenchOrder) -> Outcome<BenchReport> {
         Ok(match order {
             BenchOrder::Run { load: Load::Locks { tasks, names, timed }, window } => {
@@ -108,7 +108,7 @@ impl ClientPool {
     }
 }
 
-/// A connection to a rival.
+/// A connection to another lock service.
 #[derive(Clone)]
 enum Client {
     Postgresql(Postgresql),
@@ -127,8 +127,8 @@ impl Client {
         })
     }
 
-    /// A client for one more task of the same process. All but PostgreSQL's locks can share a
-    /// connection.
+    /// A client for one more task of the same process. Only PostgreSQL's locks need a connection
+    /// for each client.
     async fn another(&self) -> Outcome<Client> {
         Ok(match self {
             Client::Postgresql(postgresql) => {
@@ -138,7 +138,7 @@ impl Client {
         })
     }
 
-    /// Waits for the lock; returns the handle with which it is released.
+    /// Waits for the lock. Returns the handle that releases it.
     async fn take(&mut self, name: &str) -> Outcome<String> {
         match self {
             Client::Postgresql(postgresql) => postgresql.take(name).await,
@@ -165,10 +165,10 @@ impl Locker for Client {
     }
 }
 
-/// Why a lock cannot be released.
+/// The error of a release when the lock was not held.
 const NOT_HELD: &str = "the lock was not held";
 
-/// Such a lock belongs to a connection.
+/// A client of PostgreSQL. An advisory lock belongs to its connection.
 #[derive(Clone)]
 struct Postgresql {
     at: SocketAddr,
@@ -202,7 +202,7 @@ impl Postgresql {
 struct Redis {
     connection: MultiplexedConnection,
     unlock: redis::Script,
-    /// Tells this process' locks from others'; its tasks never want the same.
+    /// Distinguishes this process' locks from others'. Two tasks of it never want the same lock.
     mark: u32,
 }
 
@@ -251,8 +251,8 @@ impl Zookeeper {
         let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(parents)?;
         let held = self.0.lock(LockPrefix::new_curator(&folder, "lock-")?, b"", options).await?;
         let path = held.lock_path().to_owned();
-        // Its end would delete the lock in the background. Curator's release waits until it is
-        // deleted, and so does `give`.
+        // The drop of the handle would delete the lock in the background. Curator's release waits
+        // for the deletion, and so does `give`.
         std::mem::forget(held);
         Ok(path)
     }

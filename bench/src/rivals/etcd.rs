@@ -1,4 +1,4 @@
-//! etcd's locks, and as much of its interface as they want: field numbers are those of its
+//! etcd's locks, and the part of its interface that they need. Field numbers are those of its
 //! `rpc.proto` and `v3lock.proto`.
 
 use super::client::LEASE;
@@ -17,7 +17,7 @@ const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
-/// A client with a lease, under which all its locks are, and which it keeps alive.
+/// A client with a lease for all its locks, which it keeps alive.
 #[derive(Clone)]
 pub(super) struct Etcd {
     grpc: Grpc<Channel>,
@@ -79,7 +79,7 @@ impl Etcd {
 
 #[derive(Message)]
 struct LockRequest {
-    // Bytes there, and names are text here: the same on the wire.
+    // The field is bytes there and text here, which are the same on the wire.
     #[prost(string, tag = "1")]
     name: String,
     #[prost(int64, tag = "2")]

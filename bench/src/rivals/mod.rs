@@ -1,6 +1,6 @@
 //! `--rivals`: the same work with the locks of other services. The bench starts each server on the
-//! loopback, in a folder of its own, and stops it at the end. Its clients are processes like the
-//! members, on the same runtime.
+//! loopback, in a folder of its own, and stops it at the end. Its clients are processes on the same
+//! runtime as the members.
 //!
 //! In each round the services are measured one after the other, while the others idle. A service
 //! with a log is measured with and without waiting for the disk, if it offers both.
@@ -23,37 +23,37 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The rival whose locks are measured.
+/// The other lock services.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rival {
-    /// Session-level advisory locks, a connection for each client.
+    /// Session-level advisory locks, with a connection for each client.
     Postgresql,
-    /// SET NX PX, and a script that deletes the client's own key; a client that finds it taken
+    /// SET NX PX, and a script that deletes the client's own key. A client that finds the key taken
     /// tries again after a millisecond.
     Redis,
-    /// The lock service of its API, under a lease.
+    /// The lock service of etcd's API, under a lease.
     Etcd,
     /// The recipe of Curator's `InterProcessMutex`.
     Zookeeper,
 }
 
-/// How a client of it is started.
+/// The arguments of a client of this service.
 pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
     let name =
         rival.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     ["client", "--rival", &name, "--at", &at.to_string()].map(str::to_owned).to_vec()
 }
 
-/// A lock service that is measured.
+/// A measured lock service.
 struct Entry {
     name: &'static str,
     kind: RivalKind,
 }
 
 enum RivalKind {
-    /// Members, and one more that grants.
+    /// Members of elderlock, and one more that grants.
     Ours,
-    /// Clients of a server. If `is_durable`, each grant is on the disk first, where that is a
+    /// Clients of a server. `is_durable`: each grant is on the disk first, if the service offers a
     /// choice.
     Theirs { rival: Rival, is_durable: bool },
 }
@@ -73,7 +73,7 @@ const ENTRIES: [Entry; 8] = [
     theirs("ZooKeeper, 1 node", Rival::Zookeeper, true),
 ];
 
-/// The work of all services.
+/// The work that is measured at all services.
 struct Work {
     case: &'static str,
     sizes: &'static str,
@@ -99,18 +99,18 @@ const WORKS: [Work; 3] = [
         names: Names::One,
     },
 ];
-/// The work of one client is measured there, too: a server has no such member.
+/// The entry for the work of one client at the grantor's own member. A server has no such member.
 const AT_HOME: &str = "elderlock, at the grantor's own member";
-/// The number of processes that want locks, of each.
+/// The number of processes of each service that want locks.
 const CLIENTS: usize = 8;
-/// The figure of each that is not a rate.
+/// The figure of each service that is not a rate.
 const KILLED: &str = "holder killed, until the next has it";
 /// The time until the next waiter is queued.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Steps of each round.
+/// The number of steps of each round.
 pub(super) const STEPS: usize = ENTRIES.len();
 
-/// One sheet for each work, and one for the kill of a holder.
+/// Makes a sheet for each work, and one for the kill of a holder.
 pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<Sheet> {
     progress.begin("rivals");
     let mut sheets: Vec<Sheet> =
@@ -134,7 +134,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
             Err(missing) => entry.complain(&mut sheets[0], "missing", &missing),
         }
     }
-    // The round before the first only warms up.
+    // The first round only warms up.
     for round in 0..=args.rounds {
         contenders.retain_mut(|contender| {
             progress.show(&format!("round {round} of {}: {}", args.rounds, contender.entry.name));
@@ -152,7 +152,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
 }
 
 impl Entry {
-    /// The failure of another service is a remark and no problem of the bench.
+    /// Notes the failure of another service as a remark, which is no problem of the bench.
     fn complain(&self, sheet: &mut Sheet, what: &str, why: &str) {
         let complaint = format!("{}: {what}: {why}", self.name);
         match self.kind {
@@ -162,7 +162,7 @@ impl Entry {
     }
 }
 
-/// A measured lock service that is ready. The clients end before their server does.
+/// A measured lock service that is running. The clients end before their server.
 struct RunningRival {
     entry: &'static Entry,
     cluster: BenchCluster,

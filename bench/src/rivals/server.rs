@@ -1,4 +1,5 @@
-//! A rival's server: found on this machine, started in a folder of its own, and stopped.
+//! The server of another lock service: found on this machine, started in a folder of its own, and
+//! stopped.
 
 use super::Rival;
 use crate::processes::free_addresses;
@@ -12,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time to answer, until the server is killed.
+/// The longest time until the server answers; then it is killed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// The connections of 64 tasks and a few more.
+/// The limit of connections: those of 64 tasks and a few more.
 const CONNECTIONS: u32 = 100;
-/// The place where Debian puts PostgreSQL's programs.
+/// The folder in which Debian puts PostgreSQL's programs.
 const POSTGRESQL: &str = "/usr/lib/postgresql";
-/// The place where Debian puts ZooKeeper.
+/// The file as which Debian installs ZooKeeper.
 const ZOOKEEPER: &str = "/usr/share/java/zookeeper.jar";
-/// The user and the group that own nothing: PostgreSQL refuses to be root's.
+/// An unprivileged user and group: PostgreSQL refuses to run as root.
 const NOBODY: (&str, &str) = ("nobody", "nogroup");
 
 pub(super) struct Server {
@@ -31,7 +32,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it; a client that connects too early tries again. An error names the missing part.
+    /// Starts the server. A client that connects too early tries again. An error names the missing
+    /// part.
     pub(super) fn start(rival: Rival, is_durable: bool, folder: &Path) -> Result<Server, String> {
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -54,7 +56,7 @@ impl Server {
         self.addr
     }
 
-    /// The version that it reports itself, when it is up.
+    /// The version that the running server reports.
     pub(super) fn version(&self) -> String {
         match self.rival {
             Rival::Zookeeper => {
@@ -64,7 +66,8 @@ impl Server {
         }
     }
 
-    /// Lets it end, and kills it if it does not. Its folder goes with that of the bench.
+    /// Lets the server end, and kills it if it does not. Its folder is removed with the bench's
+    /// folder.
     pub(super) fn stop(&mut self) {
         // SIGINT tells PostgreSQL not to wait for clients.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
@@ -86,7 +89,7 @@ impl Drop for Server {
 /// The setup of a server.
 struct Plan<'a> {
     addr: SocketAddr,
-    /// The address for the other servers of its cluster, which it does not have.
+    /// The address for other servers of the cluster, of which there are none.
     peer: SocketAddr,
     is_durable: bool,
     folder: &'a Path,
@@ -152,7 +155,7 @@ impl Plan<'_> {
             "always",
         ]);
         let version = version(&program, "--version");
-        // The rest of the text is about its build.
+        // The remaining text describes the build.
         Ok((command, version.split(" sha=").next().unwrap_or_default().to_owned()))
     }
 
@@ -200,14 +203,14 @@ fn find(program: &str, folders: &[PathBuf]) -> Result<PathBuf, String> {
     files.find(|file| file.is_file()).ok_or_else(|| format!("there is no {program} here"))
 }
 
-/// A command that ends with the bench, as the given user.
+/// A command that runs as the given user and ends with the bench.
 fn under(user: &[OsString], program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "INT"]).args(user).arg("--").arg(program);
     command
 }
 
-/// The first line that the program prints about itself.
+/// The first line that the program prints for this flag.
 fn version(program: &Path, flag: &str) -> String {
     let Ok(said) = Command::new(program).arg(flag).output() else {
         return "of no known version".to_owned();
@@ -216,8 +219,8 @@ fn version(program: &Path, flag: &str) -> String {
     String::from_utf8_lossy(&all).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The first line of ZooKeeper's answer about its state: its version, which no flag tells, and when
-/// it was built.
+/// The first line of ZooKeeper's answer about its state: the version, which no flag prints, and the
+/// time of its build.
 fn srvr(addr: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;

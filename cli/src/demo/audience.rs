@@ -1,19 +1,18 @@
-//! The audience: the display of the demo while it goes on, on standard error.
+//! The audience: the display of the running demo, on standard error.
 
 use super::crew::Crew;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A bar with the state of the shop, and above it the happenings. Without a terminal, the
-/// happenings only.
+/// A bar with the state of the shop, and the events above it. Without a terminal, only the events.
 pub(crate) struct Audience {
     bar: ProgressBar,
     begun: Instant,
     shown: Cell<(Instant, u64)>,
 }
 
-/// How often the bar is drawn anew.
+/// The interval at which the bar is redrawn.
 const REDRAW: Duration = Duration::from_millis(200);
 
 impl Audience {
@@ -25,13 +24,13 @@ impl Audience {
         Audience { bar, begun: now, shown: Cell::new((now, 0)) }
     }
 
-    /// Shows the text of a happening.
+    /// Shows the text of an event.
     pub(crate) fn tell(&self, text: &str) {
         let line = format!("{:6.2} s  {text}", self.begun.elapsed().as_secs_f64());
         if self.bar.is_hidden() { eprintln!("{line}") } else { self.bar.println(line) }
     }
 
-    /// Time goes by.
+    /// Redraws the bar when it is due.
     pub(crate) fn show(&self, crew: &Crew) {
         let (last, sales) = self.shown.get();
         let passed = last.elapsed();

@@ -1,5 +1,5 @@
-//! The crew: the demo's worker processes as their parent has them, their last reports, and how to
-//! end them.
+//! The crew: the demo's worker processes as the parent knows them, their last reports, and their
+//! end.
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
 use crate::processes::{ChildOutput, ChildUpdate, Processes, StopSignal, free_addresses};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// How every worker is started.
+/// The settings with which every worker is started.
 pub(crate) struct Recipe {
     pub(crate) directory: PathBuf,
     pub(crate) file: PathBuf,
@@ -21,14 +21,14 @@ pub(crate) struct Recipe {
     pub(crate) no_fence: bool,
 }
 
-/// One worker of the crew; when it died and was started again it has the same index and address.
+/// A worker of the crew. A worker that is started again keeps its index and address.
 pub(crate) struct Worker {
     addr: SocketAddr,
-    /// How often it was started again.
+    /// The number of restarts.
     run: u32,
-    /// The end of the worker was ordered.
+    /// Whether the worker was ordered to leave.
     leaves: bool,
-    /// The last snapshot that it reported; nothing once it has ended.
+    /// The last snapshot that the worker reported; `None` once it has ended.
     pub(crate) sight: Option<ClusterSnapshot>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum WorkerUpdate {
     Ended,
 }
 
-/// The interval at which the end of the last one is checked.
+/// The interval at which [`Crew::finish`] checks for ended workers.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// All workers of the demo.
@@ -52,13 +52,13 @@ pub(crate) struct Crew {
     seeds: Vec<SocketAddr>,
     /// The number of reported sales.
     pub(crate) sales: u64,
-    /// The time of the last of them.
+    /// The time of the last reported sale.
     sold_at: Instant,
-    /// The longest time without one since [`watch`](Crew::watch).
+    /// The longest time without a sale since [`watch`](Crew::watch).
     pub(crate) silence: Duration,
-    /// Tasks of workers that did not get or did not keep their lock since then, and why.
+    /// Tasks of workers that did not get or keep their lock since then, each with the reason.
     pub(crate) unserved: Vec<String>,
-    /// The reported troubles, and the number of each.
+    /// The reported troubles, with their numbers.
     pub(crate) troubles: BTreeMap<String, u64>,
 }
 
@@ -85,7 +85,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Starts the worker of this index again, at its old address, and lets it sell.
+    /// Starts the worker of this index again, at its former address, and lets it sell.
     pub(crate) fn restart(&mut self, index: usize) -> std::io::Result<()> {
         let Worker { addr, run, .. } = self.workers[index];
         self.workers[index] = Worker { addr, run: run + 1, leaves: false, sight: None };
@@ -139,19 +139,19 @@ impl Crew {
         self.processes.kill(index);
     }
 
-    /// SIGSTOP or SIGCONT.
+    /// Sends SIGSTOP or SIGCONT.
     pub(crate) fn signal(&self, index: usize, signal: StopSignal) -> std::io::Result<()> {
         self.processes.signal(index, signal)
     }
 
-    /// Begins to look for the longest time without a sale, and for tasks that get no lock.
+    /// Starts to measure the longest time without a sale, and to collect tasks that get no lock.
     pub(crate) fn watch(&mut self) {
         self.sold_at = Instant::now();
         self.silence = Duration::ZERO;
         self.unserved.clear();
     }
 
-    /// The next report of a living worker; `None` when it is `until` and no report came.
+    /// The next report of a living worker. `None` if none arrives before `until`.
     pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, WorkerUpdate)> {
         loop {
             let ChildUpdate { index, at, is_late, what } = self.processes.next(until)?;
@@ -198,7 +198,7 @@ impl Crew {
         self.processes.ended(index)
     }
 
-    /// The newest snapshot of the cluster among the living.
+    /// The newest snapshot of the cluster among the living workers.
     pub(crate) fn sight(&self) -> Option<&ClusterSnapshot> {
         self.workers
             .iter()
@@ -207,7 +207,7 @@ impl Crew {
             .max_by_key(|s| s.view)
     }
 
-    /// The index of the worker that is this process now.
+    /// The index of the worker that has this process id now.
     pub(crate) fn index_of(&self, process: &str) -> Option<usize> {
         self.workers
             .iter()
@@ -219,7 +219,7 @@ impl Crew {
         self.sight().and_then(|sight| sight.elder.as_deref()).and_then(|elder| self.index_of(elder))
     }
 
-    /// The grantor's index: the living grantor that most members name.
+    /// The index of the grantor: the living process that most workers name.
     pub(crate) fn grantor(&self) -> Option<usize> {
         let mut votes = BTreeMap::new();
         for sight in self.workers.iter().filter_map(|worker| worker.sight.as_ref()) {
@@ -231,7 +231,7 @@ impl Crew {
         votes.into_iter().max_by_key(|(_, count)| *count).map(|(index, _)| index)
     }
 
-    /// The indexes of the living, oldest member first.
+    /// The indexes of the living workers, oldest member first.
     pub(crate) fn by_age(&self) -> Vec<usize> {
         let members = self.sight().map(|sight| sight.members.clone()).unwrap_or_default();
         members.iter().filter_map(|process| self.index_of(process)).collect()
@@ -251,8 +251,8 @@ impl Crew {
             && self.by_age().len() == self.workers.len()
     }
 
-    /// Lets all finish and leave; names the processes that did not, or not cleanly. Ends within
-    /// `limit`.
+    /// Lets all workers finish and leave. Names the processes that did not, or not cleanly. Ends
+    /// within `limit`.
     pub(crate) fn finish(&mut self, limit: Duration) -> Vec<String> {
         let until = Instant::now() + limit;
         for index in 0..self.workers.len() {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum WorkerReport {
     /// The worker's view of the cluster; sent when it changes.
     Sees(ClusterSnapshot),
-    /// Sold one piece, and the sale is in the file.
+    /// The worker sold one piece, and the sale is in the file.
     Sale {
         /// The article.
         article: u32,
@@ -18,14 +18,14 @@ pub(crate) enum WorkerReport {
     },
     /// The worker has stopped between `fence()` and the write, and waits for `WorkerOrder::Go`.
     Standing {
-        /// The article of the lock that it holds.
+        /// The article whose lock the worker holds.
         article: u32,
         /// The token of the lock.
         token: i64,
-        /// The worker's view of the cluster right then.
+        /// The worker's view of the cluster at that moment.
         sight: ClusterSnapshot,
     },
-    /// The table refused its write: a worker with a higher token wrote before.
+    /// The table refused the worker's write: a worker with a higher token wrote before.
     Refused {
         /// The article.
         article: u32,
@@ -34,7 +34,7 @@ pub(crate) enum WorkerReport {
     },
     /// A task of the worker did not get its lock, or lost it before the sale.
     Unserved(String),
-    /// The worker became the grantor, as ordered, and its service says so.
+    /// The worker became the grantor, as ordered, and its service confirms that.
     Became(ClusterSnapshot),
     /// The worker suspended the service and counted.
     Counted {
@@ -42,35 +42,35 @@ pub(crate) enum WorkerReport {
         before: i64,
         /// Sales in the books just before it was resumed.
         after: i64,
-        /// Pieces by which stock and sales differed then.
+        /// Pieces by which stock and sales differed at that moment.
         missing: i64,
-        /// The time that it waited until no lock was held.
+        /// The time for which the worker waited until no lock was held.
         waited_milliseconds: f64,
     },
     /// The worker cannot carry out its order.
     Failed(String),
-    /// Something went wrong that should not.
+    /// An unexpected failure.
     Trouble(String),
 }
 
-/// The cluster as a worker sees it. Processes by their number in hexadecimal.
+/// The cluster as a worker sees it. Processes have their number in hexadecimal.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ClusterSnapshot {
     /// The worker's own process.
     pub(crate) me: String,
-    /// Number of its view.
+    /// The number of the worker's view.
     pub(crate) view: u64,
     /// The living members of that view, oldest first.
     pub(crate) members: Vec<String>,
-    /// How many ghosts the view has.
+    /// The number of ghosts in the view.
     pub(crate) ghosts: usize,
     /// The elder.
     pub(crate) elder: Option<String>,
     /// The grantor of the stock.
     pub(crate) grantor: Option<String>,
-    /// Whether its member lease runs.
+    /// Whether the worker's member lease runs.
     pub(crate) leased: bool,
-    /// Whether its tasks ask for nothing and hold nothing.
+    /// Whether the worker's tasks hold nothing and ask for nothing.
     pub(crate) idle: bool,
 }
 
@@ -80,9 +80,9 @@ pub(crate) struct ClusterSnapshot {
 pub(crate) enum WorkerOrder {
     /// Start to sell.
     Open,
-    /// Stop between `fence()` and the write at the next sale, and say so.
+    /// Stop between `fence()` and the write at the next sale, and report it.
     Stand,
-    /// Go on with the write.
+    /// Continue with the write.
     Go,
     /// Become the grantor.
     Become,

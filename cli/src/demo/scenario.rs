@@ -1,8 +1,8 @@
-//! The scenario: kills, stops and takeovers with their times, and how long the shop takes to go on.
+//! The scenario: kills, stops and takeovers with their times, and how soon the shop continues.
 //!
-//! Every victim is made to stand between its `fence()` and its write, holding the lock of an
-//! article, before it is killed. So a fail-over has a plain measure: from SIGKILL to the next sale
-//! of that article. No worker can make this sale before the victim has lost its lock.
+//! Before a victim is killed, it is made to stand between its `fence()` and its write, with the
+//! lock of an article. So a fail-over has a simple measure: from SIGKILL to the next sale of that
+//! article. No worker can make this sale before the victim has lost its lock.
 //!
 //! A takeover without a death has another measure. Every task of a worker must get its lock, and
 //! the longest time without any sale is reported.
@@ -16,12 +16,12 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Plays the scenario on a crew.
+/// Runs the scenario with a crew.
 pub(crate) struct Scenario<'a> {
     crew: &'a mut Crew,
     audience: &'a Audience,
     args: &'a DemoArgs,
-    /// No step waits longer.
+    /// The limit of every wait.
     until: Instant,
     played: ScenarioOutcome,
 }
@@ -29,52 +29,53 @@ pub(crate) struct Scenario<'a> {
 /// The result of the scenario.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScenarioOutcome {
-    /// One per kill.
+    /// An entry for each kill.
     pub(crate) failovers: Vec<Failover>,
     /// The time from SIGSTOP to the next sale of the stopped holder's article.
     pub(crate) pause: Option<Duration>,
-    /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did
-    /// neither.
+    /// The fate of the stopped worker's write when it woke. `None` if the write was neither refused
+    /// nor accepted.
     pub(crate) late_write: Option<LateWrite>,
-    /// One entry for each change of grantor without a death.
+    /// An entry for each change of grantor without a death.
     pub(crate) transfers: Vec<GrantorTransfer>,
     /// The count while the service was suspended.
     pub(crate) count: Option<Count>,
-    /// Workers started again that are in the view with all others.
+    /// The number of restarted workers that are in the view with all others.
     pub(crate) restarted: usize,
     /// Requirements that were not met.
     pub(crate) problems: Vec<String>,
 }
 
-/// A kill and the time until the shop went on.
+/// A kill and the time until the shop continued.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failover {
     /// The role of the victims.
     pub(crate) kind: KilledRole,
     /// The time from SIGKILL to the next sale of every article that a victim held.
     pub(crate) milliseconds: f64,
-    /// How many processes were killed.
+    /// The number of killed processes.
     pub(crate) killed: usize,
 }
 
-/// A grantor that gave its table away.
+/// A grantor that transferred its table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GrantorTransfer {
     /// The reason of the transfer.
-    pub(crate) occasion: Occasion,
-    /// The time from the order until it was done.
+    pub(crate) reason: TransferReason,
+    /// The time from the order until the transfer was done.
     pub(crate) milliseconds: f64,
-    /// The longest time without a sale, from the order until all others knew and had sold again.
+    /// The longest time without a sale, from the order until all other workers knew the new grantor
+    /// and had sold.
     pub(crate) silence_milliseconds: f64,
-    /// Tasks of workers that went without their lock meanwhile.
+    /// Tasks of workers that did not get their lock meanwhile.
     pub(crate) unserved: Vec<String>,
 }
 
-/// Why a grantor gives its table away.
+/// The reason for which a grantor transfers its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Occasion {
-    /// Another member wanted to be the grantor.
+pub(crate) enum TransferReason {
+    /// A young turk wanted to be the grantor.
     YoungTurk,
     /// The grantor left.
     Leave,
@@ -97,24 +98,24 @@ pub(crate) struct Count {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum KilledRole {
-    /// A member that holds a lock and is nothing else.
+    /// A member that holds a lock and is neither elder nor grantor.
     Holder,
     /// The grantor, and not the elder.
     Grantor,
     /// The elder, and not the grantor.
     Elder,
-    /// Both at once.
+    /// The elder and the grantor at once.
     ElderAndGrantor,
 }
 
-/// The result of the write of a worker that slept too long.
+/// The result of the write of a worker that woke after its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LateWrite {
     Refused,
     Written,
 }
 
-/// A worker that stands between its `fence()` and its write.
+/// A worker that is stopped between its `fence()` and its write.
 struct PausedWriter {
     index: usize,
     article: u32,
@@ -124,7 +125,7 @@ struct PausedWriter {
 
 /// The longest wait for a role to settle, for a sale, or until all processes run again.
 const STEP: Duration = Duration::from_secs(15);
-/// How often a role is looked for anew when its bearer loses it while it is made to stand.
+/// The number of attempts to stop the bearer of a role, which may lose the role meanwhile.
 const TRIES: usize = 10;
 
 type ScenarioResult<T> = Result<T, String>;
@@ -153,7 +154,7 @@ impl<'a> Scenario<'a> {
         self.audience
             .tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
         self.open()?;
-        // The rest of the time is shared out evenly.
+        // The remaining time is divided evenly.
         let begun = Instant::now();
         const CURTAINS: u32 = 10;
         let act =
@@ -178,8 +179,8 @@ impl<'a> Scenario<'a> {
         self.sell_until(curtains[9])
     }
 
-    /// Lets the youngest member sell first, because the first that asks becomes grantor. The
-    /// grantor shall not be the elder, so that the two can be killed one by one.
+    /// Lets the youngest member sell first, because the first member that asks becomes grantor.
+    /// Elder and grantor have to be two processes, so that they can be killed one by one.
     fn open(&mut self) -> ScenarioResult<()> {
         let youngest = *self.crew.by_age().last().ok_or("no worker is alive")?;
         self.crew.order(youngest, WorkerOrder::Open);
@@ -190,8 +191,7 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Kills the bearers of a role, waits for the sales that they stood in the way of, and starts
-    /// them again.
+    /// Kills the bearers of a role, waits for the sales that they blocked, and starts them again.
     fn kill(&mut self, kind: KilledRole) -> ScenarioResult<()> {
         let rested = if kind == KilledRole::Grantor { self.rest_oldest()? } else { Vec::new() };
         let victims = self.stand_in_role(kind)?;
@@ -237,7 +237,7 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Has the youngest member that is nothing else become the grantor.
+    /// Makes the youngest member without another role the grantor.
     fn turn(&mut self) -> ScenarioResult<()> {
         if self.args.no_lock {
             return Ok(()); // without locks there is no grantor
@@ -264,19 +264,19 @@ impl<'a> Scenario<'a> {
             ));
         }
         self.all_served_by("the young turk", move |grantor| grantor == index)?;
-        self.note_transfer(Occasion::YoungTurk, at.saturating_duration_since(begun));
+        self.note_transfer(TransferReason::YoungTurk, at.saturating_duration_since(begun));
         Ok(())
     }
 
-    /// Has the grantor leave, and start again.
+    /// Makes the grantor leave, and starts it again.
     fn leave(&mut self) -> ScenarioResult<()> {
         if self.args.no_lock {
             return Ok(()); // without locks there is no grantor
         }
         self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
         let index = self.crew.grantor().ok_or("there is no grantor")?;
-        // The member with most holds in the table is the successor: not the elder, which is to be
-        // another process.
+        // The member with most entries in the table becomes the successor. It has to be a process
+        // other than the elder.
         let rested = self.rest_oldest()?;
         self.audience.tell(&format!("worker {index}, the grantor, finishes and leaves"));
         self.crew.watch();
@@ -291,7 +291,7 @@ impl<'a> Scenario<'a> {
             ));
         }
         self.all_served_by("a successor", move |grantor| grantor != index)?;
-        self.note_transfer(Occasion::Leave, took);
+        self.note_transfer(TransferReason::Leave, took);
         for index in rested {
             self.crew.order(index, WorkerOrder::Open);
         }
@@ -302,8 +302,8 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Waits until all sellers see one grantor that `is_it` accepts, and then until each of them
-    /// has sold.
+    /// Waits until all sellers see one grantor that `is_it` accepts, and then until each seller has
+    /// sold.
     fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> ScenarioResult<()> {
         let sees = |crew: &Crew, sight: &ClusterSnapshot| {
             sight.grantor.as_deref().and_then(|me| crew.index_of(me))
@@ -329,21 +329,21 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    fn note_transfer(&mut self, occasion: Occasion, took: Duration) {
+    fn note_transfer(&mut self, reason: TransferReason, took: Duration) {
         let (silence, unserved) = (self.crew.silence, std::mem::take(&mut self.crew.unserved));
         let (took_text, silent_text) = (milliseconds(took), milliseconds(silence));
         self.audience.tell(&format!(
             "  done after {took_text}, never longer than {silent_text} without a sale"
         ));
         self.played.transfers.push(GrantorTransfer {
-            occasion,
+            reason,
             milliseconds: took.as_micros() as f64 / 1e3,
             silence_milliseconds: silence.as_micros() as f64 / 1e3,
             unserved,
         });
     }
 
-    /// Has a member suspend the service and count the books twice.
+    /// Makes a member suspend the service and count the books twice.
     fn count(&mut self) -> ScenarioResult<()> {
         self.wait("an elder to be known", |crew| crew.elder().is_some())?;
         let index = *self.bearers(KilledRole::Holder).first().ok_or("no worker can count")?;
@@ -369,7 +369,7 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    /// Waits until a worker has carried out its order, or says that it cannot.
+    /// Waits until a worker has carried out its order, or reports that it cannot.
     fn await_order(
         &mut self,
         index: usize,
@@ -388,8 +388,8 @@ impl<'a> Scenario<'a> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Lets the two oldest members rest before the grantor goes, so that neither becomes the next
-    /// grantor. The elder and the grantor must be two processes when their turn comes.
+    /// Lets the two oldest members rest before the grantor leaves, so that neither becomes the next
+    /// grantor. Elder and grantor must be two processes when they are killed.
     fn rest_oldest(&mut self) -> ScenarioResult<Vec<usize>> {
         let grantor = self.crew.grantor();
         let resting: Vec<usize> = self
@@ -410,7 +410,7 @@ impl<'a> Scenario<'a> {
         Ok(resting)
     }
 
-    /// Makes the bearers of a role stand, and makes sure that they still bear it then.
+    /// Stops the bearers of a role before their write, and checks that they still bear it then.
     fn stand_in_role(&mut self, kind: KilledRole) -> ScenarioResult<Vec<PausedWriter>> {
         for _ in 0..TRIES {
             self.wait("an elder and a grantor to be known", |crew| crew.elder().is_some())?;
@@ -430,8 +430,8 @@ impl<'a> Scenario<'a> {
         Err(format!("no {} to be found in {TRIES} tries", kind.name()))
     }
 
-    /// The process that has the role now. Without locks there is no grantor, and any process but
-    /// the elder stands in for it.
+    /// The processes that have the role now. Without locks there is no grantor, and any process but
+    /// the elder takes its place.
     fn bearers(&self, kind: KilledRole) -> Vec<usize> {
         let elder = self.crew.elder();
         let by_age = self.crew.by_age();
@@ -444,11 +444,11 @@ impl<'a> Scenario<'a> {
         let (elder, grantor) = (Vec::from_iter(elder), Vec::from_iter(grantor));
         match kind {
             KilledRole::Holder => Vec::from_iter(any),
-            // One process that is both stands in for neither alone.
+            // A process with both roles cannot be killed for one of them alone.
             KilledRole::Grantor | KilledRole::Elder if elder == grantor => Vec::new(),
             KilledRole::Grantor => grantor,
             KilledRole::Elder => elder,
-            // If one process is both, another holder dies with it.
+            // If one process has both roles, another holder dies with it.
             KilledRole::ElderAndGrantor if elder == grantor => {
                 elder.into_iter().chain(any).collect()
             }
@@ -456,7 +456,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Returns whether a stander's own sight agrees.
+    /// Returns whether the stopped worker's own snapshot agrees.
     fn still_bears(&self, kind: KilledRole, stander: &PausedWriter) -> bool {
         let sight = &stander.sight;
         let is_elder = sight.elder.as_ref() == Some(&sight.me);
@@ -469,7 +469,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Stops a worker between its `fence()` and its write until after another has written.
+    /// Stops a worker between its `fence()` and its write until another worker has written.
     fn pause(&mut self) -> ScenarioResult<()> {
         let sleeper = self.stand_in_role(KilledRole::Holder)?.remove(0);
         let (index, article) = (sleeper.index, sleeper.article);
@@ -489,7 +489,8 @@ impl<'a> Scenario<'a> {
             "  next sale of article {article} after {}, SIGCONT",
             milliseconds(took)
         ));
-        // The order is in its pipe before it wakes: the write is the first thing it does.
+        // The order is in the worker's pipe before it wakes: the write is the first thing that it
+        // does.
         self.crew.order(index, WorkerOrder::Go);
         signal(self.crew, StopSignal::Continue)?;
         let mut late = None;
@@ -518,7 +519,7 @@ impl<'a> Scenario<'a> {
         self.wait("the sleeper to be back in the view", Crew::is_whole)
     }
 
-    /// Makes a worker stand.
+    /// Stops a worker before its next write.
     fn stand(&mut self, index: usize) -> ScenarioResult<PausedWriter> {
         self.crew.order(index, WorkerOrder::Stand);
         let mut found = None;
@@ -538,8 +539,8 @@ impl<'a> Scenario<'a> {
         found.ok_or_else(|| format!("worker {index} did not report that it holds a lock"))
     }
 
-    /// Waits until every article that one of `standers` held has been sold by another worker, with
-    /// a later token. Returns the time of the last of these sales.
+    /// Waits until another worker has sold every article that one of `standers` held, with a later
+    /// token. Returns the time of the last of these sales.
     fn sales(&mut self, standers: &[PausedWriter], what: &str) -> ScenarioResult<Instant> {
         let mut open: Vec<&PausedWriter> = standers.iter().collect();
         let mut last = Instant::now();
@@ -595,7 +596,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// The next report, or `None` after a moment. A worker that ends by itself ends the demo.
+    /// The next report, or `None` after a short wait. A worker that ends by itself ends the demo.
     fn listen(&mut self, until: Instant) -> ScenarioResult<Option<(usize, Instant, WorkerReport)>> {
         let moment = until.min(Instant::now() + Duration::from_millis(100));
         let news = self.crew.next(moment);
@@ -617,12 +618,12 @@ impl<'a> Scenario<'a> {
     }
 }
 
-impl Occasion {
+impl TransferReason {
     /// Returns the name that people read.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Occasion::YoungTurk => "young turk takes over",
-            Occasion::Leave => "grantor leaves",
+            TransferReason::YoungTurk => "young turk takes over",
+            TransferReason::Leave => "grantor leaves",
         }
     }
 }
@@ -639,7 +640,7 @@ impl KilledRole {
     }
 }
 
-/// A duration as people read it.
+/// A duration in milliseconds, for people.
 pub(crate) fn milliseconds(span: Duration) -> String {
     format!("{:.1} ms", span.as_secs_f64() * 1e3)
 }

@@ -1,9 +1,9 @@
 //! The shop's books: one SQLite file that all workers write.
 //!
-//! A sale takes two transactions, as in many a shop: one reads the stock, and after some thought
-//! another writes that stock back, less one. So two sellers of one article at a time sell the same
-//! piece twice, unless a lock keeps them apart. A seller that wakes up too late overwrites the
-//! sales of others, unless the table looks at the fencing token.
+//! A sale takes two transactions, as in many a shop. One reads the stock, and after some thought
+//! another writes that stock back, less one. So two sellers of one article sell the same piece
+//! twice, unless a lock keeps them apart. A seller that wakes up too late overwrites the sales of
+//! others, unless the table checks the fencing token.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::path::Path;
@@ -15,13 +15,13 @@ pub(crate) const INITIAL_STOCK: i64 = 100_000;
 /// An open connection to the books.
 pub(crate) struct Shop {
     file: Connection,
-    /// Whether the table refuses tokens lower than the highest it has seen, and equal ones of
+    /// Whether the table refuses tokens lower than the highest one so far, and an equal token of
     /// another lineage.
     fenced: bool,
 }
 
-/// The fence that a holder writes with: the token as SQL keeps it, and the lineage that dealt it.
-/// Both are zero without a lock.
+/// The fence of a write: the holder's token as SQL stores it, and its lineage. Both are zero
+/// without a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fence {
     pub(crate) token: i64,
@@ -33,7 +33,7 @@ pub(crate) struct Fence {
 pub(crate) enum WriteResult {
     /// The sale is in the file.
     Sold,
-    /// A higher token was there before: nothing was sold.
+    /// The table had a higher token already: nothing was sold.
     Refused,
 }
 
@@ -42,19 +42,18 @@ pub(crate) enum WriteResult {
 pub(crate) struct Audit {
     /// Sales in the file.
     pub(crate) sales: i64,
-    /// Pieces sold that the stock does not know of, or that never were: lost updates and sales
-    /// beyond the stock.
+    /// The difference of sales and missing stock, by lost updates and sales beyond the stock.
     pub(crate) oversold: i64,
     /// Pieces sold more than once.
     pub(crate) double_sales: i64,
     /// Writes refused because their token was too low.
     pub(crate) stale_refused: i64,
-    /// Writes that got in after one with a higher token.
+    /// Writes that the table accepted after one with a higher token.
     pub(crate) stale_written: i64,
 }
 
 impl Shop {
-    /// Makes the file and fills the shelves.
+    /// Creates the file with the initial stock.
     pub(crate) fn create(path: &Path, articles: u32) -> rusqlite::Result<()> {
         let shop = Shop::open(path, true)?;
         shop.file.execute_batch(
@@ -88,14 +87,14 @@ impl Shop {
         Ok(Shop { file, fenced })
     }
 
-    /// First transaction: how many pieces are left.
+    /// First transaction: reads how many pieces are left.
     pub(crate) fn stock(&self, article: u32) -> rusqlite::Result<i64> {
         self.file
             .prepare_cached("SELECT stock FROM articles WHERE id = ?")?
             .query_row(params![article], |row| row.get(0))
     }
 
-    /// Second transaction: one piece less than were read to be there.
+    /// Second transaction: writes one piece less than was read.
     pub(crate) fn sell(
         &mut self,
         article: u32,
@@ -137,7 +136,7 @@ impl Shop {
         Ok(written)
     }
 
-    /// Counts the content of the file; trusts no worker's word.
+    /// Counts the content of the file, without trust in any report.
     pub(crate) fn audit(&self) -> rusqlite::Result<Audit> {
         let number = |query: &str| -> rusqlite::Result<i64> {
             Ok(self
@@ -173,7 +172,7 @@ impl Shop {
 mod tests {
     use super::*;
 
-    /// A shop in a file of its own, taken away at the end.
+    /// A shop in a file of its own, removed at the end.
     struct Books(std::path::PathBuf);
 
     impl Books {

@@ -1,8 +1,8 @@
-//! The verdict: whether all is right, and why not.
+//! The verdict: whether the run has passed, and the reasons if not.
 
 use super::DemoArgs;
 use super::crew::Crew;
-use super::scenario::{KilledRole, LateWrite, Occasion, ScenarioOutcome, milliseconds};
+use super::scenario::{KilledRole, LateWrite, ScenarioOutcome, TransferReason, milliseconds};
 use super::shop::Audit;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ impl Verdict {
             || (self.args.no_fence && self.audit.stale_written > 0)
     }
 
-    /// The proof that a run without its safety gives, or that it proves nothing.
+    /// The proof that a run without its safety gives, or why it proves nothing.
     fn proof(&self) -> Option<String> {
         let (flag, wanted, missing) = match (self.args.no_lock, self.args.no_fence) {
             (true, _) => (
@@ -118,7 +118,7 @@ impl Verdict {
         }
         for transfer in &self.played.transfers {
             rows.push((
-                transfer.occasion.name().to_owned(),
+                transfer.reason.name().to_owned(),
                 format!("{:.1} ms", transfer.milliseconds),
             ));
             let silence = format!("{:.1} ms", transfer.silence_milliseconds);
@@ -153,7 +153,7 @@ impl Verdict {
     }
 }
 
-/// The objections of the audit and the scenario against the run.
+/// The faults that the audit and the scenario found in the run.
 fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String> {
     let mut faults = Vec::new();
     let mut fault = |is_wrong: bool, text: &str| {
@@ -162,7 +162,7 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
         }
     };
     fault(audit.sales == 0, "nothing was sold");
-    fault(audit.oversold != 0, "oversold: the sales are not what is missing from the stock");
+    fault(audit.oversold != 0, "oversold: sales and stock differ");
     fault(audit.double_sales != 0, "a piece was sold twice");
     fault(
         audit.stale_written != 0,
@@ -173,7 +173,8 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
         played.late_write != Some(LateWrite::Refused),
         "the stopped worker's late write was not refused",
     );
-    // The other way round is not a fault: a worker may be killed between its commit and its report.
+    // Fewer reported sales are not a fault: a worker may be killed between its commit and its
+    // report.
     fault(reported > audit.sales.unsigned_abs(), "sales were reported that the file does not have");
     for kind in
         [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor]
@@ -181,17 +182,14 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
         let killed = played.failovers.iter().any(|failover| failover.kind == kind);
         fault(!killed, &format!("no fail-over of the {} was seen", kind.name()));
     }
-    for occasion in [Occasion::YoungTurk, Occasion::Leave] {
-        match played.transfers.iter().find(|transfer| transfer.occasion == occasion) {
-            None => fault(true, &format!("not seen: {}", occasion.name())),
+    for reason in [TransferReason::YoungTurk, TransferReason::Leave] {
+        match played.transfers.iter().find(|transfer| transfer.reason == reason) {
+            None => fault(true, &format!("not seen: {}", reason.name())),
             Some(transfer) => {
                 let names = transfer.unserved.join(", ");
                 fault(
                     !names.is_empty(),
-                    &format!(
-                        "during a takeover a worker had no lock: {}: {names}",
-                        occasion.name()
-                    ),
+                    &format!("during a takeover a worker had no lock: {}: {names}", reason.name()),
                 );
             }
         }
@@ -223,13 +221,13 @@ mod tests {
         ];
         let failovers = kinds.map(|kind| Failover { kind, milliseconds: 1.0, killed: 1 }).to_vec();
         let audit = Audit { sales: 10, stale_refused: 1, ..Audit::default() };
-        let transfer = |occasion| GrantorTransfer {
-            occasion,
+        let transfer = |reason| GrantorTransfer {
+            reason,
             milliseconds: 1.0,
             silence_milliseconds: 1.0,
             unserved: Vec::new(),
         };
-        let transfers = [Occasion::YoungTurk, Occasion::Leave].map(transfer).to_vec();
+        let transfers = [TransferReason::YoungTurk, TransferReason::Leave].map(transfer).to_vec();
         let count = Some(Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 });
         (
             audit,

@@ -1,8 +1,8 @@
 //! A worker: one real process that embeds the library and sells.
 //!
-//! It has one task per article, so every article's queue has a waiter from each worker, and each
-//! death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and follow the
-//! parent's orders.
+//! A worker has one task for each article. So each article's queue has a waiter from each worker,
+//! and each death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and
+//! follow the parent's orders.
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
 use super::shop::{Audit, Fence, Shop, WriteResult};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 
-/// How the parent starts a worker.
+/// The arguments with which the parent starts a worker.
 #[derive(Args)]
 pub(crate) struct WorkerArgs {
     #[arg(long)]
@@ -48,22 +48,22 @@ pub(crate) struct WorkerArgs {
 const CLUSTER: &str = "elderlock-demo";
 /// Name of the one lock service.
 const SERVICE: &str = "stock";
-/// How long a task waits for a lock before it asks again.
+/// The time for which a task waits for a lock before it asks again.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long a task may hold a lock; a sale takes milliseconds. Shorter than the pause lasts.
+/// The lock lease of a task; a sale takes milliseconds. The pause lasts longer than the lease.
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a worker counts.
+/// The time between a worker's two counts.
 const COUNTING: Duration = Duration::from_millis(300);
-/// The owner that suspends the service. The tasks of articles have the numbers above.
+/// The owner that suspends the service. The tasks of articles have higher numbers.
 const OFFICE: u64 = 1;
-/// How often a worker looks at the cluster.
+/// The interval at which a worker reads the state of the cluster.
 const LOOK: Duration = Duration::from_millis(20);
 /// The thought between the two transactions of a sale, in microseconds.
 const THINK: std::ops::Range<u64> = 2_000..6_000;
 
-/// The present work of the tasks of articles.
+/// The present work of the tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
+enum WorkPhase {
     Resting,
     Selling,
     Finishing,
@@ -71,7 +71,7 @@ enum Mode {
 
 /// The parent's orders.
 struct Orders {
-    mode: watch::Sender<Mode>,
+    phase: watch::Sender<WorkPhase>,
     stand: AtomicBool,
     go: Notify,
     become_grantor: Notify,
@@ -81,9 +81,9 @@ struct Orders {
 impl Orders {
     fn follow(&self, order: WorkerOrder) {
         match order {
-            WorkerOrder::Open => drop(self.mode.send_replace(Mode::Selling)),
-            WorkerOrder::Rest => drop(self.mode.send_replace(Mode::Resting)),
-            WorkerOrder::Finish => drop(self.mode.send_replace(Mode::Finishing)),
+            WorkerOrder::Open => drop(self.phase.send_replace(WorkPhase::Selling)),
+            WorkerOrder::Rest => drop(self.phase.send_replace(WorkPhase::Resting)),
+            WorkerOrder::Finish => drop(self.phase.send_replace(WorkPhase::Finishing)),
             WorkerOrder::Stand => self.stand.store(true, Ordering::SeqCst),
             WorkerOrder::Go => self.go.notify_one(),
             WorkerOrder::Become => self.become_grantor.notify_one(),
@@ -99,13 +99,13 @@ struct Store {
     orders: Arc<Orders>,
     shop: Arc<Mutex<Shop>>,
     locking: bool,
-    /// Tasks that ask for a lock or hold one.
+    /// The number of tasks that ask for a lock or hold one.
     busy: AtomicUsize,
 }
 
 pub(crate) async fn work(args: WorkerArgs) -> Done {
     let orders = Arc::new(Orders {
-        mode: watch::Sender::new(Mode::Resting),
+        phase: watch::Sender::new(WorkPhase::Resting),
         stand: AtomicBool::new(false),
         go: Notify::new(),
         become_grantor: Notify::new(),
@@ -136,8 +136,8 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     });
     let look = tokio::spawn(look_around(store.clone()));
 
-    let mut mode = store.orders.mode.subscribe();
-    mode.wait_for(|mode| *mode != Mode::Resting).await?;
+    let mut phase = store.orders.phase.subscribe();
+    phase.wait_for(|phase| *phase != WorkPhase::Resting).await?;
     let service = store.member.lock_service(SERVICE).await?;
     let mut sellers = JoinSet::new();
     for article in 0..args.articles {
@@ -150,33 +150,33 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     }
     office.abort();
     look.abort();
-    // At the end all workers leave at once, and one may find no member that would confirm it. Its
-    // sales are in the books, which are audited.
+    // At the end all workers leave at once, and the last ones may find no member to confirm it.
+    // Their sales are in the books, which are audited.
     if let Err(unheard) = store.member.leave().await {
         eprintln!("elderlock: {unheard}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The task of one article: sells it, again and again.
+/// The task of one article. It sells the article again and again.
 async fn sell_article(store: Arc<Store>, service: LockService, article: u32, mut chance: StdRng) {
-    let mut mode = store.orders.mode.subscribe();
+    let mut phase = store.orders.phase.subscribe();
     loop {
-        let now = *mode.borrow_and_update();
+        let now = *phase.borrow_and_update();
         match now {
-            Mode::Finishing => return,
-            Mode::Resting => {
-                // Fails when the store is closed, and then there is nothing left to sell.
-                if mode.changed().await.is_err() {
+            WorkPhase::Finishing => return,
+            WorkPhase::Resting => {
+                // The call fails when the store is closed: then there is nothing left to sell.
+                if phase.changed().await.is_err() {
                     return;
                 }
             }
-            Mode::Selling => {
+            WorkPhase::Selling => {
                 store.busy.fetch_add(1, Ordering::SeqCst);
                 let hold = tokio::select! {
                     hold = store.hold(&service, article) => hold,
-                    // Dropping the future cancels a wait that is no longer wanted.
-                    () = ended(&mut mode) => Hold::Denied,
+                    // Dropping the future cancels a wait that is no longer needed.
+                    () = ended(&mut phase) => Hold::Denied,
                 };
                 let sold = store.sell(hold, article, &mut chance).await;
                 store.busy.fetch_sub(1, Ordering::SeqCst);
@@ -188,13 +188,13 @@ async fn sell_article(store: Arc<Store>, service: LockService, article: u32, mut
     }
 }
 
-/// Selling has ended, for now or for good.
-async fn ended(mode: &mut watch::Receiver<Mode>) {
-    // Fails when the store is closed, which is an end too.
-    let _ = mode.wait_for(|mode| *mode != Mode::Selling).await;
+/// Completes when selling has ended, for now or for good.
+async fn ended(phase: &mut watch::Receiver<WorkPhase>) {
+    // The call fails when the store is closed, which also ends selling.
+    let _ = phase.wait_for(|phase| *phase != WorkPhase::Selling).await;
 }
 
-/// Does the work that concerns the service as a whole.
+/// Does the work on the service as a whole.
 async fn office(store: Arc<Store>, service: LockService) {
     loop {
         let done = tokio::select! {
@@ -205,18 +205,18 @@ async fn office(store: Arc<Store>, service: LockService) {
     }
 }
 
-/// The right to sell.
+/// The permission to sell.
 enum Hold {
     /// A fenced lock.
     Lock(Guard),
-    /// The right to sell without a lock (`--no-lock`).
+    /// The permission to sell without a lock (`--no-lock`).
     Nothing,
     /// The lock was not granted this time.
     Denied,
 }
 
 impl Hold {
-    /// The fence to write with, if the hold is not lost.
+    /// The fence for the write, if the hold is not lost.
     fn fence(&self) -> Option<Fence> {
         match self {
             Hold::Lock(guard) => {
@@ -247,8 +247,8 @@ impl Store {
         {
             Ok(guard) => Hold::Lock(guard),
             Err(error) => {
-                // Timed out in a long fail-over, or this process was expelled and joins anew: try
-                // again soon.
+                // The wait ended in a long fail-over, or this process was expelled and joins again:
+                // ask again soon.
                 send_report(&WorkerReport::Unserved(format!("article {article}: {error}")));
                 tokio::time::sleep(LOOK).await;
                 Hold::Denied
@@ -256,7 +256,7 @@ impl Store {
         }
     }
 
-    /// The sale of one piece.
+    /// Sells one piece.
     async fn sell(
         &self,
         hold: Hold,
@@ -273,9 +273,9 @@ impl Store {
         }
         tokio::time::sleep(Duration::from_micros(chance.random_range(THINK))).await;
 
-        // The books come first, then the claim: nothing but the write comes after `fence()`. A
-        // process that is stopped in between leaves no open transaction, which would stop the other
-        // shops too.
+        // The connection to the books is taken before `fence()`, so that only the write follows it.
+        // A process that is stopped in between leaves no open transaction, which would block the
+        // other workers.
         let mut shop = self.shop.clone().lock_owned().await;
         let Some(fence) = hold.fence() else {
             send_report(&WorkerReport::Unserved(format!("article {article}: the lock was lost")));
@@ -294,8 +294,8 @@ impl Store {
             WriteResult::Refused => WorkerReport::Refused { article, token },
         });
         if let Hold::Lock(guard) = hold {
-            // An error says that the hold was lost before; the table has judged the write by its
-            // token already.
+            // An error means that the hold was lost before. The table has already judged the write
+            // by its token.
             let _ = guard.release().await;
         }
         Ok(())
@@ -312,8 +312,8 @@ impl Store {
         Ok(WorkerReport::Became(self.sight()))
     }
 
-    /// Counts twice, with time between in which tasks would sell if they could. The tasks of
-    /// this worker are owners of their own and have to wait like all others.
+    /// Counts twice, with time in between in which unblocked tasks would sell. The tasks of this
+    /// worker have owners of their own and wait like all others.
     async fn count(
         &self,
         service: &LockService,
@@ -365,7 +365,7 @@ impl Store {
     }
 }
 
-/// Tells the parent this worker's snapshot of the cluster, when it changes.
+/// Reports this worker's snapshot of the cluster to the parent when it changes.
 async fn look_around(store: Arc<Store>) {
     let mut last = None;
     loop {

@@ -68,7 +68,7 @@ impl MutationPlanter<'_> {
     }
 }
 
-/// Returns whether code of such attributes is not part of what ships.
+/// Returns whether code with these attributes does not ship.
 fn is_left_out(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("cfg"))
 }
@@ -176,7 +176,7 @@ fn drawn(number: usize, other: &impl ToTokens, original: &impl ToTokens) -> Expr
     parse_quote!((if crate::protocol::drawn::is(#number) { #other } else { #original }))
 }
 
-/// Goes through all files. Returns their text as it is then.
+/// Plants the chosen breaks in all files. Returns all sites, and the text of each file.
 fn plant(core: &Path, chosen: &[Option<usize>]) -> io::Result<(Vec<MutationSite>, Vec<String>)> {
     let (mut found, mut texts) = (Vec::new(), Vec::new());
     for file in FILES {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const CLUSTER: &str = "shop";
 
-// One byte: whether the rest is a datagram or a payload.
+// The first byte tells whether the rest is a datagram or a payload.
 fuzz_target!(|bytes: &[u8]| {
     let [how, rest @ ..] = bytes else { return };
     let mut datagram = rest.to_vec();
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     hear(payload);
 });
 
-/// Reads it as foca does: a header, then members.
+/// Reads a payload as foca does: a header, then members.
 fn read(mut payload: &[u8]) {
     let mut codec = GossipCodec;
     let Ok(header) = Codec::<SwimId>::decode_header(&mut codec, &mut payload) else { return };
@@ -49,7 +49,7 @@ fn read(mut payload: &[u8]) {
     }
 }
 
-/// Gives it to a member that is in the middle of its gossip.
+/// Gives a payload to a member that gossips already.
 fn hear(payload: &[u8]) {
     let addr = |port| SocketAddr::from(([10, 0, 0, 5], port));
     let swim = |port: u16| {

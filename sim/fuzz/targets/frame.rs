@@ -12,8 +12,9 @@ use libfuzzer_sys::fuzz_target;
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 4;
 
-// One byte: the stage, and whether the rest is a stream, a stream whose checksums are put right, or
-// kind and body of one frame. (No fuzzer finds a checksum.) One byte: the size of the pieces.
+// The first byte has the stage. It also tells whether the rest is a stream, a stream whose
+// checksums are put right, or kind and body of one frame. (No fuzzer finds a checksum.) The second
+// byte is the size of the pieces.
 fuzz_target!(|bytes: &[u8]| {
     let [how, piece, rest @ ..] = bytes else { return };
     let mut stream = Vec::new();
@@ -34,14 +35,14 @@ fuzz_target!(|bytes: &[u8]| {
         let mut again = Vec::new();
         encode(frame, PROTOCOL_VERSION, &mut again).expect("a decoded frame can be encoded");
         assert_eq!(decode(*how, &again, again.len()), (vec![frame.clone()], None));
-        // No bit of its length: a wrong length may swallow any further bytes.
+        // The length of the frame stays as it is: a wrong length may swallow any further bytes.
         let turned = LENGTH + usize::from(*piece) % (again.len() - LENGTH);
         again[turned] ^= 1 << (how >> 5);
         assert_eq!(decode(*how, &again, again.len()).0, [], "a damaged frame is read");
     }
 });
 
-/// Returns whether such a frame may come at this stage.
+/// Returns whether a frame of this kind may come at this stage.
 fn belongs(frame: &Frame, how: u8) -> bool {
     match frame {
         Frame::Hello(_) | Frame::Welcome(_) | Frame::Question(_) | Frame::Order(_) => how & 3 == 0,
@@ -57,7 +58,7 @@ fn belongs(frame: &Frame, how: u8) -> bool {
 fn put_checksums_right(mut stream: &mut [u8]) {
     while let Some(length) = frame_length(stream) {
         let Some((frame, rest)) = stream.split_at_mut_checked(length) else { return };
-        // Behind the length.
+        // A shorter frame has no checksum behind its length.
         if frame.len() >= LENGTH + CHECKSUM {
             let (sound, sum) = frame.split_at_mut(length - CHECKSUM);
             sum.copy_from_slice(&crc32fast::hash(sound).to_be_bytes());

@@ -50,8 +50,8 @@ fn info(identity: &StaticKey) -> MemberInfo {
     MemberInfo { static_key: Some(identity.public()), ..info }
 }
 
-// One byte: which packet, and whether the rest stands in its place or says where and how the right
-// one is changed.
+// The first byte chooses the packet. It also tells whether the rest stands in the place of that
+// packet, or says where and how the right packet is changed.
 fuzz_target!(|bytes: &[u8]| {
     let [how, rest @ ..] = bytes else { return };
     let scene = scene();

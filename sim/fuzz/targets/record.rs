@@ -90,7 +90,7 @@ fn any_datagram(bytes: &[u8]) {
     assert!(gossip.open(&mut datagram).is_err(), "opened without the key");
 }
 
-/// Against a set of all numbers noted.
+/// Compares the replay window with a set of all noted numbers.
 fn any_numbers(bytes: &[u8]) {
     let (mut window, mut noted, mut number) = (ReplayWindow::default(), BTreeSet::new(), 0_u64);
     for step in bytes.chunks_exact(2) {

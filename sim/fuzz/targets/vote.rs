@@ -14,7 +14,8 @@ use std::net::SocketAddr;
 
 const CLUSTER: &str = "shop";
 
-// One byte: whether the rest is a file, or what follows a right checksum. (No fuzzer finds one.)
+// The first byte tells whether the rest is a file, or only the part behind a right checksum. (No
+// fuzzer finds a checksum.)
 fuzz_target!(|bytes: &[u8]| {
     let [how, rest @ ..] = bytes else { return };
     let file = match how & 1 {
@@ -29,14 +30,14 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(read_vote("shed", &file), Err(VoteError::Cluster(CLUSTER.into())));
     let mut again = write_vote(CLUSTER, &vote).expect("a stored vote can be written");
     assert_eq!(read_vote(CLUSTER, &again).as_ref(), Ok(&vote));
-    // Any bit, chosen by the bytes.
+    // The bytes choose the bit that is damaged.
     let turned = crc32fast::hash(rest) as usize % (8 * again.len());
     again[turned / 8] ^= 1 << (turned % 8);
     assert!(read_vote(CLUSTER, &again).is_err(), "a damaged vote is read");
     inherit(vote);
 });
 
-/// A member starts with it, receives nothing, and keeps a vote that can be read again.
+/// A member that starts with the vote and receives nothing keeps a vote that can be read again.
 fn inherit(vote: StoredVote) {
     let known = vote.view.number;
     let me = MemberInfo::new(ProcessId(9), SocketAddr::from(([10, 0, 0, 5], 7400)));

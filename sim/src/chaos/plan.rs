@@ -5,8 +5,8 @@ use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Rng;
 use crate::fault::{
     CRASH_ALL, DEAFEN, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS,
-    LATE_NAMING, LOSE_DISK, LYING_STRANGER, NO_DATAGRAMS, ONE_NEIGHBOUR, OVERTHROW_BY_SUCCESSORS,
-    PASSING_WAIT, REJECT, REJECT_PAIR, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_SUM, TORN_VALUE,
+    LATE_NAMING, LOSE_DISK, LYING_STRANGER, NO_DATAGRAMS, ONE_NEIGHBOUR, PASSING_WAIT, REJECT,
+    REJECT_PAIR, RING, RUSH, SLOW_DISK, TAKEOVER_BY_SUCCESSORS, TORN_STEP, TORN_SUM, TORN_VALUE,
     millis,
 };
 use crate::limits;
@@ -31,13 +31,14 @@ const FORCES: u32 = 100_000;
 const KEEPS: u32 = 250_000;
 /// How many plans have members that follow the load, in parts per million.
 const FOLLOWS: u32 = 150_000;
-/// Seeds from this one on have such plans: earlier ones stay as their planted breaks need them.
+/// Seeds from this number on have plans in which members follow the load. Plans of lower seeds stay
+/// as the table of planted breaks needs them.
 const FOLLOWS_FROM: u64 = 3_000_000;
-/// Seeds from this one on draw the later bounds.
+/// Seeds from this number on draw the later bounds.
 const LATER_BOUNDS_FROM: u64 = 4_000_000;
-/// Seeds from this one on have plans in which members keep shares too.
+/// Seeds from this number on have plans in which members keep shares too.
 const KEPT_SHARES_FROM: u64 = 4_500_000;
-/// The time by which such a list has all founders.
+/// The time by which a seed list that fills up has all founders.
 const RESOLVED: u64 = 6 * SECOND;
 /// Seeds below this seed have neither small bounds nor the rarer faults: tests name some of them,
 /// and depend on their outcome.
@@ -97,7 +98,7 @@ impl ClientMix {
         }
     }
 
-    /// The same with requests for shares and objects, from a random stream of their own.
+    /// Adds requests for shares and objects to the mix, from a random stream of their own.
     fn and_shares(self, rng: &mut Rng) -> ClientMix {
         let mut rate = |chance, low, high| {
             let rate = rng.between(low, high) as u32;
@@ -125,7 +126,7 @@ impl ClientMix {
         opened: &[(usize, String)],
     ) -> Option<ClientWant> {
         let pool = opened.iter().find(|(_, name)| name == OBJECTS[0]);
-        // The limit: now and then zero, for a while.
+        // The value of the pool is a limit, which now and then is zero for a while.
         let value = |rng: &mut Rng, name: &str| match name == OBJECTS[0] {
             true if rng.chance(100_000) => "0".to_string(),
             true => rng.between(1, 5).to_string(),
@@ -243,7 +244,7 @@ pub struct ChaosPlan {
     pub detects: bool,
     /// Members keep locks after their release, and clients prefer a lock of their member.
     pub keeps: bool,
-    /// Some of these locks are shares.
+    /// Members keep shares too.
     pub keeps_shares: bool,
     /// Members follow the load, and most requests are those of one member at a time.
     pub follows: bool,
@@ -355,7 +356,8 @@ impl ChaosPlan {
             member_lease: timing.member_lease.as_nanos() as u64,
             clock_error: error,
         };
-        // Each of the first few kinds once, so that the plan has enough kinds; the rest at random.
+        // The plan has each of the first few kinds once, so that it has enough kinds. The other
+        // kinds are random.
         let many = rng.between(MIN_KINDS as u64, 40) as usize;
         let mut faults: Vec<Fault> = (0..many)
             .map(|number| {
@@ -395,7 +397,7 @@ impl ChaosPlan {
             }
         };
         some(TORN_SUM, if mix.opens > 0 { 500_000 } else { 0 }, 3);
-        some(OVERTHROW_BY_SUCCESSORS, if durable { 300_000 } else { 0 }, 2);
+        some(TAKEOVER_BY_SUCCESSORS, if durable { 300_000 } else { 0 }, 2);
         some(LATE_NAMING, 150_000, 3);
         some(DEAFEN, 150_000, 2);
         let mut strangers = Rng::new(seed, 24);
@@ -414,7 +416,8 @@ impl ChaosPlan {
             // No other fault occurs meanwhile, since it could make leases run out.
             put_alone(Fault::draw(&mut rings, kind, &context), &mut faults);
         } else if !is_plain && trust_refused && rings.chance(700_000) {
-            // Likewise: the first member must be heard by all others but one.
+            // No other fault occurs beside this one either: all others but one must hear the first
+            // member.
             put_alone(Fault::draw(&mut rings, REJECT_PAIR, &context), &mut faults);
         }
         faults.sort_by_key(|fault| fault.at);
@@ -423,7 +426,8 @@ impl ChaosPlan {
         let has_slow_seeds = !is_plain && founders > 1 && slow.chance(SLOW_SEEDS);
         let (expect, resolutions) =
             if has_slow_seeds { draw_slow_seeds(&mut slow, founders) } else { (1, Vec::new()) };
-        // All of them are in the founding view, so no raise before they join leaves them out.
+        // Members of the earlier release are founders. So no view raises its version before they
+        // join.
         let mut versions = Rng::new(seed, 71);
         let has_versions = !is_plain && !has_slow_seeds && versions.chance(TWO_VERSIONS);
         let older = match has_versions {
@@ -431,7 +435,8 @@ impl ChaosPlan {
             false => Vec::new(),
         };
         let older_highest = match has_versions && seed >= RELEASE_BEFORE {
-            // The release before speaks all but the highest; the first one only the lowest.
+            // The release before this build speaks all versions but the highest. The first release
+            // speaks the lowest version only.
             true if Rng::new(seed, 76).chance(500_000) => {
                 (VERSIONS.highest - 1).max(VERSIONS.lowest)
             }
@@ -499,7 +504,7 @@ impl ChaosPlan {
         }
     }
 
-    /// Returns whether it has neither small bounds nor the rarer faults.
+    /// Returns whether the plan has neither small bounds nor the rarer faults.
     pub(super) fn is_plain(&self) -> bool {
         self.seed < PLAIN
     }

@@ -29,7 +29,7 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
-    /// The same for the history checker's invariants.
+    /// How often the premise of each invariant of the history checker held.
     pub offline: BTreeMap<&'static str, u64>,
     /// The number of runs that reached each rare state.
     pub rare: BTreeMap<&'static str, u64>,
@@ -44,8 +44,8 @@ pub struct Summary {
     pub parts: u64,
     /// Runs with real gossip.
     pub gossiping: u64,
-    /// Damaged frames, connections that broke because of them, and those of the connections with a
-    /// frame that did not end.
+    /// The numbers of damaged frames, of connections that broke because of them, and of broken
+    /// connections with an unfinished frame.
     pub damages: [u64; 3],
     /// The digests of all runs, put together so that their order does not matter.
     pub digest: u64,
@@ -98,7 +98,7 @@ impl Summary {
                 Some(Outcome::Busy) => "busy",
                 Some(Outcome::Closed(_)) => "closed",
                 Some(Outcome::NotHeld) => "not held",
-                Some(Outcome::Extended { .. } | Outcome::Narrowed) | None => "never",
+                Some(Outcome::Extended { .. } | Outcome::Reduced) | None => "never",
             };
             *self.answers.entry(name).or_default() += 1;
         }

@@ -180,7 +180,8 @@ pub(crate) fn print(what: &impl Hash) -> u64 {
 }
 
 impl PacketInTransit {
-    /// Equal for equal packets. The number in the run is a name for logs.
+    /// The fingerprint is equal for equal packets. The packet's number in the run is only a name
+    /// for logs.
     pub(crate) fn print(&self) -> u64 {
         let parts = (self.from, self.sender, self.to, self.wanted, &self.packet);
         *self.print.get_or_init(|| print(&parts))

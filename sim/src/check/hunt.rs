@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// When a search is given up.
+/// The limits at which a search is given up.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
-    /// The highest time.
+    /// The longest time that a search may take.
     pub time: Duration,
     /// The highest number of different states.
     pub states: u64,
@@ -38,7 +38,7 @@ pub struct SearchResult {
     pub took: Duration,
     /// Whether everything within the bounds of the scope was searched.
     pub complete: bool,
-    /// States that were reached and, since a limit cut the search, not gone on from.
+    /// States that were reached, but from which a limit kept the search from going on.
     pub unexplored: u64,
     /// States from which no move leads on.
     pub ends: u64,
@@ -76,7 +76,7 @@ struct Search {
 }
 
 impl ScopeModel {
-    /// A search of `scope` in which every World is prepared so.
+    /// A search of `scope`. Every World of it goes through `prepare` first.
     pub fn new(
         scope: Scope,
         prepare: impl Fn(World) -> World + Send + Sync + 'static,

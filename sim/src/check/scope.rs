@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The service of the lock that all clients of a scope want.
 pub(super) const SERVICE: &str = "s";
-/// See [`SERVICE`].
+/// The lock that all clients of a scope want.
 pub(super) const LOCK: &str = "x";
 
 /// How packets of one pair overtake each other.
@@ -32,7 +32,7 @@ pub enum TimeLeaps {
     /// At any moment, with packets under way and timers due.
     Anytime,
     /// When nothing is under way and no timer is due. Timers go off meanwhile when they are due.
-    /// The leap ends when one of them sends a packet that does not arrive at once.
+    /// The leap ends when a member sends a packet that does not arrive at once.
     AtRest,
 }
 
@@ -88,7 +88,7 @@ pub struct Scope {
     pub rumours: &'static [(usize, usize)],
     /// Leaps of time, in milliseconds; each once, in this order.
     pub leaps: &'static [u64],
-    /// When they may happen.
+    /// When the leaps may happen.
     pub leaps_when: TimeLeaps,
     /// These packets arrive at once.
     pub at_once: PacketPredicate,
@@ -101,7 +101,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// One in which nothing happens.
+    /// A scope in which nothing happens.
     pub const STILL: Scope = Scope {
         name: "",
         about: "",
@@ -131,18 +131,18 @@ impl Scope {
         smaller: |scope| scope,
     };
 
-    /// The same with nothing lost or doubled, and with the reductions of `smaller`.
+    /// The quick form: no packet is lost or doubled, and the reductions of `smaller` apply.
     pub fn quick(&self) -> Scope {
         (self.smaller)(Scope { faults: 0, ..self.clone() })
     }
 
-    /// The same with one packet lost or doubled at most.
+    /// The scope with at most one packet lost or doubled.
     pub fn with_one_fault(&self) -> Scope {
         Scope { faults: self.faults.min(1), ..self.clone() }
     }
 
-    /// The same with packets that overtake each other in any way, clients that give up waiting, and
-    /// the additions of `larger`.
+    /// The large form: packets overtake each other in any way, clients give up waiting, and the
+    /// additions of `larger` apply.
     pub fn large(&self) -> Scope {
         (self.larger)(Scope {
             network: DeliveryOrder::AnyOrder,
@@ -211,9 +211,9 @@ impl Scope {
         for step in &enabled {
             if let Step::Deliver(number) = *step {
                 let parcel = under_way[number];
-                // The first packet of each pair, if they arrive in order; otherwise one of equal
-                // packets. A packet is lost or doubled when it might have arrived: before, it makes
-                // no difference.
+                // Where packets arrive in order, only the first packet of each pair is a move.
+                // Otherwise one of several equal packets is. A packet is lost or doubled when it
+                // could arrive, because an earlier loss makes no difference.
                 let what = if self.in_order() {
                     (parcel.from as u64, parcel.to as u64)
                 } else {
@@ -359,7 +359,7 @@ impl Scope {
         }
     }
 
-    /// Lets everything happen that happens at once.
+    /// Delivers all packets that arrive at once, and the packets that follow from them.
     fn settle(&self, world: &mut World) {
         loop {
             world.tidy();
@@ -401,7 +401,7 @@ fn is_timer(step: &Step) -> bool {
     matches!(step, Step::Timer(_))
 }
 
-/// One thing that happens.
+/// A move of a search: one event of the World.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Move {
     /// A process, a client or the network does a step.

@@ -9,8 +9,9 @@ use elderlock::protocol::{LockName, OwnerId, Wait, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Three members in one view, on one host, and nothing under way. Site 3 is free for a joiner. It
-/// knows one seed, and not the elder, so that it sends fewer packets and its request is passed on.
+/// Three members in one view, on one host, and nothing under way. Site 3 is free for a joiner. The
+/// joiner knows one seed, and not the elder, so that it sends fewer packets and its request is
+/// passed on.
 fn three(world: World) -> World {
     three_with_clocks(world, [0; 3])
 }
@@ -96,8 +97,8 @@ fn elder_is_cut_off(world: World) -> World {
     world
 }
 
-/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs
-/// slow.
+/// m2 holds the lock, which m0 granted. It is cut off while its last renewal is under way, and its
+/// clock runs slow.
 fn holder_is_cut_off(world: World) -> World {
     let error = 20_000;
     let (mut world, ask) = granted_by(world, [error, error, -error], 0, true);
@@ -120,7 +121,7 @@ fn upkeep(_: usize, _: usize, kind: &str) -> bool {
     ["Beat", "Pulse", "Ack"].contains(&kind)
 }
 
-/// The same, and greetings: a member without a lease sends hellos all the time.
+/// Packets of upkeep, and greetings: a member without a lease sends hellos all the time.
 fn upkeep_and_greetings(from: usize, to: usize, kind: &str) -> bool {
     upkeep(from, to, kind) || ["Hello", "HelloReply"].contains(&kind)
 }
@@ -133,12 +134,14 @@ fn from_m0(from: usize, _: usize, _: &str) -> bool {
     from == 0
 }
 
-/// The same, and the questions that are repeated until there is a view: pre-votes and joins.
+/// Packets of upkeep, greetings, and the questions that are repeated until there is a view:
+/// pre-votes and joins.
 fn upkeep_and_canvassing(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_greetings(from, to, kind) || ["PreVote", "PreVoteReply", "Join"].contains(&kind)
 }
 
-/// The same, and the statements of a witness about a death: all members hear them at one instant.
+/// Packets of upkeep, greetings and repeated questions, and the statements of a witness about a
+/// death. All members hear these statements at one instant.
 fn upkeep_canvassing_and_deaths(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_canvassing(from, to, kind) || kind == "Vouch"
 }
@@ -164,7 +167,7 @@ pub const VIEWS: Scope = Scope {
     ..Scope::STILL
 };
 
-/// Elder and grantor are one, and may die.
+/// The elder is the grantor, and may die.
 pub const TAKEOVER: Scope = Scope {
     name: "takeover",
     about: "two want a lock; the elder, which is the grantor, or another is killed",
@@ -188,7 +191,7 @@ pub const RECOVERY: Scope = Scope {
     ..TAKEOVER
 };
 
-/// Two wait for the lock that the grantor holds, and it dies.
+/// Two clients wait for the lock that the grantor holds, and the grantor dies.
 pub const QUEUE: Scope = Scope {
     name: "queue",
     about: "two wait for a lock of the elder, which is the grantor, until the elder is killed; \
@@ -201,7 +204,7 @@ pub const QUEUE: Scope = Scope {
     ..TAKEOVER
 };
 
-/// No member sees the end: leases run out.
+/// No member sees the end of a killed process: leases run out.
 pub const SILENCE: Scope = Scope {
     name: "silence",
     about: "two want a lock; the elder, which is the grantor, or another is killed, and no member \
@@ -213,7 +216,7 @@ pub const SILENCE: Scope = Scope {
     ..TAKEOVER
 };
 
-/// Gossip is wrong.
+/// Gossip calls a holder that lives unreachable.
 pub const RUMOUR: Scope = Scope {
     name: "rumour",
     about: "gossip tells the grantor that a living member is unreachable",
@@ -402,7 +405,7 @@ pub const SLEEPER: Scope = Scope {
     ..Scope::STILL
 };
 
-/// A voter ends while a view is chosen, and another one starts on its data directory.
+/// A voter ends while a view is chosen, and another process starts on its data directory.
 pub const VOTES: Scope = Scope {
     name: "votes",
     small: false,
@@ -428,7 +431,7 @@ pub const VOTES: Scope = Scope {
     ..Scope::STILL
 };
 
-/// All of them.
+/// All scopes.
 pub const ALL: &[Scope] = &[
     VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, UPGRADE, KEEPER, READER, SLEEPER,
     VOTES, RUMOUR, LATE, GHOST,

@@ -26,7 +26,7 @@ const FORCED_PER_MILLE: u64 = 10;
 const RARE_SEEDS: u64 = 5_000;
 /// The number of seeds from which on a batch must show every premise.
 const TELLING_SEEDS: u64 = 1_000;
-/// The least percentage of the runs of such a batch that must count.
+/// The least percentage of the runs of a telling batch that must count.
 const COUNTING_PERCENT: u64 = 95;
 
 /// The options of `chaos`.
@@ -279,7 +279,7 @@ fn told(options: &ChaosOptions, seed: u64, found: &Violation) -> BrokenRun {
         faults: (small.faults.len(), full.faults.len()),
         steps: (log.steps.len(), traced.log.steps.len()),
         story: traced.world.story_until(found.at, options.trace),
-        // A log that does not break so is not saved.
+        // A log that does not break in the same way is not saved.
         replay: file.map(|file| format!("{command} replay {}", file.display())),
         plan_again: format!("{command} chaos --seeds 1 --from {seed} {again}"),
         report: format!("{command} report --seed {seed} {again}"),

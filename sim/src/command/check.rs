@@ -16,8 +16,8 @@ pub(crate) struct CheckOptions {
     /// are left out.
     #[arg(long, conflicts_with = "large")]
     quick: bool,
-    /// More: packets overtake each other in any way, and clients give up waiting. Hardly ends
-    /// within any limit.
+    /// Search the large forms: packets overtake each other in any way, and clients give up waiting.
+    /// Hardly any of these searches ends within a limit.
     #[arg(long)]
     large: bool,
     /// Give a scope up after this many seconds.
@@ -82,8 +82,8 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         broken += usize::from(found.broken.is_some());
         states_seen += found.states as u64;
         if let Some(trail) = &found.broken {
-            // That way is a long one. A breadth-first search looks for a shortest one, as far as
-            // memory allows: it keeps many Worlds.
+            // The way that a depth-first search finds is long. A breadth-first search looks for a
+            // shortest way, as far as memory allows: it keeps many Worlds.
             let shortest = SearchLimits { time, states: 200_000, threads: 1, shortest: true };
             let found = watch(&hunt, &scope, shortest).broken;
             let trail = found.as_ref().unwrap_or(trail);
@@ -195,8 +195,8 @@ mod mutants {
         /// The scope in words.
         name: String,
         states: usize,
-        /// The planted breaks whose lines the cores reach. Any other would change nothing within
-        /// the limits.
+        /// The planted breaks whose lines the cores reach. Any other break would change nothing
+        /// within the limits.
         reached: Vec<ProtocolMutant>,
     }
 
@@ -206,13 +206,13 @@ mod mutants {
         Found(String),
         /// The World breaks before the search begins, so the search did not find the planted break.
         Stillborn(String),
-        /// The scopes that were searched without finding it.
+        /// The searched scopes, none of which showed the break.
         Missed(Vec<String>),
     }
 
     /// Searches for every planted break in the scopes that reach its lines, the smallest first,
-    /// until one finds it. It uses the quick form of each scope, and the scopes that lose packets
-    /// with one packet lost or doubled.
+    /// until a search finds the break. It uses the quick form of each scope, and the scopes that
+    /// lose packets with one packet lost or doubled.
     pub(super) fn run(options: &super::CheckOptions) -> ExitCode {
         let only =
             |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
@@ -260,8 +260,8 @@ mod mutants {
         if found >= wanted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Searches every scope without a planted break; none if one breaks. One after the other, for
-    /// all cores share one set of reached lines.
+    /// Searches every scope without a planted break. `None`: an invariant breaks. The scopes are
+    /// searched one after the other, because all cores share one set of reached lines.
     fn survey(options: &super::CheckOptions, states: u64) -> Option<Vec<BaselineSearch>> {
         let scopes: Vec<Scope> = options.scopes().collect();
         let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
@@ -308,8 +308,9 @@ mod mutants {
         stillborn.map_or(MutantResult::Missed(in_vain), MutantResult::Stillborn)
     }
 
-    /// Depth first and by one thread: so it goes the same way every time. With a planted break it
-    /// goes the same way as without, until a core reaches the planted break's lines.
+    /// Searches a scope depth first and by one thread, so that each search goes the same way. With
+    /// a planted break it goes the same way as without one, until a core reaches the planted
+    /// break's lines.
     fn search(
         scope: &Scope,
         states: u64,

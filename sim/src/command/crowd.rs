@@ -1,5 +1,5 @@
-//! `crowd`: the cost of idle members, from a few to a thousand, and the time until all know that
-//! one came or went.
+//! `crowd`: the cost of idle members, from a few to a thousand, and the time until all members know
+//! that a member came or went.
 
 use elderlock::protocol::Timing;
 use elderlock_sim::World;
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
 
 /// The measurements of one cluster.
 struct CrowdMeasurement {
-    /// A member that is not the elder: the mean of all.
+    /// The mean of all members but the elder.
     other: Metered,
     elder: Metered,
     joined: Duration,

@@ -9,7 +9,7 @@ pub(crate) struct DrawnOptions {
     /// The first defect, by its number in the list.
     #[arg(long, default_value_t = 1)]
     first: usize,
-    /// The last one.
+    /// The last defect.
     #[arg(long, default_value_t = 440)]
     last: usize,
     /// Seeds spent on one defect at most.

@@ -87,7 +87,7 @@ fn hunt_all(options: &HandshakeOptions) -> ExitCode {
             plant(Some(mutant));
             let found = handshakes::run(*seed).err();
             plant(None);
-            // A seed that breaks without it proves nothing about it.
+            // A seed that breaks without the planted break proves nothing about that break.
             found.filter(|_| handshakes::run(*seed).is_ok())
         };
         let mut seeds = options.from..options.from.saturating_add(HUNT);

@@ -6,17 +6,17 @@ use std::process::ExitCode;
 /// The options of `mutants`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MutantOptions {
-    /// Only these, by their names.
+    /// Only these breaks, by their names.
     #[cfg(elderlock_mutants)]
     names: Vec<elderlock::protocol::mutant::ProtocolMutant>,
-    /// Only these, by their names.
+    /// Only these breaks, by their names.
     #[cfg(not(elderlock_mutants))]
     names: Vec<String>,
-    /// Begin each with the seed that README.md's table names, and try 60 seeds at most.
+    /// Begin each break with the seed that README.md's table names, and try 60 seeds at most.
     #[arg(long)]
     quick: bool,
     /// How many seeds are tried at once: as many as there are processors, unless said otherwise.
-    /// With `--quick` each of them is of another break.
+    /// With `--quick` each of these seeds is of another break.
     #[arg(long)]
     jobs: Option<usize>,
     /// The first seed; chaos begins at 1.
@@ -65,21 +65,21 @@ mod hunt {
 
     /// Seeds spent on one planted break at most.
     const SEEDS: u64 = 2_000;
-    /// The same limit where the table names a breaking seed.
+    /// Seeds spent on a planted break for which the table names a breaking seed.
     const FEW: u64 = 60;
     /// The table of the invariant and the seed that found each planted break.
     const TABLE: &str = include_str!("../../README.md");
     /// The number of planted breaks that chaos must find at least.
     const ENOUGH: usize = 25;
 
-    /// A lock has two holders, or one that should have none: the consequence of breaks in leases,
-    /// votes and ghosts.
+    /// Two members hold one lock, or a member holds a lock that it should not have: the consequence
+    /// of breaks in leases, votes and ghosts.
     const TWO_HOLDERS: &[&str] = &["exclusive_by_lease", "holds_survive", "told_before_regrant"];
     /// The next grantor does not know the last one's grants.
     const BAD_TABLE: &[&str] = &["recovered_table_is_the_union", "fifo_across_failover"];
     /// A young turk does not know its predecessor's grants.
     const LOST_IN_TRANSFER: &[&str] = &["nothing_lost_in_transfer"];
-    /// One number, two views.
+    /// Two views have one number.
     const TWO_VIEWS: &[&str] = &["views_agree"];
 
     /// The invariants that must find each planted break.
@@ -153,7 +153,7 @@ mod hunt {
             ProtocolMutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
             ProtocolMutant::RepeatAllAtOnce => &["cost_is_bounded"],
             ProtocolMutant::DetoursInTurn | ProtocolMutant::AnswerTheDeafStraight => {
-                &["way_round_keeps_leases"]
+                &["detours_keep_leases"]
             }
             ProtocolMutant::AnswerTwice => &["one_outcome_per_request"],
             ProtocolMutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
@@ -253,7 +253,7 @@ mod hunt {
             ProtocolMutant::RaiseEarly | ProtocolMutant::AdmitAnyVersion => &["version_is_spoken"],
             // Founders that do not understand each other found nothing.
             ProtocolMutant::SpeakHighest => &["version_is_spoken", "converges_after_heal"],
-            ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
+            ProtocolMutant::CallItHeard => &["leaving_member_is_not_expelled"],
             ProtocolMutant::LeaveHoldsOut
             | ProtocolMutant::ActBeforeSecondReport
             | ProtocolMutant::EndUnnoted
@@ -301,7 +301,7 @@ mod hunt {
                 "holds_survive",
                 "exclusive_by_lease",
                 "told_before_regrant",
-                "who_leaves_has_left",
+                "leaving_member_is_not_expelled",
             ],
             ProtocolMutant::BelieveLearners => &["views_agree"],
             ProtocolMutant::BelieveAnyWitness => TWO_HOLDERS,
@@ -319,7 +319,7 @@ mod hunt {
             | ProtocolMutant::TellNoSuspension
             | ProtocolMutant::TellFirstName
             | ProtocolMutant::TellAllWaits => &["what_is_seen_is_so"],
-            ProtocolMutant::YieldToOldest => &["who_has_most_follows"],
+            ProtocolMutant::YieldToOldest => &["successor_has_most_entries"],
             ProtocolMutant::QueueDeadlock
             | ProtocolMutant::QueueOwnDeadlock
             | ProtocolMutant::QueueOwnersDeadlock
@@ -355,7 +355,7 @@ mod hunt {
         }
     }
 
-    /// The seed that found it by the table, counted from the first one as 1.
+    /// The seed that found the break by the table, counted from 1.
     fn known(mutant: ProtocolMutant) -> Option<u64> {
         let row = TABLE.lines().find(|row| row.starts_with(&format!("| {mutant:?} |")))?;
         let seed = row.split('|').nth(3)?.trim();
@@ -383,7 +383,8 @@ mod hunt {
                 wanted.push(mutant);
             }
         }
-        // The first seed of `quick` nearly always breaks, so others beside it would be for nothing.
+        // The first seed of `quick` nearly always breaks, so further seeds at the same time would
+        // be wasted.
         let jobs = options
             .jobs
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -471,10 +472,9 @@ mod hunt {
         others: BTreeMap<&'static str, u64>,
     }
 
-    /// Tries so many seeds at once, one after the other, until one of these invariants breaks, or
-    /// any.
-    /// The first breaking seed does not depend on the threads' speed: each thread finishes the
-    /// earlier seeds that it has begun.
+    /// Tries seeds in their order, `jobs` at a time, until one of the invariants `names` breaks;
+    /// `None`: until any breaks. The first breaking seed does not depend on the threads' speed:
+    /// each thread finishes the earlier seeds that it has begun.
     fn hunt(
         mutant: ProtocolMutant,
         seeds: Range<u64>,

@@ -33,22 +33,22 @@ pub(crate) struct RecipeOptions {
     /// Faults occur for at most this many milliseconds.
     #[arg(long)]
     span: Option<u64>,
-    /// Without small bounds.
+    /// Draw no small bounds.
     #[arg(long)]
     plain: bool,
-    /// Another luck of packets, tasks and workers.
+    /// Draw the luck of packets, tasks and workers anew, by this number; 0: the luck of the seed.
     #[arg(long, default_value_t = 0)]
     luck: u64,
     /// How many lines of its story are printed for a violation.
     #[arg(long, default_value_t = 60)]
     trace: usize,
-    /// Go on after a violation and name each; shrinks none.
+    /// Go on after a violation and name each violation; shrink none.
     #[arg(long)]
     keep_going: bool,
     /// Plant breaks and check that each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
-    /// With this break planted; with `--mutants`: search for these only.
+    /// Plant this break. With `--mutants`: search for these breaks only.
     #[arg(long, value_name = "BREAK", value_delimiter = ',')]
     mutant: Vec<String>,
 }
@@ -84,7 +84,7 @@ mod driver {
     const TWICE_EVERY: u64 = 16;
     /// The number of seeds from which on all acts of the workers must have occurred.
     const TELLING_SEEDS: u64 = 200;
-    /// The highest percentage of the runs of such a batch that may lose their quorum.
+    /// The highest percentage of the runs of a telling batch that may lose their quorum.
     const LOST_PERCENT: u64 = 5;
     /// Seeds spent on one planted break at most.
     const HUNT: u64 = 600;
@@ -173,7 +173,7 @@ mod driver {
         }
     }
 
-    /// The command that runs it again.
+    /// The command that runs the shrunk plan again.
     fn again(seed: u64, cut: &ShrunkPlan, mutant: Option<RuntimeMutant>) -> String {
         let mutant = mutant.map(|mutant| format!(" --mutant {mutant:?}")).unwrap_or_default();
         format!("elderlock-sim recipes --seeds 1 --from {seed}{}{mutant} --trace 400", cut.args())
@@ -268,7 +268,7 @@ mod driver {
                 }
             }
         }
-        // One of them is shrunk, to check that the smaller plan breaks in the same way.
+        // One of the runs is shrunk, to check that the smaller plan breaks in the same way.
         if let Some((seed, cut, found, mutant)) = first {
             let small = shrunk(seed, &cut, &found, Some(mutant));
             println!("shrunk: {}", again(seed, &small, Some(mutant)));

@@ -48,7 +48,7 @@ pub(crate) fn run(options: &ReplayOptions) -> ExitCode {
     }
     let world = runner.world();
     let Some(found) = world.broken() else {
-        // This goes to stderr, because stdout has the run, which is compared and kept.
+        // The verdict goes to stderr, because stdout has the run, which is compared and kept.
         eprintln!("held: no invariant broke");
         return ExitCode::SUCCESS;
     };

@@ -4,8 +4,8 @@ use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, describe, run_seed};
 use elderlock_sim::fault::{
-    ConcurrentFault, CutOffGroup, DelayedRemoval, Fault, FaultKind, FaultNumbers, LatePackets,
-    Overthrow, Target,
+    ConcurrentFault, CutOffGroup, DelayedRemoval, ElderTakeover, Fault, FaultKind, FaultNumbers,
+    LatePackets, Target,
 };
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, ReportedFault, about, of_run};
@@ -249,7 +249,7 @@ fn words(fault: &Fault) -> String {
             };
             format!("{name}: every {kind}{from}{to}{blow}")
         }
-        FaultKind::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
+        FaultKind::ElderTakeover(ElderTakeover { candidate, deaf, loyal, restart }) => {
             let loyal = with(loyal);
             let restart = if restart { "; the others restart" } else { "" };
             let candidate = target_words(Target::Council(candidate));

@@ -56,7 +56,7 @@ pub(crate) struct BrokenRun {
     pub(crate) replay: Option<String>,
     /// The command that runs the plan again.
     pub(crate) plan_again: String,
-    /// The command that draws it.
+    /// The command that draws the run.
     pub(crate) report: String,
 }
 
@@ -119,12 +119,12 @@ impl Progress {
         }
     }
 
-    /// Prints a line between, on stderr as well.
+    /// Prints a line between the lines of the progress, on stderr as well.
     pub(crate) fn print_line(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// Everything is done. Returns how long it took.
+    /// Ends the progress. Returns how long the batch took.
     pub(crate) fn finish(&self) -> Duration {
         self.bar.finish_and_clear();
         self.started.elapsed()
@@ -151,7 +151,7 @@ pub(crate) fn print(
         (None, Some(idle)) => println!("Held, but it says little ({idle}): {}", held(total)),
         (None, None) => println!("Held: {}", held(total)),
     }
-    println!("\n{:<28} {:>13} {:>13}  in words", "invariant", "premise held", "and offline");
+    println!("\n{:<30} {:>13} {:>13}  in words", "invariant", "premise held", "and offline");
     let names: BTreeSet<&str> =
         total.premises.keys().chain(total.offline.keys()).copied().collect();
     for name in names {
@@ -159,7 +159,7 @@ pub(crate) fn print(
             of.get(name).map_or_else(|| "-".to_string(), |count| grouped(*count))
         };
         let (online, offline) = (count(&total.premises), count(&total.offline));
-        println!("{name:<28} {online:>13} {offline:>13}  {}", meaning(name).0);
+        println!("{name:<30} {online:>13} {offline:>13}  {}", meaning(name).0);
     }
     let line = |what: &str, counts: &BTreeMap<&'static str, u64>| {
         let counts: Vec<String> =

@@ -10,12 +10,12 @@ mod views;
 /// A fault that has begun: its remaining steps with their times.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
-    /// When it is over.
+    /// The end of the fault.
     pub(crate) until: u64,
     /// The sites that it hits.
     pub(crate) sites: Vec<usize>,
     weather: Option<LinkConditions>,
-    /// The first is due first.
+    /// The remaining steps with their times, the earliest first.
     agenda: VecDeque<(u64, Step)>,
 }
 
@@ -88,8 +88,8 @@ impl World {
         self.sites().filter(|site| self.is_up(*site)).flat_map(others)
     }
 
-    /// Looks up the targets of a fault, and plans its steps and their times. `None` if it found no
-    /// target, or one that cannot be spared.
+    /// Looks up the targets of a fault, and plans its steps and their times. `None` if the fault
+    /// finds no target, or a target that cannot be spared.
     pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<Active> {
         let (now, until) = (self.now, self.now + fault.lasts);
         let plot = FaultScript { now, until, steps: Vec::new() };
@@ -115,7 +115,7 @@ impl World {
         holders.filter(|site| *site != elder && Some(*site) != candidate).max()
     }
 
-    /// The live ones of these sites, if they may end.
+    /// The sites of these with a live process, if these processes may end.
     fn spared(&self, sites: &[usize], how: ShutdownPlan, reckless: bool) -> Option<Vec<usize>> {
         let spared = self.can_spare(sites, how, reckless);
         let alive: Vec<usize> = sites.iter().copied().filter(|site| self.is_alive(*site)).collect();
@@ -131,7 +131,7 @@ impl World {
 
 /// A fault that begins: the World that it looks at, and the steps that are planned so far. The
 /// methods that plan a fault are in the files of its family. Each returns `None` if the fault finds
-/// no target, or one that cannot be spared.
+/// no target, or a target that cannot be spared.
 struct FaultPlanner<'a> {
     world: &'a World,
     fault: &'a Fault,
@@ -179,7 +179,7 @@ impl FaultPlanner<'_> {
             FaultKind::ClockRate(site, ppm) => self.clock_rate(site, ppm),
             FaultKind::WallClock(site, by) => self.wall_clock(site, by),
             FaultKind::Late(packets) => self.late(packets),
-            FaultKind::Overthrow(overthrow) => self.overthrow(overthrow),
+            FaultKind::ElderTakeover(takeover) => self.elder_takeover(takeover),
             FaultKind::SplitView(loyal) => self.split_view(loyal),
             FaultKind::Reprieve(removal) => self.reprieve(removal),
             FaultKind::Turncoat(number, luck) => self.turncoat(number, luck),
@@ -215,7 +215,7 @@ impl FaultPlanner<'_> {
         self.world.spared(sites, how, self.reckless)
     }
 
-    /// Lets the live ones of these sites end, and start again at the end of the script.
+    /// Ends the live processes of these sites, and starts others there at the end of the script.
     fn end(&mut self, sites: &[usize], how: ShutdownPlan, begin: fn(usize) -> Step) -> Option<()> {
         let spared = self.spared(sites, how)?;
         self.plot.down(&spared, begin, Step::Start);
@@ -268,12 +268,12 @@ impl FaultScript {
         self.ask_within(site, service, wanted, Wait::Forever);
     }
 
-    /// The same, for a limited time.
+    /// A client asks for something, and waits for a limited time.
     fn ask_within(&mut self, site: usize, service: &str, wanted: ClientWant, wait: Wait) {
         self.ask_as((site, 0), service, wanted, (wait, None));
     }
 
-    /// The same, for an owner, and with a lease.
+    /// A client asks for something, for an owner and with a lease.
     fn ask_as(
         &mut self,
         (site, owner): (usize, u64),
@@ -316,7 +316,7 @@ impl FaultScript {
 }
 
 impl CutOffGroup {
-    /// A predicate for its members: never the candidate.
+    /// Tells whether a site is in the group. The candidate never is, unless it is the holder.
     fn with(
         self,
         elder: usize,

@@ -45,8 +45,8 @@ pub const DEAFEN: usize = KINDS + 9;
 pub const REJECT_PAIR: usize = KINDS + 10;
 /// The kind that uses services of its own. It is not drawn with the others.
 pub const LATE_NAMING: usize = KINDS + 11;
-/// An [`Overthrow`] with a restart. It is not drawn with the others.
-pub const OVERTHROW_BY_SUCCESSORS: usize = KINDS + 12;
+/// An [`ElderTakeover`] with a restart. It is not drawn with the others.
+pub const TAKEOVER_BY_SUCCESSORS: usize = KINDS + 12;
 /// The kind that means something only where the cluster has no key. It is not drawn with the
 /// others.
 pub const LYING_STRANGER: usize = KINDS + 13;
@@ -143,7 +143,7 @@ impl Fault {
             10 => FaultKind::Vanish(target),
             11 => {
                 if rng.chance(500_000) {
-                    // Longer than any lease.
+                    // The process is stopped for longer than any lease.
                     lasts = member_lease * rng.between(11, 25) / 10;
                 }
                 FaultKind::Pause(target)
@@ -159,7 +159,7 @@ impl Fault {
                 FaultKind::NarrowWay(site, other, narrow)
             }
             18 => FaultKind::Resets(rng.roll(), rng.between(1, 12) as u32),
-            // Each damage breaks a connection: more than a few is one long cut.
+            // Each damage breaks a connection, so more than a few damages make one long cut.
             19 => FaultKind::Weather(LinkConditions {
                 garble: rng.between(500, 30_000) as u32,
                 ..LinkConditions::FAIR
@@ -174,7 +174,7 @@ impl Fault {
             CRASH_ALL => FaultKind::CrashAll,
             LOSE_DISK => FaultKind::LoseDisk(target),
             26 => {
-                // Long enough for a view without its sender.
+                // The packets are late for long enough for a view without their sender.
                 lasts = lasts.max(member_lease * rng.between(2, 20) / 10);
                 let blow = match rng.below(6) {
                     0 => Some(ConcurrentFault::Crash),
@@ -202,15 +202,15 @@ impl Fault {
                     FaultKind::Late(LatePackets { kind: late, from, to, blow })
                 }
             }
-            27 | OVERTHROW_BY_SUCCESSORS => {
+            27 | TAKEOVER_BY_SUCCESSORS => {
                 lasts = member_lease * rng.between(16, 30) / 10;
                 // An elder lease is two fifths of a member's.
                 let deaf = member_lease * rng.between(41, 60) / 100;
                 let (loyal, restart) = match kind {
-                    OVERTHROW_BY_SUCCESSORS => (CutOffGroup { sites: 0, holder: true }, true),
+                    TAKEOVER_BY_SUCCESSORS => (CutOffGroup { sites: 0, holder: true }, true),
                     _ => (CutOffGroup::draw(rng, sites), rng.chance(700_000)),
                 };
-                FaultKind::Overthrow(Overthrow { candidate: site, deaf, loyal, restart })
+                FaultKind::ElderTakeover(ElderTakeover { candidate: site, deaf, loyal, restart })
             }
             28 => {
                 lasts = member_lease * rng.between(8, 30) / 10;
@@ -318,7 +318,7 @@ impl Fault {
 }
 
 impl CutOffGroup {
-    /// One holder, or a few members: the others are to go on.
+    /// Draws one holder, or a few members, so that the others can go on.
     fn draw(rng: &mut Rng, sites: usize) -> CutOffGroup {
         let some = |rng: &mut Rng| rng.below(1 << sites) as u32;
         let (sites, holder) = (some(rng) & some(rng), rng.chance(700_000));

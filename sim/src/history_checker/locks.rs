@@ -283,7 +283,8 @@ impl<'a> Sweep<'a, '_> {
         let Terms { bounded, error_ppm, answer, .. } = *self.terms;
         self.findings.premise("one_outcome_per_request");
         let call = self.call(number, line)?.clone();
-        // An answer that the member found first in the step of the giving up may still be told.
+        // A member that finds an answer in the step in which the call is given up may still tell
+        // it.
         let crossing = call.released == Some(line.at) && call.hold.is_none() && !call.failed;
         if line.life != call.life || !(call.waits() || crossing) {
             let what = format!("call {number} is answered and was over: {call:?}");
@@ -511,7 +512,7 @@ impl<'a> Sweep<'a, '_> {
         let lock =
             *call.locks.get(index).ok_or_else(|| format!("call {number} has no lock {index}"))?;
         let own = call.hold.as_ref().map(|hold| hold.token + index as u64);
-        // It may have had the lock before, with another token.
+        // The call may have had the lock before, with another token.
         let is_own = own == Some(token) || call.before.iter().any(|stay| stay.token == token);
         let believes = line.life == call.life && line.at < call.believed_until();
         let highest = self.stores.entry(lock).or_default();
@@ -584,8 +585,8 @@ impl<'a> Sweep<'a, '_> {
     }
 
     /// Returns whether `earlier` was granted in time, and its member heard of it only after the
-    /// later call at `at`. Also true if it was given up before its grantor's answer was due: then
-    /// this is unknown.
+    /// later call at `at`. Also true if the earlier call was given up before its grantor's answer
+    /// was due: its grant is unknown then.
     fn was_told_late(&self, earlier: usize, at: u64) -> bool {
         let call = &self.calls[&earlier];
         match call.stays().first() {

@@ -25,7 +25,7 @@ struct ReachabilityMap {
     sites: usize,
     running: Vec<bool>,
     cut: Vec<bool>,
-    /// `u64::MAX`: it still is.
+    /// `u64::MAX`: the path is still open.
     last: Vec<Option<u64>>,
 }
 
@@ -70,8 +70,8 @@ impl ReachabilityMap {
         }
     }
 
-    /// The sites from which packets can have come to `site` since `since`, over any number of
-    /// others.
+    /// The sites from which packets can have come to `site` since `since`, over any number of other
+    /// sites.
     fn heard(&self, site: usize, since: u64) -> Vec<bool> {
         let mut heard = vec![false; self.sites];
         let mut next = Vec::new();
@@ -168,8 +168,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     }
 }
 
-/// The votes that a view has on the next one: of its oldest living members that are not learners.
-/// The first has more.
+/// The votes on the next view: of the oldest living members that are not learners. The first vote
+/// is the elder's and weighs more.
 fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     let voters = line.entry.voters().into_iter();
     voters

@@ -5,7 +5,7 @@ use super::{Findings, Terms};
 use crate::record::{Entry, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One call, as far as it matters here.
+/// The parts of a call that these demands need.
 struct FinalCall<'a> {
     site: usize,
     /// Its locks; the empty name stands for the suspension.

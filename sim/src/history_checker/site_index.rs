@@ -11,7 +11,7 @@ pub(super) struct SiteHistory {
     pub(super) paused: bool,
     /// The member lease runs, as far as its process has said.
     leased: bool,
-    /// The end of that lease while it is stopped.
+    /// The end of the member lease while the process is stopped.
     lease_end: u64,
     /// The process has been told to leave.
     pub(super) leaving: bool,

@@ -1,7 +1,7 @@
 //! The table of a grantor after recovery: all holds and waits of all members, and nothing else.
 //!
-//! The record has it in calls. So the check goes over the record once, tracks the state of each
-//! call, and compares.
+//! The record lists the entries of a table as calls. So the check goes over the record once, tracks
+//! the state of each call, and compares.
 
 use super::members::ProcessKey;
 use super::site_index::SiteIndex;
@@ -19,8 +19,8 @@ struct CallRecord<'a> {
     is_try: bool,
     asked: u64,
     token: Option<u64>,
-    /// The share of the call is to become the lock, or has, or the call is to open an object. The
-    /// grantor may have another token for it.
+    /// The share of the call is to become the lock or has become it, or the call is to open an
+    /// object. The grantor may have another token for the call.
     turns: bool,
     /// When its client ended it, or its process ended.
     over: u64,

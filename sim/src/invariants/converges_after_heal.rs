@@ -1,6 +1,6 @@
 //! `converges_after_heal`: with the network whole and every process running, one view with all
-//! processes comes soon. If a quorum was lost for good, it comes only after an operator forces a
-//! member, and soon after that.
+//! processes comes soon. If a quorum was lost for good, that view comes only after an operator
+//! forces a member, and soon after that.
 
 use crate::liveness::Demand;
 use crate::world::World;
@@ -8,7 +8,7 @@ use crate::world::World;
 /// The name of the invariant.
 pub const NAME: &str = "converges_after_heal";
 
-/// Demands it. False if it is broken.
+/// Demands the invariant. False if the invariant is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let mut comes_about = world.run_until(World::is_settled, demand.converge);
     if !comes_about && world.broken().is_none() && world.quorum_is_lost() && world.force_one() {

@@ -36,7 +36,8 @@ pub struct DeadlockIsTold {
     placed: BTreeSet<Ask>,
     /// Suspensions that were refused as deadlocks in this step.
     refused: Vec<Ask>,
-    /// All that were refused so, in this step or before: a refusal may be sent again.
+    /// All suspensions that were refused as deadlocks, in this step or before: a refusal may be
+    /// sent again.
     told: BTreeSet<Ask>,
     /// When holds were lost.
     lost: BTreeMap<Ask, u64>,
@@ -50,8 +51,8 @@ type Holder = (ProcessId, OwnerId);
 
 const NAME: &str = "deadlock_is_told";
 
-/// Demands that circles of two owners end, where requests are told of circles. False if it is
-/// broken.
+/// Demands that circles of two owners end, where requests are told of circles. False if the
+/// invariant is broken.
 pub fn demand(world: &mut World) -> bool {
     if !world.detects {
         return true;
@@ -123,7 +124,7 @@ impl DeadlockIsTold {
         let is_new =
             |key: &(ProcessId, RequestId)| ask(*key).is_some_and(|ask| !self.placed.contains(&ask));
         let new: Vec<_> = line.iter().filter(|(_, key, _)| is_new(key)).collect();
-        // The order of arrival is unknown for two at once.
+        // The order of two suspensions that arrive in one step is unknown.
         let [(_, key, wait)] = new[..] else {
             self.placed.extend(new.iter().filter_map(|(_, key, _)| ask(*key)));
             return Ok(());
@@ -142,7 +143,7 @@ impl DeadlockIsTold {
                 let is_its = *process == requester.0
                     && [OwnerId::default(), hold.lock.owner].contains(&requester.1);
                 let call = world.history().find(*process, *request).map(|ask| world.call(ask));
-                // It was granted before this step for sure.
+                // The hold was surely granted before this step.
                 let is_old = call.is_some_and(|call| call.is_claim() && call.answered < asked);
                 is_its && is_old && is_obstacle(hold)
             })
@@ -179,7 +180,7 @@ impl DeadlockIsTold {
         if others().any(|other| is_own(other) || is_late(other)) {
             return Ok(());
         }
-        // A probe may have told it, as any other request.
+        // A probe may have found that the suspension is in a circle, as with any other request.
         if world.detects && (Circles { world, lost: &self.lost }).had(ask) {
             return Ok(());
         }

@@ -4,9 +4,9 @@
 //! The rest holds for any clocks. The elder of a view deals in that view's slots only. Each of its
 //! ranges is above all that it dealt before, and no two ranges have a token in common. So a later
 //! epoch has the higher tokens, in the tenure of any elder. Of two grantors that act at once (which
-//! takes a broken clock) the one named in the later view has them. No process grants a service in
-//! an epoch that is not higher than all its earlier ones. It reports the end of each epoch once,
-//! before it reports that it grants again.
+//! takes a broken clock) the one that was named in the later view has the higher tokens. No process
+//! grants a service in an epoch that is not higher than all its earlier ones. It reports the end of
+//! each epoch once, before it reports that it grants again.
 //!
 //! An elder's ranges for itself are visible only by the epoch that begins.
 
@@ -42,7 +42,8 @@ impl EpochsRise {
     ) -> Verdict {
         let dealt = self.dealt.entry(world.dealt_apart(elder)).or_default();
         if let Some((end, by)) = dealt.get(&first) {
-            // A retransmission. If it goes to another grantor, `one_grantor_per_epoch` reports it.
+            // The range is sent again. If it goes to another grantor, `one_grantor_per_epoch`
+            // reports that.
             if (*end, *by) == (last, elder) {
                 return Ok(());
             }

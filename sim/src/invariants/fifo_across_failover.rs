@@ -46,7 +46,7 @@ pub struct FifoAcrossFailover {
     /// that were granted before them may never hear of it.
     serving: Vec<(Ask, ServedPosition)>,
     messages: u64,
-    /// How many of these messages there were before the present step.
+    /// How many positions and grants had been told before the present step.
     before: u64,
     /// The latest recovery that each process has answered, by service.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
@@ -67,13 +67,12 @@ struct ToldPosition {
 struct ServedPosition {
     ticket: Ticket,
     token: Token,
-    /// When it was granted: not before, and not after. Of a grant without a packet the step is
-    /// known.
+    /// The earliest and the latest time of the grant. A grant without a packet is of a known step.
     when: (u64, u64),
 }
 
 impl FifoAcrossFailover {
-    /// The waiter knows its position. A later one of the same call changes nothing.
+    /// The waiter knows its position. A later position of the same call changes nothing.
     fn acknowledge(&mut self, ToldPosition { ask, ticket, at }: ToldPosition) {
         self.positions.entry(ask).or_insert(ticket);
         self.told_at.entry(ask).or_insert(at);
@@ -244,7 +243,7 @@ impl Invariant for FifoAcrossFailover {
                     }
                 }
                 // The next grantor has asked itself without a packet, and no longer accepts
-                // messages of an older one.
+                // messages of an older grantor.
                 if let Packet::Linked { message, .. } = packet
                     && let Message::Client(ClientMessage::Recover { service, epoch })
                     | Message::Grantor(GrantorMessage::RequestTable { service, epoch }) = message
@@ -267,8 +266,8 @@ impl Invariant for FifoAcrossFailover {
                     && let Some(ask) = world.history().find(*to, *request)
                     && !self.positions.contains_key(&ask)
                 {
-                    // The ticket of a passing request is before all epochs: it is told all the
-                    // same.
+                    // The ticket of a request that passes is before all epochs, and counts as told
+                    // like any other.
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
                     if self
@@ -309,7 +308,8 @@ impl Invariant for FifoAcrossFailover {
                 };
                 self.told_at.remove(ask);
                 let served = world.call(*ask);
-                // A grant of its own member has no packet, and is of this step.
+                // A grantor grants to its own member without a packet. Such a grant is of this
+                // step.
                 let sent = self.granted.remove(ask);
                 let (is_own, granted) =
                     (sent.is_none(), sent.map_or(self.before + 1, |(_, at)| at));
@@ -319,8 +319,8 @@ impl Invariant for FifoAcrossFailover {
                 self.own.retain(|ask, _| world.call(*ask).is_open());
                 let is_early = |(of, other_position): &(&Ask, &ServedPosition)| {
                     let other = world.call(**of);
-                    // Its position may have been told with its report only, by the member that
-                    // granted then.
+                    // The position of the granted waiter may be known from its report only: an
+                    // earlier grantor told it.
                     let (from, until) = other_position.when;
                     let is_told = told.is_none_or(|told| told < from)
                         && first.is_none_or(|first| first > until)

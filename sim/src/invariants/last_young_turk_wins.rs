@@ -5,7 +5,7 @@
 //! The rules, for a young turk T and its epoch e:
 //! - **Acting.** T begins in e only under three conditions. No later young turk waits for the
 //!   table. T has given neither table nor report to a later one. Since it heard of e, T has not
-//!   been told that another came after it.
+//!   been told that another turk came after it.
 //! - **Won** is answered only while T acts.
 //! - **Superseded by Q** is answered when Q has been named after T. Q's epoch is then above one
 //!   that T has, or is still to hear of. The answer is also given when the elder has told T that Q
@@ -117,14 +117,15 @@ pub struct LastYoungTurkWins {
     ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// How often each turk has asked each elder.
     bids: BTreeMap<(ServiceName, ProcessId, ProcessId), u64>,
-    /// How often that elder has told each other turk that it was outbid by this turk.
+    /// How often an elder has told a turk that another turk outbid it. The key is in this order:
+    /// the service, the turk that outbid, the elder, the other turk.
     spent: BTreeMap<(ServiceName, ProcessId, ProcessId, ProcessId), u64>,
     /// Turks that were told of a later bid and have not yet told their clients. Each message has
     /// the later bidder and the turk's last request that had arrived at the elder by then.
     outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<ElderMessage, (ProcessId, RequestId)>>,
     /// The messages of `outbid` that were used in this step.
     used: BTreeSet<(ServiceName, ProcessId, ElderMessage)>,
-    /// The last bidder that waits at an elder, if another was outbid by it.
+    /// The last bidder that waits at an elder, if the elder has told another turk of it.
     next: BTreeMap<(ServiceName, ProcessId), ProcessId>,
     /// The process that an elder has named last.
     last: BTreeMap<(ServiceName, ProcessId), ProcessId>,
@@ -132,7 +133,7 @@ pub struct LastYoungTurkWins {
     said: BTreeMap<(ProcessId, ProcessId), u64>,
     /// The latest epoch to which each process has given its table, or a report.
     answered: BTreeMap<(ServiceName, ProcessId), Epoch>,
-    /// Epochs in which a process has been told that another came after it.
+    /// Epochs in which a process has been told that another turk came after it.
     lost: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// Processes that were asked, in an earlier step than the present one, for a table that they
     /// still wait for.
@@ -200,7 +201,7 @@ impl LastYoungTurkWins {
         Ok(())
     }
 
-    /// The elder tells a young turk that another one asked after it.
+    /// The elder tells a young turk that another turk asked after it.
     fn hear_outbid(
         &mut self,
         world: &World,
@@ -241,7 +242,7 @@ impl LastYoungTurkWins {
         Ok(())
     }
 
-    /// A member answers that another came after it.
+    /// A member answers that another turk came after it.
     fn hear_superseded(&mut self, call: &Call, by: ProcessId) -> Verdict {
         self.premises += 1;
         let of = (call.service.clone(), call.process);
@@ -254,7 +255,7 @@ impl LastYoungTurkWins {
         let own = unheard.chain(present).chain(ended.map(|(.., epoch)| *epoch)).min();
         let theirs = self.named.get(&(call.service.clone(), by)).copied();
         let followed = own.is_some_and(|own| theirs > Some(own));
-        // It may have ceased to be the elder in this step.
+        // The asked member may have ceased to be the elder in this step.
         let asked_here = self.bids.contains_key(&(call.service.clone(), by, call.process));
         let counts = |(turk, last): &(ProcessId, RequestId)| *turk == by && call.request <= *last;
         let told =
@@ -390,7 +391,8 @@ impl Invariant for LastYoungTurkWins {
                 self.began.insert(service.clone());
                 let grantor = (service.clone(), *process, *epoch);
                 let begins = format!("m{site} begins to grant {service} in {epoch:?} though");
-                // A turk that has only heard of a later one acts until the later one asks.
+                // A turk that has only heard of a later turk acts until that turk asks for the
+                // table.
                 if self.passing.contains(&grantor) {
                     return Err(format!("{begins} a younger one waits for its table"));
                 }

@@ -21,13 +21,14 @@ const REMEMBERED: usize = 1 << 12;
 pub struct LoadMovesTheGrantor {
     /// The first token and the number of tokens of the latest grants of each service.
     granted: BTreeMap<ServiceName, BTreeMap<Token, u64>>,
-    /// The grants of each process since it asked last, the latest one at the end. The first one is
-    /// the end of the grant after which it asked, without tokens.
+    /// The grants of each process since its last bid, the latest grant at the end. The first entry
+    /// has no tokens: it is the end of the grant after which the process bid.
     own: BTreeMap<(ServiceName, ProcessId), VecDeque<OwnGrant>>,
     premises: Count,
 }
 
-/// A grant of a process: when it had it by its own clock, the first token, and how many.
+/// A grant of a process: its time by the process's own clock, its first token, and its number of
+/// tokens.
 #[derive(Clone, Copy, Hash, Debug)]
 struct OwnGrant {
     at: Time,

@@ -2,9 +2,9 @@
 //! longer than the leases is granted no lock. Inside the clock bound.
 //!
 //! A quorum need not be reached at one instant: its members may answer an elder one after the
-//! other. It renews others only on answers younger than an elder lease. But its own lease runs for
-//! a member lease from the oldest answer that makes the quorum, and a new elder waits for that
-//! lease. So two members count as in reach of each other for a member lease longer.
+//! other. An elder renews others only on answers younger than an elder lease. But its own lease
+//! runs for a member lease from the oldest answer that makes the quorum, and a new elder waits for
+//! that lease. So two members count as in reach of each other for a member lease longer.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};
@@ -32,8 +32,8 @@ const STEP_EVERY: u64 = crate::network::MS;
 
 impl MinorityIsSilent {
     /// Checks the paths from and to a running site. A stopped member gets its packets when it
-    /// wakes. Those may be all that the two members ever exchange, for each may wake while the
-    /// other is stopped.
+    /// wakes. These packets may be all that the two members ever exchange, for each may wake while
+    /// the other is stopped.
     fn look_from(&mut self, world: &World, site: usize) {
         if !world.is_up(site) {
             return;

@@ -10,11 +10,13 @@ pub mod converges_after_heal;
 pub mod cost_is_bounded;
 pub mod deadlock_is_told;
 pub mod destroyed_is_over;
+pub mod detours_keep_leases;
 pub mod epochs_rise;
 pub mod exclusive_by_lease;
 pub mod fifo_across_failover;
 pub mod holds_survive;
 pub mod last_young_turk_wins;
+pub mod leaving_member_is_not_expelled;
 pub mod load_moves_the_grantor;
 pub mod minority_is_silent;
 pub mod no_grant_after_recall;
@@ -31,6 +33,7 @@ pub mod one_outcome_per_request;
 pub mod permits_never_exceed_limit;
 pub mod recovered_table_is_the_union;
 pub mod sessions_end_first;
+pub mod successor_has_most_entries;
 pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
@@ -41,10 +44,7 @@ pub mod values_are_seen_in_order;
 pub mod version_is_spoken;
 pub mod views_agree;
 pub mod voters_have_answered;
-pub mod way_round_keeps_leases;
 pub mod what_is_seen_is_so;
-pub mod who_has_most_follows;
-pub mod who_leaves_has_left;
 
 use crate::history::{Ask, Key, lock_name};
 use crate::network::MS;
@@ -133,7 +133,7 @@ impl Latest {
         *latest = epoch.max(*latest);
     }
 
-    /// The latest of a service.
+    /// The latest epoch of a service.
     pub(crate) fn of(&self, service: &ServiceName) -> Option<Epoch> {
         self.0.get(service).copied()
     }
@@ -155,12 +155,12 @@ impl<K> Default for Highest<K> {
 }
 
 impl<K: Ord> Highest<K> {
-    /// The highest of a source before the present step.
+    /// The highest token of a source before the present step.
     pub(crate) fn before(&self, source: &K) -> Option<Token> {
         self.before.get(source).copied()
     }
 
-    /// One of the present step.
+    /// Notes a token of the present step.
     pub(crate) fn add(&mut self, source: K, token: Token) {
         self.news.push((source, token));
     }
@@ -277,7 +277,7 @@ pub(crate) fn acts_after(
     last_state(world, site, role) == Some(Some(state))
 }
 
-/// The shortest time that they measure for it.
+/// The shortest time that clocks within their bound measure for a span of true time.
 pub(crate) fn shrunk(world: &World, span: u64) -> Duration {
     Duration::from_nanos(span.saturating_sub(error(world, span)))
 }
@@ -353,17 +353,17 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(minority_is_silent::MinorityIsSilent::default()),
         Box::new(deadlock_is_told::DeadlockIsTold::default()),
         Box::new(objects_forget_the_gone::ObjectsForgetTheGone::default()),
-        Box::new(who_has_most_follows::WhoHasMostFollows::default()),
-        Box::new(way_round_keeps_leases::WayRoundKeepsLeases::default()),
+        Box::new(successor_has_most_entries::SuccessorHasMostEntries::default()),
+        Box::new(detours_keep_leases::DetoursKeepLeases::default()),
         Box::new(cost_is_bounded::CostIsBounded::default()),
-        Box::new(who_leaves_has_left::WhoLeavesHasLeft::default()),
+        Box::new(leaving_member_is_not_expelled::LeavingMemberIsNotExpelled::default()),
     ]
 }
 
 impl InvariantSet {
     /// Gives the observation to every invariant.
     pub fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation> {
-        // The most frequent ones that no invariant uses.
+        // No invariant uses these observations, which are the most frequent.
         if let Observation::Takes { .. }
         | Observation::CarriedOut { .. }
         | Observation::Routed { .. }

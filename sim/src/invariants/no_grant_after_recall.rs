@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct NoGrantAfterRecall {
-    /// The tokens that each process may still use, by the request that was granted the lock: behind
-    /// the first, up to the second. With the service.
+    /// The tokens that each process may still use, by the request that was granted the lock. They
+    /// lie behind the first token and reach up to the second token. The service stands beside them.
     ranges: BTreeMap<(ProcessId, RequestId), (Token, Token, ServiceName)>,
     /// Recalls that were sent and not acknowledged, by sender, receiver and number of the message.
     sent: BTreeMap<(ProcessId, ProcessId, u64), Recalled>,

@@ -9,7 +9,7 @@ use elderlock::protocol::{OpenRequest, Outcome, OwnerId, Value, Wait, Want};
 /// The name of the invariant.
 pub const NAME: &str = "no_leaked_hold";
 
-/// Demands it. False if it is broken.
+/// Demands the invariant. False if the invariant is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for key in world.history().keys() {
         let (service, name) = key.clone();
@@ -59,8 +59,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         world.fail(NAME, format!("all holds are released and there is still {left:?}"));
         return false;
     }
-    // A detour ends a member lease after the last fault, and the answers to it another one later.
-    // Gossip may call a member unreachable some leases after the healing.
+    // A detour ends a member lease after the last fault, and the detour that answers it another
+    // member lease later. Gossip may call a member unreachable some leases after the healing.
     if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 6) {
         let left: Vec<_> =
             world.demanded().filter_map(|site| Some((site, world.sizes(site)?))).collect();
@@ -71,8 +71,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 }
 
 /// Asks, and waits for the answer. Where bounds are drawn tiny, a member has no room for a request
-/// while it reports to a new grantor. The same is true while it has that many objects open. The
-/// function then closes one, if there is one, and asks again.
+/// while it reports to a new grantor. It has none either while it has that many objects open. The
+/// function then closes an object, if there is one, and asks again.
 fn ask_for(world: &mut World, site: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {

@@ -16,11 +16,12 @@ pub const NAME: &str = "no_lost_wakeup";
 /// More permits than all waiters together may want.
 const MANY: u32 = 1_000;
 
-/// Demands it. False if it is broken.
+/// Demands the invariant. False if the invariant is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let until = world.now + demand.answer.as_nanos() as u64;
     let mut pools = pools(world);
-    // A write from before the healing may have come after that.
+    // A write from before the healing may change the limit after it was raised, so the limit is
+    // raised once more.
     let mut again = Some(world.now + demand.answer.as_nanos() as u64 / 2);
     loop {
         if again.is_some_and(|at| at <= world.now) {
@@ -54,7 +55,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 }
 
 /// An object with a request that waits for permits. Their number may be too small for that request,
-/// and no client may raise it: one member does.
+/// and no client may raise it. One of the members then raises it.
 struct Pool {
     site: usize,
     service: ServiceName,
@@ -64,9 +65,9 @@ struct Pool {
 }
 
 impl Pool {
-    /// Opens it and raises the number. Where bounds are drawn tiny, the member may have no room for
-    /// the request: it asks again. If open objects and waits for permits take all the room, no
-    /// answer makes any: a client makes room.
+    /// Opens the object and raises the number of permits. Where bounds are drawn tiny, the member
+    /// may have no room for the request, and asks again. If open objects and waits for permits take
+    /// all the room, no answer makes room, so a client ends a request.
     fn raise(&mut self, world: &mut World) {
         for asked in [&mut self.opened, &mut self.raised] {
             if asked.is_some_and(|ask| world.outcome(ask) == Some(&Outcome::Busy)) {
@@ -97,7 +98,8 @@ impl Pool {
 }
 
 /// Ends a request of a member that has as many as it may have. The member closes an object that it
-/// can spare. Without one it withdraws its latest request, once all without an answer want permits.
+/// can spare. Without such an object it withdraws its latest request, once all requests without an
+/// answer want permits.
 fn make_room(world: &mut World, site: usize) {
     let most = world.common.limits.requests as usize;
     if world.sizes(site).is_none_or(|sizes| sizes.requests < most) {

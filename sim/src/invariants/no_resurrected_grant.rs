@@ -18,8 +18,8 @@ pub struct NoResurrectedGrant {
     told: BTreeSet<(ProcessId, RequestId)>,
     /// Grants that were sent.
     sent: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
-    /// The grantors. Each tells its own client a grant without a packet, and may stop granting in
-    /// the same step. So the state after the step does not show it.
+    /// The grantors. A grantor tells its own client of a grant without a packet, and may stop
+    /// granting in the same step. So the state after the step does not show that it granted.
     grantors: BTreeMap<(ProcessId, ServiceName), Epoch>,
     premises: Count,
 }

@@ -1,7 +1,7 @@
 //! `nothing_lost_in_transfer`: a grantor that begins to act with the table of another has every
 //! hold in it that a holder believes in, with its token. It also has every waiter with an
-//! acknowledged position, at that position. Each is as it was asked for: the same locks, the same
-//! owner, the same metadata. No hold is younger than both the table and its holder say.
+//! acknowledged position, at that position. Each entry is as it was asked for: the same locks, the
+//! same owner, the same metadata. No hold is younger than both the table and its holder say.
 //!
 //! A waiter's position counts when its member knows it. The check comes after the step in which the
 //! grantor begins. A grantor that already has a successor is left out. Inside the clock bound.
@@ -105,7 +105,7 @@ impl NothingLostInTransfer {
             let Some(ticket) = theirs.and_then(|node| node.position_of(call.request)) else {
                 continue;
             };
-            // It may have been granted meanwhile.
+            // The waiter may have been granted meanwhile.
             let known = (call.process, call.request);
             if call.service == *service
                 && is_member(call.process)
@@ -167,7 +167,7 @@ impl Invariant for NothingLostInTransfer {
             Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
                 let is_handed = self.handed.remove(&(service.clone(), *epoch));
-                // One that asked the members last has lost the table, or never got it.
+                // A grantor that asked the members last has lost the table, or never got it.
                 if is_handed
                     && self.latest.of(service) == Some(*epoch)
                     && acts_after(GrantorState::Receiving, world, *site, (service, *epoch))

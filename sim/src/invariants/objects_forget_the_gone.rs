@@ -37,7 +37,7 @@ impl Invariant for ObjectsForgetTheGone {
         };
         let Some(node) = &world.sites[*site].node else { return Ok(()) };
         let acts = |(of, _, state)| of == service && state == GrantorState::Acting;
-        // It is sent from the table as it was in this step, and may be sent again later.
+        // A content is sent from the table as it was in this step, and may be sent again later.
         let is_present =
             node.objects(service).any(|(of, present)| of == name && *present == **content);
         if content.writes.is_empty() || !is_present || !node.grantors().any(acts) {

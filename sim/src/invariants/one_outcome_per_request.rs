@@ -66,8 +66,8 @@ impl Invariant for OneOutcomePerRequest {
             Observation::Answers { ask, outcome } => {
                 self.premises += 1;
                 let call = world.call(*ask);
-                // An answer that the member finds first in the step of the giving up may still be
-                // told.
+                // A member that finds an answer in the step in which the request is given up may
+                // still tell it.
                 let crossing =
                     call.released && call.released_at == world.now && call.outcome.is_none();
                 if !call.is_open() && !crossing {

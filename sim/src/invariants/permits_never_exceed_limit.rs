@@ -3,10 +3,10 @@
 //! takes none away, so later limits do not matter.) Inside the clock bound.
 //!
 //! The tokens tell that limit: a grantor deals versions of the object and tokens of permits from
-//! one range, in order. So it is the latest version below the grant's token, if that is of the same
-//! epoch. Else it is a limit that the epoch began with. That limit is at least as new as any
-//! version of earlier epochs that a member with the object open had seen. Each such member has
-//! reported its version.
+//! one range, in order. So the limit is the latest version below the grant's token, if that version
+//! is of the same epoch. Otherwise it is a limit that the epoch began with. That limit is at least
+//! as new as any version of earlier epochs that a member with the object open had seen. Each such
+//! member has reported its version.
 
 use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, Call, HoldMode, Key};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct PermitsNeverExceedLimit {
-    /// How many there are by each version of each object.
+    /// The number of permits by each version of each object.
     limits: BTreeMap<Key, BTreeMap<Token, u32>>,
     /// Epochs of each service.
     epochs: BTreeMap<ServiceName, BTreeSet<Epoch>>,

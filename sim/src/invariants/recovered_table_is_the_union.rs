@@ -1,11 +1,11 @@
 //! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every
 //! hold and every waiter of every member of its view. Each hold has its token. The table has
-//! nothing that was over before the grantor began to ask. Each is as it was asked for: the same
-//! locks, the same owner, the same metadata. A hold is as old as its holder knows.
+//! nothing that was over before the grantor began to ask. Each entry is as it was asked for: the
+//! same locks, the same owner, the same metadata. A hold is as old as its holder knows.
 //!
-//! The check comes after the step in which it begins to act; by then it may have granted on. A
-//! grantor that is already followed by another grantor is left out: its members answer to that
-//! grantor. Inside the clock bound.
+//! The check comes after the step in which the grantor begins to act; by then it may have granted
+//! further requests. A grantor that is already followed by another grantor is left out: its members
+//! answer to that grantor. Inside the clock bound.
 
 use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, refused_as_deadlock, shrunk};
 use crate::history::{Ask, Call};
@@ -65,7 +65,7 @@ impl RecoveredTableIsTheUnion {
         recovery: &ObservedRecovery,
     ) -> Verdict {
         if !world.is_ready(site) {
-            // It slept, and others have gone on: it grants nothing with its table.
+            // The grantor slept, and others have gone on: it grants nothing with its table.
             return Ok(());
         }
         let since = recovery.since;
@@ -207,7 +207,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                         self.ended = Some((*site, service.clone()));
                     }
                     Some(latest) if latest.epoch > *epoch => {}
-                    // It has got a table: no earlier recovery is the latest any more.
+                    // The grantor has got a table, so no earlier recovery is the latest any more.
                     _ => _ = self.recoveries.remove(service),
                 }
             }
@@ -221,7 +221,8 @@ impl Invariant for RecoveredTableIsTheUnion {
                     leaving => *leaving = Some((*site, world.now, departed.collect())),
                 }
             }
-            // It has begun and passed its table on in one step: another invariant checks that.
+            // The grantor has begun and passed its table on in one step: another invariant checks
+            // that.
             Observation::Event { site, event: Event::NoLongerGrantor { service, .. }, .. } => {
                 self.ended.take_if(|(at, ended)| at == site && ended == service);
             }

@@ -1,6 +1,7 @@
 //! `sessions_end_first`: no lock is granted while a program that is not a member may believe in it.
-//! Such a program holds its lock through a member that serves sessions. It believes in it until the
-//! end that this member told last, also if the member is killed meanwhile. Inside the clock bound.
+//! Such a program holds its lock through a member that serves sessions. The program believes in the
+//! lock until the end that this member told last, also if the member is killed meanwhile. Inside
+//! the clock bound.
 
 use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, ClientRequest, HoldMode, Key};
@@ -12,26 +13,26 @@ use elderlock::protocol::LineageId;
 pub struct SessionsEndFirst {
     premises: Count,
     /// The sessions of the process that is about to end.
-    ending: Vec<Session>,
+    ending: Vec<HeldSession>,
     /// The sessions of processes that have ended.
-    left: Vec<Session>,
+    left: Vec<HeldSession>,
     /// The lock that was granted too early.
     crowded: Option<Key>,
 }
 
 /// A belief that goes on without its member.
 #[derive(Clone, Hash, Debug)]
-struct Session {
+struct HeldSession {
     ask: Ask,
     key: Key,
     mode: HoldMode,
     lineage: LineageId,
-    /// The latest end that it was told, in true time.
+    /// The latest end that the program was told, in true time.
     until: u64,
 }
 
 impl SessionsEndFirst {
-    fn sessions(world: &World, site: usize) -> Vec<Session> {
+    fn sessions(world: &World, site: usize) -> Vec<HeldSession> {
         let peer = &world.sites[site];
         let Some(process) = peer.process().filter(|_| !peer.will_leave()) else {
             return Vec::new();
@@ -43,7 +44,7 @@ impl SessionsEndFirst {
                 return None;
             };
             world.fence(ask)?;
-            Some(Session {
+            Some(HeldSession {
                 ask,
                 key: key.clone(),
                 mode: call.mode,
@@ -55,7 +56,7 @@ impl SessionsEndFirst {
     }
 
     /// Returns whether the service was ended on demand after the session had asked for its lock.
-    fn is_destroyed(world: &World, session: &Session) -> bool {
+    fn is_destroyed(world: &World, session: &HeldSession) -> bool {
         let later = &world.history().calls[session.ask.0..];
         later
             .iter()

@@ -3,7 +3,7 @@
 //!
 //! Outside it two holds may overlap, and the hold with the lower token may begin later. Its grant
 //! was long under way, or comes from a grantor that does not know its end yet. The store then
-//! refuses the lower one. The rest holds for any clocks:
+//! refuses the lower token. The rest holds for any clocks:
 //!
 //! - A token is of the latest range below it. The range's epoch was named, is of the same service,
 //!   and is not later than that of the grantor that sends the token. (A grantor with a transferred
@@ -146,7 +146,7 @@ impl Invariant for TokensRise {
                 if last.and_then(|last| last.get(&HoldMode::Alone)) == Some(token) {
                     return Ok(());
                 }
-                // It is the lock by now.
+                // The share is the lock by now.
                 self.on_hold(world, of, *token)
             }
             Observation::Sent {

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ToldBeforeTaken {
-    /// The told requests, with their tokens then: a share that becomes the lock gets another one.
+    /// The requests whose holders were told, with their tokens at that time. A share that becomes
+    /// the lock gets another token.
     told: BTreeMap<Ask, BTreeSet<Token>>,
     /// The holds that members have ended by an operator's order.
     forced: BTreeSet<(usize, Token)>,

@@ -7,8 +7,8 @@
 //! - An addition to a number is made once: to the version before it, and only if the sum fits in 32
 //!   bits.
 //! - A value that is not marked as maybe stale is the last one that any process was told before its
-//!   grantor began to act. It is marked so if, and only if, some grantor had to ask the members for
-//!   it since it was written.
+//!   grantor began to act. A value is marked so if, and only if, some grantor had to ask the
+//!   members for it since it was written.
 //!
 //! Once all is healed, all clients with the object open see the same.
 //!
@@ -84,8 +84,8 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// A write that was lost with its grantor may be made again. A write must not, if a process
-    /// that the next grantor has asked knew of it.
+    /// A write that was lost with its grantor may be made again. But it is not made again if a
+    /// process that the next grantor has asked knew of it.
     fn on_second(&mut self, world: &World, key: &Key, version: Token, value: &Value) -> Verdict {
         let view = world.latest.values().max_by_key(|view| view.number);
         let is_member =

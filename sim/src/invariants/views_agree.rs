@@ -1,7 +1,8 @@
 //! `views_agree`: views with the same number and lineage are the same view, wherever they are
 //! installed. At one member views only rise, and none follows a view without it. A process that is
-//! out never comes back under the same id. It may if it has never seen itself in a view, and lives.
-//! It was taken in, not reached, and left out again, and its next request to join is a new one.
+//! out never comes back under the same id. The exception is a living process that has never seen
+//! itself in a view. The process was taken in, not reached, and left out again, and its next
+//! request to join is a new one.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};

@@ -1,14 +1,14 @@
 //! `what_is_seen_is_so`: a grantor's statements about holds and waits are true when it makes them.
 //! Each listed holder was granted that lock with that token, says the same of itself, and has not
 //! held for longer than it wanted to. Of the members that believe in the lock, none is left out.
-//! The same goes for each hold that is named as a blocker. A wait that a holder's member lists is a
-//! request of the hold's owner. Each listed waiter waits, in the order of the tickets. A told
-//! position names as many requests and holds before it as there are, and the suspension that it
-//! waits for.
+//! Each hold that is named as a blocker is checked in the same way. A wait that a holder's member
+//! lists is a request of the hold's owner. Each listed waiter waits, in the order of the tickets. A
+//! told position names as many requests and holds before it as there are, and the suspension that
+//! it waits for.
 //!
 //! A grantor may not have heard yet that a hold is over. So a listed holder need not hold any more.
 //! The check comes after the step in which the grantor answers, and only for a grantor with a
-//! running lease. One that is cut off may tell of a grant that its client never heard of.
+//! running lease. A grantor that is cut off may tell of a grant that its client never heard of.
 //! Completeness is demanded inside the clock bound, of members of the grantor's view that believed
 //! before. Waiters are known by their requests' metadata; waiters with equal metadata are not
 //! checked.
@@ -237,8 +237,8 @@ impl WhatIsSeenIsSo {
         if slack > 0 {
             return Ok(());
         }
-        // A ticket that passes a held suspension names its token by the complement. So do those
-        // that passed a later one, which are lower.
+        // A ticket that passes a held suspension names its token by the complement. Tickets that
+        // passed a later suspension do so too, and are lower.
         let held = kept.holds.iter().find(|(_, hold)| hold.lock.want == Want::Suspension);
         let number = |ticket: Ticket| ticket.epoch.0.as_i64();
         let gate = held.filter(|(_, hold)| {
@@ -296,8 +296,8 @@ impl WhatIsSeenIsSo {
                     && wait.lock.metadata == waiter.metadata
                     && wants(&wait.lock.want)
             });
-            // It may have been granted in the same step; if another call has the same metadata,
-            // that call may be left.
+            // The waiter may have been granted in the same step; if another call has the same
+            // metadata, that call may be left.
             let (Some((_, wait)), None) = (this, calls.next()) else { continue };
             self.premises += u64::from(last.is_some());
             if wait.ticket < last {

@@ -38,9 +38,9 @@ pub enum ClaimMode {
     Lock,
     /// The lead of that name, alone.
     Lead,
-    /// A share of it.
+    /// A share of the lock.
     Share,
-    /// Some permits of it.
+    /// Some permits of the object.
     Permits {
         /// How many at present.
         many: Box<dyn Fn() -> u32>,
@@ -83,7 +83,7 @@ type Version = (&'static str, &'static str, Token);
 /// A holder's use of the value of its lock.
 struct ValueAccess {
     token: Token,
-    /// The version that it read, and the one that it then wrote, or read.
+    /// The version that the holder read, and the version that it then wrote or read.
     versions: (Token, Token),
 }
 
@@ -91,7 +91,7 @@ struct ValueAccess {
 struct BarrierStay {
     worker: u64,
     gone: Option<u64>,
-    /// Set from the entering until the beginning of the leaving.
+    /// The worker's belief, from its entry until it begins to leave.
     belief: Option<Belief>,
 }
 
@@ -113,9 +113,9 @@ struct CountDown {
 /// The additions to the counter.
 #[derive(Default)]
 pub struct CounterSums {
-    /// The sum of all that began, executed or not.
+    /// The sum of all additions that began, executed or not.
     pub begun: i64,
-    /// The sum of those that were confirmed.
+    /// The sum of the confirmed additions.
     pub confirmed: i64,
     /// The numbers before and after, by version, since the last fault.
     additions: BTreeMap<Token, (i64, i64)>,
@@ -169,7 +169,7 @@ pub struct BeliefChecker {
 }
 
 impl BeliefChecker {
-    /// An empty one, with a clock.
+    /// An empty checker, with a clock.
     pub fn new(seed: u64, now: impl Fn() -> u64 + 'static) -> BeliefChecker {
         BeliefChecker {
             digest: RefCell::new(Digest::new(seed)),
@@ -199,7 +199,7 @@ impl BeliefChecker {
         }
     }
 
-    /// Nanoseconds by the one clock.
+    /// The time in nanoseconds, by the clock of the run.
     pub fn now(&self) -> u64 {
         (self.now)()
     }
@@ -242,7 +242,7 @@ impl BeliefChecker {
         *self.counts.borrow_mut().entry(what).or_default() += 1;
     }
 
-    /// How often each of them was counted.
+    /// How often each act and each use was counted.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.counts.borrow().clone()
     }
@@ -428,7 +428,7 @@ impl BeliefChecker {
         }
     }
 
-    // Trouble.
+    // Faults.
 
     /// A fault begins: the last writes may be lost with the processes that knew of them.
     pub fn trouble_begins(&self) {
@@ -502,9 +502,9 @@ impl BeliefChecker {
         sums.additions.insert(version, (before, after));
     }
 
-    /// `ticks_run_once`: a worker begins the job of a tick. Before the first fault no other one
-    /// did, unless it dropped the tick. Then leaders with different policies may run it out of
-    /// order.
+    /// `ticks_run_once`: a worker begins the job of a tick. Before the first fault no other worker
+    /// began it, unless that worker dropped the tick. Then leaders with different policies may run
+    /// it out of order.
     pub fn tick_runs(&self, worker: u64, tick: i64) {
         if !self.is_untroubled() {
             return;
@@ -525,8 +525,8 @@ impl BeliefChecker {
         tick.inspect(|tick| _ = self.ticks.borrow_mut().remove(tick));
     }
 
-    /// A conditional write replaced the value `before`: without faults, no worker saw one in
-    /// between.
+    /// A conditional write replaced the value `before`: without faults, no worker saw another value
+    /// in between.
     pub fn value_replaced(
         &self,
         service: &'static str,
@@ -548,8 +548,8 @@ impl BeliefChecker {
     }
 
     /// The holder of the lock with this token read version `from` of its value and wrote, or read,
-    /// version `to`. No other holder read or wrote one in between. Across slots, and so across
-    /// views, a write may have been lost with its grantor.
+    /// version `to`. No other holder read or wrote a version in between. Across slots, and so
+    /// across views, a write may have been lost with its grantor.
     pub fn value_touched(
         &self,
         service: &'static str,
@@ -701,7 +701,7 @@ impl BeliefChecker {
             return;
         }
         for other in counted.iter().filter(|other| other.latch == latch && other.left == left) {
-            // The later of the two had it open before the other counted.
+            // The later of the two workers had the latch open before the other counted.
             if since <= other.at {
                 let what = format!(
                     "workers {} and {worker} both counted {latch} down to {left}",

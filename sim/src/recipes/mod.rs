@@ -36,7 +36,7 @@ use std::rc::Rc;
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RecipeRun {
-    /// Equal for equal runs.
+    /// The digest of the run: equal runs have equal digests.
     pub digest: u64,
     /// The first violation, if any.
     pub broken: Option<RecipeViolation>,
@@ -44,7 +44,7 @@ pub struct RecipeRun {
     pub counts: BTreeMap<&'static str, u64>,
     /// The last lines of its story.
     pub story: String,
-    /// How long it took by its own clock, in nanoseconds.
+    /// How long the run took by its own clock, in nanoseconds.
     pub took: u64,
 }
 

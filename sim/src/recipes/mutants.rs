@@ -15,7 +15,7 @@ pub fn find(name: &str) -> Result<RuntimeMutant, String> {
 /// A request is never answered, or never released.
 const STUCK: &[&str] = &["no_lost_wakeup", "no_leaked_hold"];
 
-/// The workload that hunts it, and the invariants of which one must break.
+/// The workload that hunts the break, and the invariants of which one must break.
 pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]) {
     match mutant {
         RuntimeMutant::FenceWithoutMember => {

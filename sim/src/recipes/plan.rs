@@ -25,7 +25,7 @@ pub struct RecipeFault {
 }
 
 /// The kept parts of a plan, and how its luck is drawn. The parts that a violation does not need
-/// are left out. It corresponds to the options of the command line.
+/// are left out. Each field is an option of the command line.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct ShrunkPlan {
     /// This workload and no other.
@@ -74,7 +74,7 @@ impl ShrunkPlan {
 /// A run, before it is run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecipePlan {
-    /// Everything else follows from it.
+    /// The seed, from which everything else follows.
     pub seed: u64,
     /// The seed of the luck of packets, tasks and workers.
     pub luck: u64,
@@ -152,7 +152,7 @@ impl RecipePlan {
         }
     }
 
-    /// One line each.
+    /// Describes the plan: a line for the members, and a line for each further part.
     pub fn describe(&self) -> String {
         let mut text = format!(
             "seed {}: {} members, {} ms, {}, deaths are {}, clocks too fast by {:?} millionths\n",

@@ -47,7 +47,7 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
                 return false;
             }
             self.runs -= 1;
-            // First the luck that broke last.
+            // The luck that broke last is tried first.
             let luck = if luck == 0 { self.cut.luck } else { luck };
             let rest = ShrunkPlan { luck, ..rest.clone() };
             let broken = (self.run)(&RecipePlan::draw(self.seed, &rest));

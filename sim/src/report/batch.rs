@@ -16,7 +16,7 @@ const SLOWEST: usize = 10;
 pub struct ConvergenceTime {
     /// Nanoseconds until the last view was installed or the last lease ran again.
     pub took: u64,
-    /// The run.
+    /// The seed of the run.
     pub seed: u64,
     /// How many members it had.
     pub members: usize,

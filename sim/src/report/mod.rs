@@ -52,9 +52,9 @@ pub struct Case {
     /// How many steps of clients and faults the violation needs, and how many there were. `None` if
     /// nothing was shrunk.
     pub steps: Option<(usize, usize)>,
-    /// Those steps, to be read.
+    /// The steps as a script.
     pub script: String,
-    /// The command that runs it again.
+    /// The command that repeats the run.
     pub replay: Option<String>,
 }
 

@@ -191,7 +191,7 @@ impl RunBuilder {
                 }
             }
             (Entry::Break { invariant, lock, words }, site) => {
-                // Seen in the step that was written down last.
+                // The violation was found in the step of the last line with a site.
                 let site = site.or(self.last.filter(|(then, _)| *then == at).map(|(_, site)| site));
                 let (invariant, lock, words) = (invariant.clone(), lock.clone(), words.clone());
                 self.run.breach = Some(Breach { at, site, invariant, lock, words });
@@ -271,7 +271,7 @@ impl RunBuilder {
                     self.note(line, 2, "lease runs again");
                 }
             }
-            // Drawn as a stripe.
+            // The label of the stripe that shows the time of an elder.
             "becameelder" => self.note(line, 2, IS_ELDER),
             "left" => {}
             _ => self.note(line, 1, name.replace('_', " ").to_lowercase()),

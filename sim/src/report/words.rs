@@ -48,9 +48,9 @@ pub fn meaning(invariant: &str) -> (String, String) {
             "a member votes only after it has answered",
             "a member that had not answered got a vote",
         ),
-        "way_round_keeps_leases" => (
-            "a member that is reached round a cut keeps its lease",
-            "a lease ran out although there was a way round the cut",
+        "detours_keep_leases" => (
+            "a member that is reached by a detour keeps its lease",
+            "a lease ran out although there was a detour round the cut",
         ),
         "minority_is_silent" => {
             ("nothing is granted without a quorum", "a lock was granted without a quorum")
@@ -99,7 +99,7 @@ pub fn meaning(invariant: &str) -> (String, String) {
             ("no hold begins after its epoch is over", "a grant that was over came back")
         }
         "stale_writes_are_refused" => ("the store takes no stale write", "a stale write was taken"),
-        "who_leaves_has_left" => (
+        "leaving_member_is_not_expelled" => (
             "a member that says goodbye leaves in order",
             "a member that said goodbye was expelled, or not heard",
         ),

@@ -140,7 +140,7 @@ impl World {
             ClientRequest::Put(..) | ClientRequest::Add(..) => (Wait::Forever, None),
             ClientRequest::Upgrade(_) => (Wait::Try, None),
             ClientRequest::Become => (wait, None),
-            // Its shortest wait is longer than that of others.
+            // The shortest wait of a revocation is longer than that of other calls.
             ClientRequest::Revoke(_) => {
                 (if wait == Wait::Try { Wait::Forever } else { wait }, None)
             }
@@ -164,7 +164,7 @@ impl World {
             mode,
             turns: None,
             upgrade: None,
-            narrowed: false,
+            reduced: false,
             sight: None,
             fence: None,
             owner,
@@ -225,7 +225,7 @@ impl World {
         ask
     }
 
-    /// Downgrades its lock to a share. False if it believes in no lock.
+    /// Downgrades the lock of a call to a share. False if the call believes in no lock.
     pub fn downgrade(&mut self, ask: Ask) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else {
             return false;
@@ -239,7 +239,7 @@ impl World {
         true
     }
 
-    /// Returns this many of its permits, but not all. False if it has no more.
+    /// Returns this many permits of a call, but not all. False if the call has no more.
     pub fn return_permits(&mut self, ask: Ask, count: u32) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else {
             return false;
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// No longer wants a lock.
+    /// The client no longer wants a lock.
     pub fn cancel(&mut self, ask: Ask) {
         self.release(ask);
     }
@@ -364,27 +364,27 @@ impl World {
         all
     }
 
-    /// Returns whether it was granted (and perhaps lost since).
+    /// Returns whether the call was granted (and perhaps lost since).
     pub fn is_granted(&self, ask: Ask) -> bool {
         self.call(ask).is_granted()
     }
 
-    /// Returns whether it has an answer.
+    /// Returns whether the call has an answer.
     pub fn is_answered(&self, ask: Ask) -> bool {
         self.outcome(ask).is_some()
     }
 
-    /// Its answer.
+    /// The answer to the call.
     pub fn outcome(&self, ask: Ask) -> Option<&Outcome> {
         self.call(ask).outcome.as_ref()
     }
 
-    /// Why its hold was lost.
+    /// Why the hold of the call was lost.
     pub fn lost(&self, ask: Ask) -> Option<LostReason> {
         self.call(ask).lost
     }
 
-    /// The token of its grant.
+    /// The token of the call's grant.
     pub fn token(&self, ask: Ask) -> Option<Token> {
         self.call(ask).token()
     }
@@ -399,7 +399,7 @@ impl World {
         self.token(ask).expect("it was granted")
     }
 
-    /// Asks for a lock and lets the World go on until it is granted.
+    /// Asks for a lock and lets the World go on until the lock is granted.
     #[track_caller]
     pub fn hold_lock(&mut self, member: usize, service: &str, name: &str) -> Ask {
         let ask = self.lock(member, service, name);

@@ -58,7 +58,7 @@ impl World {
         if self.gossip.is_some() {
             return;
         }
-        let patience = self.common.timing.elder_lease.as_nanos() as u64;
+        let mean = self.common.timing.elder_lease.as_nanos() as u64;
         for other in (0..self.sites.len()).filter(|other| *other != site) {
             let chance = crate::chance::mix(&[
                 self.common.seed,
@@ -67,7 +67,7 @@ impl World {
                 other as u64,
                 self.now,
             ]);
-            self.hint(patience / 2 + chance % patience, other, Hint::Unreachable(process));
+            self.hint(mean / 2 + chance % mean, other, Hint::Unreachable(process));
         }
     }
 
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// An operator forces it to go on without a quorum.
+    /// An operator forces the member to go on without a quorum.
     pub fn force(&mut self, site: usize) {
         self.feed(site, Input::Command(Command::Force));
     }
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Packets from `from` wait at the end of their way to `to` until [`unclog`](Self::unclog).
-    /// Clogs count.
+    /// Each clog needs an [`unclog`](Self::unclog) of its own.
     pub fn clog(&mut self, from: usize, to: usize) {
         self.note(from, |_| format!("is clogged towards m{to}"));
         self.network.clog(from, to);
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// All packets under way from `from` to `to` are lost: a connection breaks when everything of
-    /// the other direction has been read. Both notice.
+    /// the other direction has been read. Both members notice.
     pub fn reset_half(&mut self, from: usize, to: usize) {
         self.reset_one_way(from, to);
         self.break_connection(from, to);
@@ -194,7 +194,7 @@ impl World {
         self.clogged.remove(&(from, to));
     }
 
-    /// Both learn that their connection broke, and dial again.
+    /// Both members learn that their connection broke, and dial again.
     fn break_connection(&mut self, a: usize, b: usize) {
         for (here, there) in [(a, b), (b, a)] {
             let Some(process) = self.sites[there].process() else { continue };

@@ -43,7 +43,7 @@ pub struct TornStep {
     pub after: u32,
     /// Whether only steps count that are about votes and views.
     pub votes: bool,
-    /// The true time at which it happens at the latest.
+    /// The true time at which the process dies at the latest.
     pub until: u64,
 }
 
@@ -194,7 +194,7 @@ impl World {
     }
 }
 
-/// Returns whether something is told, kept or decided about a view.
+/// Returns whether the output tells, stores or decides something about a view.
 fn is_of_votes(output: &Output) -> bool {
     match output {
         Output::Store { .. } | Output::Event(Event::ViewInstalled(_)) => true,

@@ -13,7 +13,8 @@ use elderlock::protocol::{
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Watches a World. It belongs to its World: a copy of the World has a copy of it.
+/// Watches a World. An observer belongs to its World: a copy of the World has a copy of the
+/// observer.
 pub trait Observer: Any + std::fmt::Debug + Send + Sync {
     /// Takes an observation, with the World as it is at that moment. A violation stops the World.
     /// Observations go on until the present step is over.
@@ -34,7 +35,7 @@ impl Clone for Box<dyn Observer> {
 pub struct Violation {
     /// Its name.
     pub invariant: &'static str,
-    /// The lock that it is about, `service/name`, if it is about one.
+    /// The lock that the violation is about, `service/name`, if it is about a lock.
     pub lock: Option<String>,
     /// The description.
     pub what: String,
@@ -75,8 +76,8 @@ pub enum Observation<'a> {
         /// The request.
         ask: Ask,
     },
-    /// A process reports an outcome of a request: an answer, or a change of a hold. Nothing of it
-    /// is in the history yet.
+    /// A process reports an outcome of a request: an answer, or a change of a hold. The history has
+    /// nothing of the outcome yet.
     Outcome {
         /// The request.
         ask: Ask,
@@ -313,7 +314,7 @@ pub enum Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// The request that it is about.
+    /// The request that the observation is about.
     pub fn ask(&self) -> Option<Ask> {
         match *self {
             Observation::Invoked { ask }
@@ -334,7 +335,7 @@ impl Observation<'_> {
 }
 
 impl World {
-    /// This observer watches it from now on.
+    /// This observer watches the World from now on.
     pub fn observed_by(mut self, observer: impl Observer) -> World {
         self.observer = Some(Box::new(observer));
         self
@@ -354,7 +355,8 @@ impl World {
 
     /// Tells the observer, and stops at a violation.
     pub(crate) fn tell(&mut self, fact: &Observation<'_>) {
-        // Outside of the World the observer may read all of it. After a panic it is still needed.
+        // The observer is taken out of the World, so that it may read the whole World. After a
+        // panic the observer is still needed.
         let Some(mut observer) = self.observer.take() else { return };
         let verdict = catch_unwind(AssertUnwindSafe(|| observer.observe(self, fact)));
         self.observer = Some(observer);

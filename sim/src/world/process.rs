@@ -152,7 +152,7 @@ impl World {
                     Outcome::Extended { until } => {
                         Arc::make_mut(&mut self.history).extend(ask, until)
                     }
-                    Outcome::Narrowed => {}
+                    Outcome::Reduced => {}
                     Outcome::NotHeld
                         if !matches!(self.call(ask).deed, ClientRequest::Upgrade(_)) => {}
                     outcome => {

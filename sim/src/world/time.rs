@@ -24,7 +24,7 @@ pub(crate) enum ScheduledEvent {
     Gossip { from: usize, to: usize, word: GossipMessage },
     /// A write to a data directory ends.
     Written { to: usize, process: ProcessId },
-    /// The frame that has begun then on a damaged connection has to have ended.
+    /// The time is over for a frame that began then on a damaged connection.
     FrameEnds { from: usize, to: usize, begun: u64 },
 }
 
@@ -35,8 +35,8 @@ impl World {
         while self.tick(until) {}
     }
 
-    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then.
-    /// If it is that late already, nothing happens. Events that a step makes due at its own instant
+    /// Lets the World go on to this true time, in nanoseconds, with all that is due then. If that
+    /// time is not in the future, nothing happens. Events that a step makes due at its own instant
     /// wait for the other steps of that instant.
     pub fn run_to(&mut self, at: u64) {
         if at > self.now {

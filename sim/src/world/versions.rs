@@ -7,8 +7,8 @@ use elderlock::wire::{Decoder, Frame, VERSIONS, encode};
 
 impl World {
     /// The first processes at these sites are of an earlier release, which speaks the versions up
-    /// to this one. All later ones, and those of other sites, speak all versions of this build.
-    /// Without such sites packets do not pass the codec.
+    /// to this one. All later processes, and those of other sites, speak all versions of this
+    /// build. Without such sites packets do not pass the codec.
     pub fn older(mut self, sites: &[usize], highest: u16) -> World {
         self.common.has_versions |= !sites.is_empty();
         for site in sites {

@@ -21,9 +21,9 @@ fn holds(scope: &Scope) -> SearchResult {
 /// holder.
 #[test]
 fn a_holder_that_is_cut_off_never_shares_its_lock_in_any_order() {
-    // The first grant is from before the search, so it takes another one for tokens to rise.
+    // The first grant is from before the search, so tokens rise only with a second grant.
     assert!(holds(&scopes::LATE).premises["tokens_rise"] > 0);
-    // The founder is the elder on every way; on some another one follows it.
+    // The founder is the elder on every way; on some ways another elder follows it.
     let found = holds(&scopes::GHOST);
     assert!(found.premises["one_elder_per_view"] > found.ends, "{found:?}");
 }
@@ -39,15 +39,15 @@ fn depth_first_and_breadth_first_find_the_same_states() {
     }
 }
 
-/// A bound that cut the search is not called the end of it.
+/// A search that a limit ends does not report itself as complete.
 #[test]
 fn a_search_that_was_cut_says_so() {
     let found = search(&scopes::GHOST, SearchLimits { states: 20, ..LIMITS });
     assert!(!found.complete && found.broken.is_none());
 }
 
-/// Two moves that do not touch each other lead to the same state in either order, though not to the
-/// same World.
+/// Two moves that are independent of each other lead to the same state in either order, though not
+/// to the same World.
 #[test]
 fn independent_steps_commute() {
     let scope = scopes::RUMOUR;

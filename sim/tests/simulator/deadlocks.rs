@@ -378,7 +378,7 @@ fn a_request_behind_one_that_waits_for_its_owner_is_told() {
     assert!(!w.is_answered(batch));
 }
 
-/// It queues, as no other suspension waits, and is told by a probe.
+/// The suspension queues, because no other suspension waits, and a probe finds its circle.
 #[test]
 fn a_suspension_of_the_grantors_member_is_told_of_its_circle() {
     let (mut w, order) = cluster(11);
@@ -390,7 +390,8 @@ fn a_suspension_of_the_grantors_member_is_told_of_its_circle() {
     let suspension = ClientRequest::Hold(Want::Suspension);
     let owner = OwnerId(grantor.1);
     let suspends = w.want(grantor.0, "s", suspension, owner, Wait::Forever, None);
-    // Its probe needs no message to the grantor, so it is told before the other one.
+    // The probe of the suspension needs no message to the grantor, so the suspension is told before
+    // the other request.
     let told = [waits, suspends].map(|ask| {
         w.run_for(Duration::from_secs(3));
         w.outcome(ask).cloned() == Some(Outcome::Deadlock)

@@ -5,7 +5,7 @@ use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
 use elderlock_sim::chaos::{ChaosPlan, ChaosRun, run_seed};
 use elderlock_sim::fault::{
-    ConcurrentFault, CutOffGroup, Fault, FaultKind, LatePackets, Overthrow, Target,
+    ConcurrentFault, CutOffGroup, ElderTakeover, Fault, FaultKind, LatePackets, Target,
 };
 use elderlock_sim::network::{LinkConditions, MS, NarrowPath, SECOND};
 use elderlock_sim::quorum::QuorumLoss;
@@ -94,15 +94,15 @@ fn a_clogged_way_delivers_late_and_in_order() {
     );
 }
 
-/// A reset loses everything that is on its way between the two, one of them both ways, and both
-/// notice.
+/// A reset loses everything that is on its way between two members, and both notice. The first form
+/// of it loses packets both ways, the second form one way only.
 #[test]
 fn a_reset_loses_packets_in_flight_and_both_ends_notice() {
     for both in [true, false] {
         let mut world = met(3);
         world.hold_lock(0, "stock", "a");
         let since = now(&world);
-        // Both have something under way: a request, and the answer to one that came before.
+        // Both members have something under way: a request, and the answer to an earlier request.
         let asks: Vec<Ask> =
             (1..3).map(|member| world.lock_within(member, "stock", "b", 5_000)).collect();
         world.run_until(|world| asks.iter().any(|ask| world.is_answered(*ask)), ms(20));
@@ -151,7 +151,7 @@ fn damaged_frames_break_connections_and_nothing_else() {
     world.hold_lock(2, "stock", "a");
 }
 
-/// A damaged frame says nothing at all, for any kind of damage.
+/// A damaged frame is never read as another frame, for any kind of damage.
 #[test]
 fn no_damaged_frame_says_something_else() {
     let mut whole = Vec::new();
@@ -163,11 +163,11 @@ fn no_damaged_frame_says_something_else() {
         let mut decoder = Decoder::new();
         decoder.open();
         decoder.back().extend_from_slice(&bytes);
-        // Behind it, as much as it may take for its own.
+        // A whole frame follows, from which a damaged length may take bytes.
         decoder.back().extend_from_slice(&whole);
         if let Ok(Some(read)) = decoder.next() {
-            // Nothing was changed, or nothing was left and this is the next one, or that begins
-            // with the rest that was cut off.
+            // The damage changed nothing, or the decoder read the whole frame behind the damaged
+            // one.
             assert_eq!(read, frame, "{luck}");
         }
     }
@@ -324,7 +324,7 @@ fn a_fault_hits_the_member_that_a_recovery_waits_for() {
     assert!(found >= 3, "a recovery that waits for a member was met {found} times");
 }
 
-/// A plan of five members in which nothing goes wrong but this.
+/// A plan of five members with these faults and no others.
 fn only(seed: u64, faults: Vec<Fault>) -> ChaosPlan {
     let drawn = ChaosPlan::draw(seed, (5, 5));
     ChaosPlan {
@@ -371,7 +371,7 @@ fn tell(plan: &ChaosPlan, kind: &str) -> (ChaosRun, Vec<(u64, u64, Vec<usize>)>)
     (run, spans.into_iter().map(|(_, from, until, sites)| (from, until, sites)).collect())
 }
 
-/// Those packets of a kind that left within a span: from where, when, and when they arrived.
+/// The packets of a kind that left within a span: from where, when, and when they arrived.
 fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<u64>)> {
     let lines = &world.record().lines;
     let within = lines.iter().filter(|line| (span.0..span.1).contains(&line.at));
@@ -390,8 +390,8 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
         .collect()
 }
 
-/// Late packets wait for the end of the fault, those of one kind and of one sender only. If the
-/// sender is killed on the way they arrive all the same, as packets of a dead process.
+/// Late packets of one kind and of one sender wait for the end of the fault, and no other packets
+/// do. If the sender is killed on the way they arrive all the same, as packets of a dead process.
 #[test]
 fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
     let (mut late, mut posthumous) = (0, 0);
@@ -417,7 +417,7 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
             }
         });
         let grantor = grantor.expect("a member grants");
-        // One may leave in order meanwhile.
+        // The grantor may leave in order meanwhile.
         let ended = record.lines.iter().find_map(|line| match &line.entry {
             Entry::End { how }
                 if how != "left" && line.site == Some(grantor) && line.at >= from =>
@@ -430,7 +430,7 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
         let (kept, others): (Vec<_>, Vec<_>) = sent(&run.world, "Grant", (from + 1, until))
             .into_iter()
             .partition(|(site, ..)| *site == grantor);
-        // A site may be that of the next process by then, which the rule is about as well.
+        // The next process of the site may run by then, and the rule holds its packets as well.
         assert!(kept.iter().all(|(.., arrived)| arrived.is_none_or(|at| at >= until)), "{kept:?}");
         late += kept.iter().filter(|(.., arrived)| arrived.is_some()).count();
         posthumous +=
@@ -457,20 +457,20 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
 /// The elder is cut off alone.
 const ALONE: CutOffGroup = CutOffGroup { sites: 0, holder: false };
 
-/// An overthrown elder is cut off while another elder is chosen. The new elder received nothing for
+/// A replaced elder is cut off while another elder is chosen. The new elder received nothing for
 /// an elder lease before. With votes on disk the voters are killed and start again at that moment.
 #[test]
 fn a_replaced_elder_runs_on_while_a_member_that_received_nothing_takes_over() {
-    let (mut overthrown, mut restarted) = (0, 0);
+    let (mut replaced, mut restarted) = (0, 0);
     for (seed, restart) in (1..=8).map(|seed| (seed, seed % 2 == 0)) {
         let (member_lease, deaf) =
             (Timing::fast().member_lease, Timing::fast().elder_lease * 11 / 10);
-        let overthrow =
-            Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: ALONE, restart };
+        let takeover =
+            ElderTakeover { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: ALONE, restart };
         let lasts = member_lease.as_nanos() as u64 * 2;
-        let fault = Fault { at: 6 * SECOND, lasts, what: FaultKind::Overthrow(overthrow) };
+        let fault = Fault { at: 6 * SECOND, lasts, what: FaultKind::ElderTakeover(takeover) };
         let plan = ChaosPlan { durable: restart, ..only(seed, vec![fault]) };
-        let (run, spans) = tell(&plan, "overthrow");
+        let (run, spans) = tell(&plan, "elder takeover");
         let [(from, until, _)] = spans[..] else { panic!("it begins once: {spans:?}") };
         let lines = &run.world.record().lines;
         let elder_at = |at: u64| {
@@ -484,7 +484,7 @@ fn a_replaced_elder_runs_on_while_a_member_that_received_nothing_takes_over() {
                 .and_then(|line| line.site)
         };
         let elder = elder_at(from).expect("there is an elder");
-        let cut = from + overthrow.deaf;
+        let cut = from + takeover.deaf;
         let ended = |site: usize| {
             let ends = |entry: &Entry| matches!(entry, Entry::End { .. });
             lines
@@ -493,7 +493,7 @@ fn a_replaced_elder_runs_on_while_a_member_that_received_nothing_takes_over() {
                 .map(|line| line.at)
                 .collect::<Vec<_>>()
         };
-        // It is still there, and its messages to the others are lost.
+        // The elder is still there, and its messages to the others are lost.
         assert!(ended(elder).iter().all(|at| *at > until));
         assert!(
             sent(&run.world, "Pulse", (cut + 50 * MS, until))
@@ -505,12 +505,12 @@ fn a_replaced_elder_runs_on_while_a_member_that_received_nothing_takes_over() {
             .sites()
             .filter(|site| ended(*site).iter().any(|at| (cut..cut + SECOND).contains(at)))
             .count();
-        // One may have been down at the time.
+        // A voter may have been down at the time.
         assert!(if restart { killed >= 2 } else { killed == 0 }, "{killed} were killed");
         restarted += killed;
-        overthrown += u32::from(elder_at(until) != Some(elder));
+        replaced += u32::from(elder_at(until) != Some(elder));
     }
-    assert!(overthrown >= 6 && restarted >= 10, "{overthrown} elders were overthrown");
+    assert!(replaced >= 6 && restarted >= 10, "{replaced} elders were replaced");
 }
 
 /// A view is installed, and at that very step the elder that installed it is cut off from all
@@ -583,7 +583,7 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
 /// Four members keep their leases in all ways to cut them from each other, in either direction. In
 /// each of these ways one member relays between each two that are cut.
 #[test]
-fn members_keep_their_leases_by_every_way_round() {
+fn members_keep_their_leases_by_every_detour() {
     const MEMBERS: usize = 4;
     let pairs: Vec<(usize, usize)> = (0..MEMBERS)
         .flat_map(|from| (0..MEMBERS).map(move |to| (from, to)))
@@ -602,7 +602,7 @@ fn members_keep_their_leases_by_every_way_round() {
             continue;
         }
         ways += 1;
-        // All of them, run once by hand, take a minute where nothing is optimised.
+        // Without optimization all ways take a minute, so every fourth way runs.
         if ways % 4 != 0 {
             continue;
         }

@@ -88,7 +88,7 @@ fn a_founding_survives_the_death_of_any_seed_at_any_moment() {
 }
 
 /// Issue: a rolling upgrade from the first release that lives together with this one, and from the
-/// one before it.
+/// release before this one.
 #[test]
 fn a_view_has_the_version_of_its_oldest_release_until_that_is_replaced() {
     for older in VERSIONS.lowest..VERSIONS.highest {
@@ -199,7 +199,7 @@ fn an_elder_that_leaves_has_left_and_is_not_expelled() {
     w.leave(elder);
     w.run_for(Duration::from_millis(20));
     w.start(3);
-    // `who_leaves_has_left` is looked at with every event.
+    // `leaving_member_is_not_expelled` is looked at with every event.
     w.expect("the next view is there", |w| {
         w.latest_view().is_some_and(|view| view.members.len() == 3)
     });
@@ -455,7 +455,7 @@ fn views_that_follow_a_long_one_do_not_run_ahead_of_the_clock() {
     w.expect_within("no range waits for long", Duration::from_secs(2), |w| w.is_granted(next));
 }
 
-/// The planted breaks of the rules before.
+/// The planted breaks of the rules of foundings.
 #[cfg(elderlock_mutants)]
 #[test]
 fn planted_breaks_of_foundings_deal_tokens_that_were_dealt() {
@@ -487,7 +487,7 @@ fn founders(seed: u64) -> World {
     for site in 0..sites {
         w = w.found_alone(site);
     }
-    // Each of several has a lineage of its own at the same time.
+    // Each of several founders has a lineage of its own at the same time.
     if sites > 1 { w.two_lineages_may_meet() } else { w }
 }
 
@@ -520,7 +520,7 @@ fn found_at_random(mut w: World, seed: u64) -> Result<Foundings, String> {
     };
     w.sites().for_each(|site| w.isolate(site));
     let mut seen = Foundings::default();
-    // Each with the founder of its lineage.
+    // The granted tokens, each with the founder of its lineage.
     let mut granted: BTreeSet<(Token, ProcessId)> = BTreeSet::new();
     // The highest token of each lineage, by its first slot, when the process at each site began.
     let mut before = vec![BTreeMap::new(); w.sites().len()];

@@ -19,7 +19,7 @@ fn settled(mut w: World) -> (World, [usize; 3]) {
     (w, [elder, keeper, other])
 }
 
-/// The member locks the name until it keeps it. Returns the last hold.
+/// The member locks the name until it keeps the lock. Returns the last hold.
 fn keep(w: &mut World, keeper: usize, name: &str) -> Ask {
     for _ in 0..2 {
         let ask = w.hold_lock(keeper, "s", name);
@@ -304,7 +304,7 @@ fn a_member_whose_limit_is_zero_keeps_nothing() {
     assert!(w.kept_at(keeper).is_empty());
 }
 
-/// The member shares the name until it keeps a share. Returns the last one.
+/// The member shares the name until it keeps a share. Returns the last share.
 fn keep_share(w: &mut World, keeper: usize, text: &str) -> Ask {
     for _ in 0..2 {
         let ask = share(w, keeper, text);

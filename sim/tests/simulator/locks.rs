@@ -236,8 +236,7 @@ fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
     assert!(w.is_granted(next));
 }
 
-/// The same, while the view has its member still: the goodbye that it said to the elder is on its
-/// way.
+/// Mistake 5 again: the view still has the member, because its goodbye to the elder is on its way.
 #[test]
 fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
     let (mut w, a, grantor, b) = three_with_grantor(6);

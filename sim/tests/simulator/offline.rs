@@ -56,7 +56,7 @@ fn broken_by(bend: impl FnOnce(&mut Vec<Line>)) -> Vec<&'static str> {
     names
 }
 
-/// The n-th line that is so.
+/// The n-th line for which `so` holds.
 fn nth(lines: &[Line], n: usize, so: impl Fn(&Line) -> bool) -> usize {
     let mut found = lines.iter().enumerate().filter(|(_, line)| so(line)).map(|(index, _)| index);
     found.nth(n).expect("there is such a line")
@@ -75,8 +75,8 @@ fn recovered(lines: &[Line]) -> usize {
     nth(lines, 0, |line| matches!(&line.entry, Entry::Table { service, .. } if service == "stock"))
 }
 
-/// The same run, of a World whose clocks keep no bound: a finding that remains does not depend on
-/// one.
+/// Makes the record that of a World whose clocks keep no bound: a finding that remains does not
+/// depend on the bound.
 fn let_clocks_go(lines: &mut [Line]) {
     let Entry::World { bounded, .. } = &mut lines[0].entry else { unreachable!() };
     *bounded = false;
@@ -109,7 +109,7 @@ bent! {
         let lease = nth(lines, 0, |line| matches!(line.entry, Entry::Lease { .. }));
         lines[lease].entry = Entry::Lease { until: None };
     };
-    /// One token twice.
+    /// One token is granted twice.
     a_token_given_twice_is_found, "token_belongs_to_one_hold", |lines: &mut Vec<Line>| {
         let first = nth(lines, 0, is_ok);
         let Entry::Ok { token: first, .. } = lines[first].entry else { unreachable!() };
@@ -241,14 +241,14 @@ bent! {
         assert_eq!(holds.len() + waits.len(), 2);
         waits.clear();
     };
-    /// It begins with one whose process has gone.
+    /// A grantor that has asked all members begins with a hold whose process has gone.
     a_hold_that_a_recovery_brings_back_is_found, "recovered_table_is_the_union",
     |lines: &mut Vec<Line>| {
         let table = recovered(lines);
         let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
         holds.push((0, 7));
     };
-    /// It knows a hold by another token.
+    /// A grantor that has asked all members knows a hold by another token.
     a_hold_that_a_recovery_mistakes_is_found, "recovered_table_is_the_union",
     |lines: &mut Vec<Line>| {
         let table = recovered(lines);

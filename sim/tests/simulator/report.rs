@@ -29,12 +29,29 @@ struct PageReport {
     errors: u64,
     overflow: u64,
     console: Vec<String>,
+    /// Kept for as long as the report is looked at.
+    _folder: PageFolder,
+}
+
+/// The folder of a page, which is removed unless the test fails.
+#[derive(Debug)]
+struct PageFolder(PathBuf);
+
+impl Drop for PageFolder {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
 }
 
 /// Opens a page. `name` is that of its file.
 fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
-    let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{width}"));
+    // Several processes may run these tests.
+    let room = format!("{name}-{width}-{}", std::process::id());
+    let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(room);
     std::fs::create_dir_all(&room).expect("a folder for the page");
+    let folder = PageFolder(room.clone());
     let (file, dom, log) = (room.join("page.html"), room.join("dom.html"), room.join("log.txt"));
     std::fs::write(&file, page).expect("the page is written");
     let started = Instant::now();
@@ -56,9 +73,9 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
         .spawn()
         .expect("the browser starts");
     while child.try_wait().expect("the browser can be asked").is_none() {
-        if started.elapsed() > Duration::from_secs(120) {
+        if started.elapsed() > Duration::from_secs(600) {
             _ = child.kill();
-            panic!("the browser did not show {name} in two minutes");
+            panic!("the browser did not show {name} in ten minutes");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -83,6 +100,7 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
         errors: number("errors"),
         overflow: number("overflow"),
         console: log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_string).collect(),
+        _folder: folder,
     }
 }
 
@@ -251,7 +269,8 @@ fn the_pages_of_a_run_and_of_a_batch_are_well_at_two_widths() {
     }
 }
 
-/// The eyes of the two tests above: without them they would see nothing.
+/// The browser reports covered labels, wide pages and errors: without that, the two tests above
+/// would show nothing.
 #[test]
 fn labels_over_another_and_errors_are_seen() {
     let Some(browser) = browser() else { return };

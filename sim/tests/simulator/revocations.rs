@@ -86,7 +86,7 @@ fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
     let taken = take_back(&mut w, order[3], told[0].clone());
     soon(&mut w);
     assert!(w.fence(held).is_some() && !w.is_answered(taken) && !w.is_granted(next));
-    // Nothing of it is left when it is out of the view, and it knew before.
+    // The hold is over when its member is out of the view, and the member has known that before.
     assert_eq!(
         answered(&mut w, taken),
         Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 }

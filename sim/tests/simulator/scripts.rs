@@ -18,8 +18,8 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Tells each and compares; with `UPDATE_GOLDENFILES=1` it is written anew instead. After it
-/// everything has to work.
+/// Runs each file and compares its outcome; `UPDATE_GOLDENFILES=1` writes the outcome anew instead.
+/// After each run everything has to work.
 fn run_all(folder: &str) {
     let files = files(folder);
     assert!(!files.is_empty());
@@ -40,15 +40,15 @@ fn every_script_is_told_as_it_was() {
     run_all("scripts");
 }
 
-/// Each defect that chaos found stays mended: each script is the shrunk log of one.
+/// Each defect that chaos found stays mended: each script is the shrunk log of a defect.
 #[test]
 fn every_regression_holds() {
     run_all("regressions");
 }
 
 /// A script that names a planted break violates the invariant that it names if the break is
-/// planted. These are logs of planted breaks, and stories that need one guard. A file that is told
-/// to find a planted break names it.
+/// planted. Such scripts are logs of planted breaks, and scripts that need one guard. A file that
+/// `found_by` lists for a planted break names that break.
 #[cfg(elderlock_mutants)]
 #[test]
 fn every_script_of_a_mutant_breaks_with_it() {

@@ -31,7 +31,7 @@ const YES: QueryReply = QueryReply::Service(true);
 fn a_service_exists_from_its_first_request_until_its_grantor_destroys_it_unused() {
     let (mut w, members) = four(71);
     let [elder, first, other, _] = members;
-    // Asked twice: the question itself makes none.
+    // One member asks twice: the question itself makes no service.
     for site in [other, first, elder, other] {
         assert_eq!(exists(&mut w, site), NO, "at {site}");
     }

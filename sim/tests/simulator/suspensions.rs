@@ -196,7 +196,7 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
     w.granted(second);
 }
 
-/// The same with a transfer: holders, waiters, and those that passed keep their positions.
+/// Holders and waiters of a suspended service keep their positions in a transfer.
 #[test]
 fn a_suspension_survives_a_transfer() {
     let (mut w, order) = with_grantor(12, 4);
@@ -298,7 +298,7 @@ fn batches_do_not_deadlock() {
     }
 }
 
-/// Geode's batches do not survive their grantor; these do, by transfer and by recovery.
+/// Geode's batches do not survive their grantor. Batches here do, by transfer and by recovery.
 #[test]
 fn a_batch_survives_its_grantor() {
     for crash in [false, true] {

@@ -221,8 +221,8 @@ fn a_taker_that_is_killed_at_any_step_is_replaced() {
             let order = w.in_view();
             let a = w.hold_lock(order[4], "s", "x");
             let taker = order[1];
-            // Messages held back: no other member gets one that it sends at that step. Otherwise
-            // one of them does.
+            // With messages held back, no other member gets a message that the taker sends at that
+            // step. Otherwise one member gets it.
             let lucky = order[2];
             let rule = w.hold(move |flight| {
                 flight.from == taker

@@ -32,22 +32,22 @@ fn granting(w: &World, site: usize) -> Option<GrantorState> {
 /// The fate of a party.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PartyFate {
-    /// It is killed.
+    /// The party is killed.
     Dies,
-    /// It says goodbye.
+    /// The party says goodbye.
     Leaves,
-    /// It is cut off from all others, in both directions.
+    /// The party is cut off from all others, in both directions.
     CutOff,
-    /// It and this member no longer reach each other.
+    /// The party and this member no longer reach each other.
     CutFrom(usize),
 }
 
-/// How a party may end. Where it is cut from one other only, nothing ends.
+/// The fates by which a party ends. A party that is cut from one other member only does not end.
 const ENDS: [PartyFate; 3] = [PartyFate::Dies, PartyFate::Leaves, PartyFate::CutOff];
 
 /// Runs a scenario again and again, in which a party meets its fate a tenth of a millisecond later
-/// each time. `begin` comes before, `end` after; parties are named by their age. The fate came in
-/// every one of these states of the member at `watched` (no grantor yet, waiting for the table,
+/// each time. `begin` comes before, `end` after; parties are named by their age. The fate has to
+/// come in each of these states of the member at `watched` (no grantor yet, waiting for the table,
 /// acting ...).
 #[track_caller]
 fn at_any_moment<T>(
@@ -79,15 +79,15 @@ fn at_any_moment<T>(
     }
 }
 
-/// It was hit before it heard of its naming, while it waited for the table, and when it acted.
+/// A turk is hit before it hears of its naming, while it waits for the table, and when it acts.
 const A_TURK: &[Option<GrantorState>] =
     &[None, Some(GrantorState::Receiving), Some(GrantorState::Acting)];
 
-/// It was hit while it waited for the table, and when it acted.
+/// The last turk is hit while it waits for the table, and when it acts.
 const A_LAST: &[Option<GrantorState>] =
     &[Some(GrantorState::Receiving), Some(GrantorState::Acting)];
 
-/// Gives back all that is held, one after the other, until these are all served. Returns the order.
+/// Releases one hold after the other, until all these waiters are served. Returns their order.
 #[track_caller]
 fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
     let mut order = Vec::new();
@@ -252,9 +252,9 @@ fn a_young_turk_answers_no_request_before_its_table_has_come() {
     assert!([held, known].iter().all(|ask| w.fence(*ask).is_some()));
 }
 
-/// A turk that is named bids once more, and another turk after it. It is told
-/// that it is not named any more. That concerns the second bid only: the table is on its way, and
-/// it becomes the grantor then.
+/// A turk that is named bids once more, and another turk after it. The first turk is told that it
+/// is not named any more. That concerns its second bid only: the table is on its way, and the first
+/// turk becomes the grantor then.
 #[test]
 fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
     let (mut w, order) = with_settled_grantor(21, 5);
@@ -357,7 +357,7 @@ fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: PartyFate) {
     );
 }
 
-/// A premise of the tests above: the table of one goes in several parts.
+/// A premise of the tests above: the table goes in several parts.
 #[test]
 fn the_table_of_a_transfer_goes_in_parts() {
     let (mut w, order) = with_settled_grantor(200, 5);
@@ -390,7 +390,8 @@ fn the_elder_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(400, ELDER, fate));
 }
 
-/// No two members that must hear each other reach each other directly: they do by way of others.
+/// No two members that must hear each other reach each other directly. They reach each other by way
+/// of others.
 #[test]
 fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
     for (one, other) in [(ELDER, OLD), (ELDER, TURK), (OLD, TURK), (TURK, HOLDER), (TURK, WAITER)] {
@@ -414,7 +415,8 @@ fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
     (held, waiting, table, w.become_grantor(order[YOUNGEST], "s"))
 }
 
-/// One in the middle of a transfer chain dies: the younger one gets the table from it, or recovers.
+/// A turk in the middle of a transfer chain dies: the younger turk gets the table from it, or
+/// recovers.
 #[test]
 fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
     let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingOn)];
@@ -485,8 +487,9 @@ fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
     assert!((5..40).contains(&transfers), "a transfer takes place now and then: {transfers}");
 }
 
-/// `last_young_turk_wins` lets a young turk ask anew only if it was expelled. One that lives, hears
-/// `Won` and does not act breaks it: here a grantor whose lease is over and stays so.
+/// `last_young_turk_wins` lets a young turk ask anew only if it was expelled. A turk that lives,
+/// hears `Won` and does not act breaks the invariant: here a grantor whose lease is over and stays
+/// so.
 #[test]
 fn a_living_young_turk_that_hears_won_and_never_acts_breaks_the_invariant() {
     let mut w = World::new(77).members(3).lenient();

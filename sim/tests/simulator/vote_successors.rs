@@ -196,7 +196,7 @@ fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     w.lose_disk(elder);
     w.isolate(other);
     w.start(lone);
-    w.start(elder); // with an empty directory: a newcomer, that would found
+    w.start(elder); // with an empty directory: a newcomer that would found
     w.run_for(Duration::from_secs(20));
     assert!(
         w.view(lone).is_none() && w.view(elder).is_none(),

@@ -1,9 +1,9 @@
-//! How a process joins a cluster and leaves it, and how it installs a new view.
+//! Joining and leaving a cluster, and the installation of a new view.
 
 use super::discovery::in_turn;
 use super::*;
 
-/// The number of members outside the council that a member which no elder renews greets at a time.
+/// How many members outside the council are greeted at a time by a member without a renewing elder.
 const GREETED_IN_TURN: usize = 4;
 
 impl Cluster {
@@ -44,18 +44,18 @@ impl Cluster {
         {
             return;
         }
-        // A process speaks for itself alone. A stranger that names a member would be believed as
-        // that member.
+        // A process speaks for itself alone. Otherwise a stranger could name a member and be
+        // believed as that member.
         if me.process != from && !planted!(self.config.mutant, BelieveNamedProcess) {
             return;
         }
-        // The nonce of a question goes back with the answer, that of an answer proves it.
+        // The nonce of a question is returned with the answer. The nonce of an answer proves it.
         let (echo, proof) = if asked.is_some() { (0, nonce) } else { (nonce, 0) };
         let is_believed = self.is_believed(me.process, proof);
         if let MemberPhase::Retiring { informed, .. } = &mut self.phase {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
             // A process whose directory does not have the view may end, and its vote successor
-            // would not know of it.
+            // would not know of the view.
             if let Affiliation::Member { lineage, view, kept, settled, .. } = belonging
                 && (kept || settled && is_believed)
                 && Some((lineage, view)) >= current
@@ -76,7 +76,7 @@ impl Cluster {
                 self.on_vote_successor(now, &me, (claim, *lineage, *view), (proof, echo), step)
             }
             Affiliation::Discovery { .. } => {
-                // It was taken in, and the member that should have told it is gone.
+                // The process is in the view but was never told; send it the view.
                 if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
                     let view = View::clone(&view);
                     send(me.addr, me.process, Notice::FullView { view, nonce: echo }, step);
@@ -148,8 +148,9 @@ impl Cluster {
         }
     }
 
-    /// The cluster's slots are too far above this machine's clock. `elder`: of a view with this
-    /// process. It hears a goodbye, once, so that it need not wait for this member's lease.
+    /// Ends the membership, since the cluster's slots are too far above this machine's clock.
+    /// `elder`: the elder of a view with this process. It gets one goodbye, so that it need not
+    /// wait for this member's lease.
     fn refuse_clock(
         &mut self,
         now: Time,
@@ -158,7 +159,7 @@ impl Cluster {
         step: &mut StepParts,
     ) {
         if let Some(elder) = elder.filter(|elder| elder.process != self.config.me.process) {
-            // First, as the goodbye says that nothing is held.
+            // All holds end first, since the goodbye states that the member holds nothing.
             let reason = LostReason::Left;
             step.act(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
             send(elder.addr, elder.process, Notice::Leave, step);
@@ -166,7 +167,8 @@ impl Cluster {
         self.end(now, Event::WrongClock { theirs, ours }, step);
     }
 
-    /// Installs the first view of a lineage that this process founds, and tells the others.
+    /// Installs the first view of a lineage that this process founds, and sends it to the other
+    /// founders.
     pub(super) fn begin_with(&mut self, now: Time, view: View, step: &mut StepParts) {
         self.install(now, view.clone(), None, step);
         for info in
@@ -185,8 +187,8 @@ impl Cluster {
         step: &mut StepParts,
     ) {
         let Some(view) = &self.view else { return };
-        // Members send requests on. A stranger that names another process would have this member
-        // dial any address for it.
+        // Members send requests on. A stranger that names another process would make this member
+        // dial any address.
         if from != info.process && !view.contains(from) {
             return;
         }
@@ -197,8 +199,8 @@ impl Cluster {
             elder.on_join(now, info);
         } else if from == info.process {
             // The joiner may not reach the elder yet, or not know the present one. Only a joiner's
-            // own request is sent on: two members with different views may take one another for the
-            // elder.
+            // own request is sent on: two members with different views may each take the other for
+            // the elder.
             let elder = view.elder();
             send(elder.addr, elder.process, Notice::Join { me: info, heard }, step);
         }
@@ -222,8 +224,8 @@ impl Cluster {
                     self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
                 self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
                 step.act(now, &self.standing(now), |locks, cx| locks.close(LostReason::Left, cx));
-                // By now this member's requests have ended at its own grantors; these transfer the
-                // rest of their tables.
+                // This member's requests have ended at its own grantors by now. The calls here
+                // transfer the rest of their tables.
                 for service in step.locks.granted_here() {
                     step.act(now, &self.standing(now), |locks, cx| {
                         locks.depart_service(&service, cx)
@@ -234,9 +236,9 @@ impl Cluster {
         }
     }
 
-    /// Says goodbye, again and again, until a view without this process is there. While an elder
-    /// with a quorum renews its lease another member can take over. Then it does not go before its
-    /// tables are transferred.
+    /// Says goodbye, again and again, until there is a view without this process. While an elder
+    /// with a quorum renews its lease, another member can take over. Then the process does not
+    /// leave before its tables are transferred.
     pub(super) fn keep_leaving(&mut self, now: Time, step: &mut StepParts) {
         let MemberPhase::Leaving { .. } = self.phase else { return };
         let has_handed_over = step.locks.has_handed_over();
@@ -253,8 +255,8 @@ impl Cluster {
         let others = || {
             view.members.iter().map(|member| member.info.process).filter(|process| *process != me)
         };
-        // A member whose address belongs to another process by now is gone, also a former process
-        // of this member.
+        // A member whose address belongs to another process by now is gone. This includes a former
+        // process of this member.
         let is_replaced =
             |process| view.member(process).is_some_and(|member| view.is_replaced(member));
         let is_last =
@@ -273,17 +275,18 @@ impl Cluster {
         }
     }
 
-    /// A view without this member is decided, by it or by the process that told it. If it went at
-    /// once, and its messages were lost, no other process might know.
+    /// Begins the retirement after the decision of a view without this member. Either this member
+    /// decided the view, or another process told it. If the member left at once, and its messages
+    /// were lost, no other process might know the view.
     pub(crate) fn part(
         &mut self,
         now: Time,
         next: View,
-        teller: Option<ProcessId>,
+        informant: Option<ProcessId>,
         step: &mut StepParts,
     ) {
-        // With stored votes the teller of the view may not have it on disk yet, and is asked.
-        let teller = teller.filter(|_| !self.config.is_durable());
+        // With stored votes the informant may not have the view on disk yet, so it is asked.
+        let informant = informant.filter(|_| !self.config.is_durable());
         let left = matches!(self.phase, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
         step.act(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
@@ -301,7 +304,7 @@ impl Cluster {
         self.phase = MemberPhase::Retiring {
             again_at: now,
             until,
-            informed: teller.into_iter().collect(),
+            informed: informant.into_iter().collect(),
             left,
         };
         self.keep_parting(now, step);
@@ -315,14 +318,14 @@ impl Cluster {
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
             || view.members.iter().all(|member| self.liveness.dead.contains(&member.info.process));
-        // A gone member cannot be told, and without it the rest is not a quorum that could go on.
+        // A gone member cannot be told. The others without it are not a quorum that could continue.
         let gone = gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
         if heard || view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
             self.end_parting(now, heard, step);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
             for info in view.council() {
-                // A member that has the view learns whether a quorum has it.
+                // A member that has the view already is asked whether a quorum has it.
                 if !informed.contains(&info.process) {
                     send(info.addr, info.process, Notice::full_view(view), step);
                 }
@@ -342,10 +345,10 @@ impl Cluster {
         self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, step);
     }
 
-    /// The council greets the seeds all the time, so that seeds which start again find the cluster
-    /// instead of founding another. A member that no elder renews asks the processes that it knows
-    /// whether the cluster went on. It asks the council each time, and a few of the other members
-    /// in turn, since the council may be gone.
+    /// Greets other processes. The council greets the seeds all the time, so that seeds which start
+    /// again find the cluster instead of founding another. A member that no elder renews asks the
+    /// processes that it knows whether the cluster continues. It asks the council each time, and a
+    /// few of the other members in turn, since the council may be gone.
     pub(crate) fn greet(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         if self.phase != MemberPhase::Member || now < self.greeting.at {
@@ -384,8 +387,8 @@ impl Cluster {
         step.out.push(Output::Send { to: addr, process, packet: hello.into() });
     }
 
-    /// The proof to ask for from the process at `addr`: only a configured address, or a
-    /// member's, is worth one. 0: none.
+    /// The proof to ask for from the process at `addr`: only an answer from a configured address,
+    /// or from a member's, is proof of anything. 0: none.
     pub(super) fn nonce_for(&self, addr: SocketAddr) -> u64 {
         let Some(nonce) = self.config.nonce else { return 0 };
         let is_in = |view: &View| {
@@ -403,9 +406,10 @@ impl Cluster {
         if is_known { nonce.get() } else { 0 }
     }
 
-    /// If a process knows only seeds, and none has told it of a cluster for a while, all seeds may
-    /// have started again. So it believes each process. It does so before a view that admitted it
-    /// would drop it, because it has not answered.
+    /// Returns whether this process believes every process. If a process knows only seeds, and none
+    /// has told it of a cluster for a while, all seeds may have started again. Then it believes
+    /// each process. It does so before a view that admitted it would drop it for its missing
+    /// answer.
     fn believes_all(&self, now: Time) -> bool {
         let MemberPhase::Seeking(seeking) = &self.phase else { return false };
         let knows_others = self.config.last_view().is_some() || !self.config.contacts.is_empty();
@@ -422,9 +426,10 @@ impl Cluster {
             || planted!(self.config.mutant, BelieveAnyRelay)
     }
 
-    /// Returns whether the word of `from` counts: on views, on deaths, and on the origin of what it
-    /// passes on. Without authentication that of a stranger does only with a proof that it was
-    /// asked. A learner has shown nothing either: one notice makes any process a learner.
+    /// Returns whether statements of `from` count: on views, on deaths, and on the origin of
+    /// relayed packets. Without authentication a stranger's statements count only with a proof that
+    /// the stranger was asked. A learner has shown nothing either: one notice makes any process a
+    /// learner.
     pub(super) fn is_believed(&self, from: ProcessId, nonce: u64) -> bool {
         let Some(own) = self.config.nonce else { return true };
         let is_shown = |view: &View| {
@@ -438,16 +443,16 @@ impl Cluster {
             || planted!(self.config.mutant, BelieveStrangers)
     }
 
-    /// Another lineage goes on, led and ahead of this one. Its tokens are higher, so no resource
-    /// that saw one of them meets a lower one later. The member gives this lineage up, with all its
-    /// holds, and joins the other.
+    /// Leaves for another lineage, which has an elder with a quorum and is later than this one. Its
+    /// tokens are higher, so a resource that saw one of them never sees a lower one later. The
+    /// member gives its own lineage up, with all its holds, and joins the other.
     fn defect(&mut self, now: Time, addr: SocketAddr, step: &mut StepParts) {
         self.defected = true;
         self.config.contacts.insert(addr);
         self.end(now, Event::Expelled, step);
     }
 
-    /// An operator declares every process that does not answer dead.
+    /// Carries out the operator's declaration that every process without an answer is dead.
     pub(crate) fn force(&mut self, now: Time, step: &mut StepParts) {
         let is_going =
             matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
@@ -457,11 +462,11 @@ impl Cluster {
         }
     }
 
-    /// The end of this process as a member, reported as `event`.
+    /// Ends this process as a member, and reports that as `event`.
     pub(super) fn end(&mut self, now: Time, event: Event, step: &mut StepParts) {
         let reason =
             if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
-        // No member is left to tell, so no message is sent: everything was given up with the
+        // No member is left to tell, so no message is sent: all holds and grants end with the
         // membership.
         let _ = step.cx(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
         self.phase = MemberPhase::Gone;
@@ -473,9 +478,9 @@ impl Cluster {
         step.out.push(Output::Event(event));
     }
 
-    /// A process that told of a view without itself stays until that view is known, and asks. But
-    /// this member may go as well before it is asked.
-    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, step: &mut StepParts) {
+    /// Confirms a view to a process that reported it and is not in it. That process stays until the
+    /// view is known here, and asks for that. But this member may leave before it is asked.
+    pub(super) fn confirm(&self, addr: SocketAddr, informant: ProcessId, step: &mut StepParts) {
         let Some(view) = &self.view else { return };
         let belonging = Affiliation::Member {
             lineage: view.lineage,
@@ -488,7 +493,7 @@ impl Cluster {
         };
         send(
             addr,
-            teller,
+            informant,
             Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging, nonce: 0 },
             step,
         );
@@ -519,7 +524,7 @@ impl Cluster {
                 return self.fetch_first(now, view.lineage, step);
             }
             if is_used_up {
-                // The process was taken in and removed again before it knew, or may have been.
+                // The process has joined and was removed again before it knew, or this may be so.
                 return self.end(now, Event::Abandoned, step);
             }
         }
@@ -537,7 +542,7 @@ impl Cluster {
             (_, None) => false,
         };
         if acceptable && matches!(self.phase, MemberPhase::Retiring { .. }) {
-            self.end_parting(now, true, step); // the members went on: they know
+            self.end_parting(now, true, step); // the members have a later view: they know
         } else if acceptable {
             self.last_change = None;
             self.install(now, view, Some((from, addr)), step);
@@ -555,8 +560,7 @@ impl Cluster {
     ) {
         let Some(view) = self.ballot_view() else { return };
         let notice = match &self.last_change {
-            // A vote successor may have heard of a later view since, without the change that made
-            // it.
+            // A vote successor may know a later view by now, without the change that made it.
             Some((number, change)) if have.next() == view.number && *number == view.number => {
                 Notice::Install {
                     lineage: view.lineage,
@@ -587,9 +591,8 @@ impl Cluster {
         }
     }
 
-    /// Returns whether its first view has other information about this process than its own.
-    /// Another process asked for it to be taken in, and the key of its vote could be that
-    /// process's.
+    /// Returns whether the first view of this process has other information about it than its own.
+    /// Another process requested its join then, and the key of its vote could be that process's.
     fn is_misnamed_in(&self, view: &View) -> bool {
         let me = &self.config.me;
         matches!(self.phase, MemberPhase::Seeking(_))
@@ -602,7 +605,7 @@ impl Cluster {
         &mut self,
         now: Time,
         view: View,
-        teller: Option<(ProcessId, SocketAddr)>,
+        informant: Option<(ProcessId, SocketAddr)>,
         step: &mut StepParts,
     ) {
         let me = self.config.me.process;
@@ -620,7 +623,7 @@ impl Cluster {
         let view = Arc::new(view);
         let before = self.view.replace(Arc::clone(&view));
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
-        // A death may be told before a view shows that the process served sessions.
+        // A death may be reported before a view shows that the process served sessions.
         let mut dead = std::mem::take(&mut self.liveness.dead);
         dead.retain(|process| !self.outlives_death(&view, *process));
         self.liveness.dead = dead;
@@ -633,15 +636,17 @@ impl Cluster {
         self.votes.proposal = None;
         (self.votes.yield_until, self.votes.rounds) = (Time::ZERO, 0);
         let follows = before.as_ref().is_some_and(|before| before.number.next() == view.number);
-        if let Some((teller, addr)) = teller.filter(|(teller, _)| !view.contains(*teller)) {
-            self.tell_when_kept(now, AfterStore::Known { addr, teller }, step);
+        if let Some((informant, addr)) =
+            informant.filter(|(informant, _)| !view.contains(*informant))
+        {
+            self.tell_when_kept(now, AfterStore::Known { addr, informant }, step);
         }
-        let teller = teller.map(|(teller, _)| teller);
+        let informant = informant.map(|(informant, _)| informant);
         if !view.contains(me) {
             if follows && before.as_ref().is_some_and(|before| before.has_vote(me)) {
                 // Perhaps only leaving members have the view: they may not forget it before the
                 // remaining members know it.
-                self.part(now, View::clone(&view), teller, step);
+                self.part(now, View::clone(&view), informant, step);
                 return;
             }
             let left = matches!(self.phase, MemberPhase::Leaving { .. });
@@ -654,7 +659,7 @@ impl Cluster {
             self.member_since = now;
             self.greeting.at = now + view.timing.slow_beat();
         }
-        // Over a view that this member did not see, another may have been elder meanwhile.
+        // If this member missed a view in between, another process may have been elder meanwhile.
         let same_elder = follows
             && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
         let same_tenure =
@@ -672,12 +677,12 @@ impl Cluster {
         let departed = before.as_ref().map(|before| only_in(before, &view)).unwrap_or_default();
         let joined = before.as_ref().map(|before| only_in(&view, before)).unwrap_or_default();
         step.links.on_view(now, &self.config.me, &view, step.out);
-        // The locks may use the lease as it was before this view made, or ended, an elder here.
+        // The locks may use the lease from before this view made an elder here, or ended one.
         let leased = now < self.granting_end();
         if !same_elder && let Some(elder) = self.elder.take() {
             self.last_pulse = elder.last_pulse();
         }
-        // Only the founder of a lineage knows that there was no elder before it.
+        // Only the founder of a lineage knows that there was no earlier elder.
         let ask = before.is_some()
             || view.number.0 != view.lineage.founded.0
             || view.lineage.founder != me;
@@ -697,8 +702,8 @@ impl Cluster {
         liveness.vouch_at = if vouches { now } else { Time::MAX };
     }
 
-    /// Makes this member the elder of a view, or tells its elder the view. `ask`: earlier elders
-    /// may have named grantors. `same_tenure`: this elder goes on as it was.
+    /// Makes this member the elder of a view, or updates its elder for the view. `ask`: earlier
+    /// elders may have named grantors. `same_tenure`: this elder continues as before.
     fn adapt_elder(
         &mut self,
         now: Time,
@@ -743,8 +748,8 @@ impl Cluster {
             && self.elder.as_ref().is_some_and(|elder| !elder.deposed)
     }
 
-    /// Ends its own elder's claim to be a quorum alone. This comes before this member's vote may
-    /// help to choose a view with which others can go on.
+    /// Ends this elder's lease as a quorum alone. This comes before this member's vote may help to
+    /// choose a view with which other members can continue.
     pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
         let Some(view) = self.ballot_view() else { return };
         let is_new = self.is_new(ballot);
@@ -769,7 +774,7 @@ impl Cluster {
 }
 
 /// Members that are surely dead, or that have refused connections for four retries without a
-/// packet. A leaving member counts these as gone: it would not wait for ever either, and others do
+/// packet. A leaving member counts these as gone: it must not wait for ever, and other members do
 /// not depend on it.
 pub(super) fn gone(
     now: Time,

@@ -1,9 +1,10 @@
-//! The death check: how a refused connection may count as a death, if the operator allows it.
+//! The death check: the conditions for a refused connection to count as a death, if the operator
+//! allows that.
 //!
-//! One refused member may be behind a firewall, or have a wrong address. So it asks the council,
-//! and each council member greets the suspected process. Its death counts only if a second member
-//! is refused as well, or does not reach it for a while. It does not count if any member has heard
-//! the process since.
+//! One member may be refused by a firewall, or use a wrong address. So a refused member asks the
+//! council, and each council member greets the suspected process. The refusal counts as a death
+//! only if a second member is refused as well, or does not reach the process for a while. It does
+//! not count if any member has heard the process since.
 //!
 //! ```text
 //! A, refused by P ->[SuspectDead P] council ->[Hello] P
@@ -22,13 +23,13 @@ impl Cluster {
         self.config.trust_refused || planted!(self.config.mutant, TrustRefused)
     }
 
-    /// The suspicion of a member of the view.
+    /// The suspicion of a member of the view. It begins if there is none.
     fn suspect(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
         let view = self.view.as_ref()?;
         if !view.contains(process)
             || process == self.config.me.process
             || self.liveness.dead.contains(&process)
-            // Its death would count for nothing.
+            // The death of this process would change nothing.
             || self.outlives_death(view, process)
         {
             return None;
@@ -40,7 +41,7 @@ impl Cluster {
         Some(self.liveness.death_suspicions.entry(process).or_insert(new))
     }
 
-    /// This member is refused by the process.
+    /// Notes that the process refuses this member's connections.
     pub(super) fn on_refused(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if !self.trusts_refused() {
             return self.on_unreached(now, process, step);
@@ -56,8 +57,8 @@ impl Cluster {
         }
     }
 
-    /// This member does not reach the process. That is reported only if another member suspects it,
-    /// too, and if the process is not heard before the report is due.
+    /// Notes that this member does not reach the process. The report is sent only if another member
+    /// suspects the process, too, and the process is not heard before the report is due.
     pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let at_once = planted!(self.config.mutant, CallBrokenUnreached);
         if let Some(suspicion) = self.liveness.death_suspicions.get_mut(&process)
@@ -68,15 +69,15 @@ impl Cluster {
         }
     }
 
-    /// A member of the view became silent: it may refuse connections by now, which only shows when
-    /// it is asked something.
+    /// Greets a member of the view that became silent: it may refuse connections by now, which only
+    /// a question shows.
     pub(super) fn try_silent(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if self.trusts_refused() {
             self.greet_suspect(now, process, step);
         }
     }
 
-    /// Another is refused by the process, or does not reach it.
+    /// Handles another member's report that the process refuses it, or is unreachable.
     pub(super) fn on_suspect_dead(
         &mut self,
         now: Time,
@@ -100,7 +101,8 @@ impl Cluster {
         self.judge_suspicion(now, about, step);
     }
 
-    /// The process is heard: it lives, and the members that suspect it are told.
+    /// Ends the suspicion, since the process was heard: it lives. Tells the members that suspect
+    /// it.
     pub(super) fn end_suspicion(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let Some(suspicion) = self.liveness.death_suspicions.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
@@ -115,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// Another has heard the process.
+    /// Handles another member's report that it has heard the process.
     pub(super) fn on_alive(&mut self, from: ProcessId, process: ProcessId) {
         if self.view.as_ref().is_some_and(|view| view.contains(from)) {
             self.liveness.death_suspicions.remove(&process);
@@ -171,8 +173,9 @@ impl Cluster {
         self.send_hello(now, member.info.addr, Some(process), step);
     }
 
-    /// Whether it is a death: this member is refused and a second one reports the same. All others
-    /// have reported it too, or had their time to answer that they hear it.
+    /// Judges whether the process is dead. This member must be refused, and a second one must
+    /// report the process. All others must have reported it too, or had their time to answer that
+    /// they hear it.
     fn judge_suspicion(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         let (Some(suspicion), Some(view)) =
             (self.liveness.death_suspicions.get(&process), &self.view)

@@ -1,21 +1,21 @@
-//! `DeathSuspicion`: the statements of this member and of others about a process that refuses
-//! connections.
+//! `DeathSuspicion`: the statements of this member and of other members about a process that
+//! refuses connections.
 
 use crate::protocol::id::ProcessId;
 use crate::protocol::time::Time;
 use std::collections::BTreeSet;
 
-/// A member that refuses connections, or that others report as refusing.
+/// A suspected member: it refuses connections, or other members report that.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct DeathSuspicion {
-    /// When the suspicion began.
+    /// The time at which the suspicion began.
     pub(super) since: Time,
-    /// Whether this member is refused.
+    /// Whether the process refuses this member.
     pub(super) refused: bool,
-    /// Whether it is refused, or does not reach the process.
+    /// Whether the process refuses this member, or this member does not reach it.
     pub(super) unreached: bool,
-    /// The other members that report it.
+    /// The other members that report the process.
     pub(super) witnesses: BTreeSet<ProcessId>,
-    /// When the report is sent, and judged, again.
+    /// The time at which the report is sent, and judged, again.
     pub(super) again_at: Time,
 }

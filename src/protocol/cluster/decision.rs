@@ -1,4 +1,4 @@
-//! Deciding the next view: single-decree consensus, one instance for each view.
+//! The decision of the next view: single-decree consensus, one instance for each view.
 //!
 //! ```text
 //! elder      ->[Accept 0] council   council ->[Accepted] elder      elder ->[Install] everyone
@@ -7,8 +7,8 @@
 //!            ->[Accept]  council    council ->[Accepted] candidate  candidate ->[Install] everyone
 //! ```
 //! The acceptors of instance n+1 are the council of view n; a quorum is more than half of its
-//! weight. The pre-vote binds no voter: it keeps a member that alone cannot hear the elder from
-//! spoiling the elder's ballot.
+//! weight. The pre-vote binds no voter. It keeps a member that alone cannot hear the elder from
+//! invalidating the elder's ballot.
 
 use super::view::{Change, View};
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
@@ -24,9 +24,9 @@ pub(crate) struct Acceptor {
     pub(crate) promised: Option<Ballot>,
     /// The acceptance under the highest ballot.
     pub(crate) accepted: Option<(Ballot, Change)>,
-    /// A candidate other than the elder had this vote once. For the rest of this instance the
-    /// member confirms no pulse of the elder. Another view may be decided already that the elder
-    /// does not know.
+    /// Whether a candidate other than the elder had this vote once. For the rest of this instance
+    /// the member confirms no pulse of the elder. Another view may be decided already that the
+    /// elder does not know.
     pub(crate) is_bound: bool,
 }
 
@@ -66,22 +66,22 @@ impl Acceptor {
     }
 }
 
-/// How far a proposal has come.
+/// The phase of a proposal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ProposalPhase {
-    /// Asked which voters would promise.
+    /// The pre-vote: the voters are asked whether they would promise.
     Canvassing {
         /// The willing voters.
         willing: BTreeSet<ProcessId>,
     },
-    /// Asked for promises.
+    /// The voters are asked for promises.
     Preparing {
         /// The voters that promised, with their earlier acceptances.
         promises: BTreeMap<ProcessId, Option<(Ballot, Change)>>,
-        /// When a quorum had promised: the other voters get a short grace to answer.
+        /// The time at which a quorum had promised. The other voters get a short grace to answer.
         quorum_at: Option<Time>,
     },
-    /// Asked to accept.
+    /// The voters are asked to accept.
     Accepting {
         /// The proposed change.
         change: Change,
@@ -95,9 +95,9 @@ pub(crate) enum ProposalPhase {
 pub(crate) struct Proposal {
     /// The ballot of the proposal.
     pub(crate) ballot: Ballot,
-    /// How far it has come.
+    /// The phase of the proposal.
     pub(crate) step: ProposalPhase,
-    /// When its question is asked again.
+    /// The time at which the proposal's question is repeated.
     pub(crate) again_at: Time,
     /// The vote successors that promised in the place of a voter, by that voter.
     pub(crate) successors: BTreeMap<ProcessId, MemberInfo>,
@@ -108,7 +108,7 @@ impl Proposal {
         Proposal { ballot, step, again_at, successors: BTreeMap::new() }
     }
 
-    /// The question to put to the council.
+    /// The question for the council.
     pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
         let ballot = self.ballot;
         match &self.step {
@@ -137,9 +137,9 @@ impl Proposal {
 
 /// The change that a candidate with these promises must or may propose.
 ///
-/// An earlier acceptance must be finished. Otherwise council members that did not answer themselves
-/// become ghosts, and members known to be dead go. Vote successors come in, in the order of their
-/// voters. So the elder of the next view has answered in this very round.
+/// An earlier acceptance must be completed. Otherwise council members that did not answer
+/// themselves become ghosts, and members known to be dead are removed. Vote successors join, in the
+/// order of their voters. So the elder of the next view has answered in this very round.
 pub(crate) fn choose(
     view: &View,
     promises: &BTreeMap<ProcessId, Option<(Ballot, Change)>>,
@@ -157,8 +157,8 @@ pub(crate) fn choose(
         .copied()
         .filter(|process| view.contains(*process) && !is_present(process))
         .collect();
-    // With answers of vote successors alone, no member of the view has been heard. So none of them
-    // may head the next view.
+    // If only vote successors answered, no member of the view was heard. So no member may be elder
+    // of the next view.
     let is_led = view.council().any(|info| is_present(&info.process));
     let asked = view.council().count();
     let ghost = view

@@ -1,18 +1,18 @@
 //! Discovery: joining an existing cluster, or founding one together with all other seeds.
 //!
-//! No process founds alone unless told to. Otherwise the first view takes *every* seed: each one
-//! agrees to one founding only, and the seed with the lowest address proposes it. So two foundings
-//! would need one process to agree twice. A seed list may be incomplete, where a host name resolves
-//! to more addresses each second. [`Config::expect`](crate::protocol::Config) is the least
-//! number of founders. If that is more than half of all processes, two foundings still have a
+//! No process founds alone unless its configuration says so. Otherwise the first view takes *every*
+//! seed: each one agrees to one founding only, and the seed with the lowest address proposes it. So
+//! two foundings would need one process to agree twice. A seed list may be incomplete, where a host
+//! name resolves to more addresses each second. [`Config::expect`](crate::protocol::Config) is the
+//! least number of founders. If that is more than half of all processes, two foundings still have a
 //! process in common.
 //!
 //! Before a founding a process listens for a while
 //! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
 //! the time. So seeds that all start again at once find the cluster that lives on without them. A
-//! process in no view holds nothing. If it cannot know how a founding ended it may give itself up
-//! and start again as a new process ([`Event::Abandoned`](crate::protocol::Event::Abandoned)). That
-//! is as safe as a crash.
+//! process in no view holds nothing. If it cannot know how a founding ended, it may give up and
+//! start again as a new process ([`Event::Abandoned`](crate::protocol::Event::Abandoned)). That is
+//! as safe as a crash.
 
 use super::view::View;
 use crate::protocol::event::{Config, Output};
@@ -30,11 +30,11 @@ struct SeedReply {
     me: MemberInfo,
     belonging: Affiliation,
     at: Time,
-    /// It was the answer to this process's own question at a known address.
+    /// Whether this was the answer to this process's own question at a known address.
     is_proven: bool,
 }
 
-/// A founding that this process agreed to.
+/// A founding to which this process agreed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct AgreedFounding {
     coordinator: MemberInfo,
@@ -53,22 +53,22 @@ struct FoundingAttempt {
 /// A process that is in no view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Discovery {
-    /// Nothing is founded before.
+    /// The time before which nothing is founded.
     listens_until: Time,
     clock: WallClock,
     seeds: BTreeSet<SocketAddr>,
     contacts: BTreeSet<SocketAddr>,
-    /// The limit of remembered contacts, and of replies beside those of seeds and voters.
+    /// The most remembered contacts, and the most replies beside those of seeds and voters.
     most: usize,
-    /// Addresses where other voters may be: a vote successor greets them as often as seeds.
+    /// Addresses where other voters may be. A vote successor greets them as often as seeds.
     voters: BTreeSet<SocketAddr>,
-    /// The contact that got the last hello.
+    /// The contact that got the latest hello.
     greeted: Option<SocketAddr>,
     heard: BTreeMap<SocketAddr, SeedReply>,
     next_hello: Time,
     bound: Option<AgreedFounding>,
-    /// The earliest view, of the lineage that it asked last, that it had heard of when it asked to
-    /// be taken in. Any view from then on may have had it.
+    /// The earliest view that this process knew when it asked to join, of the lineage that it asked
+    /// last. Any view from then on may have had it.
     asked: Option<(Lineage, ViewNumber)>,
     attempt: Option<FoundingAttempt>,
     attempts: u32,
@@ -80,28 +80,28 @@ pub(crate) enum FoundingOutcome {
     Seeking,
     /// The first view is decided.
     Founded(Box<View>),
-    /// The founding cannot be followed any further.
+    /// The outcome of the founding cannot be known.
     Abandoned,
     /// The existing or proposed cluster is too far above this machine's clock.
     Refused(WrongClock),
 }
 
-/// The seeds of a process in discovery and their answers, for people.
+/// The seeds of a process in discovery and their answers, as text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SeedReport {
     /// Each address of a seed, and the answer from there.
     pub seeds: Vec<(SocketAddr, Option<String>)>,
-    /// The distinct processes at these addresses that are in no view, itself included.
+    /// The number of distinct processes at these addresses that are in no view, this one included.
     pub founders: usize,
-    /// The least number of founders with which it founds.
+    /// The least number of founders with which this process founds.
     pub expected: usize,
-    /// Whether some process has told of a view.
+    /// Whether some process has reported a view.
     pub hears_of_cluster: bool,
 }
 
-/// The next addresses after `last`, at most `most`: in order, and from the first one on again after
-/// the last one. Each process that repeats a question to many others asks a few of them at a time.
-/// Otherwise the questions of a crowd would grow with its square.
+/// The next addresses after `last`, at most `most`: in order, with the first one after the last
+/// one. Each process that repeats a question to many others asks a few of them at a time. Otherwise
+/// the questions of a crowd would grow with its square.
 pub(super) fn in_turn<'a>(
     addrs: impl Iterator<Item = &'a SocketAddr> + Clone,
     last: Option<SocketAddr>,
@@ -153,7 +153,7 @@ impl Discovery {
         Affiliation::Discovery { seeds: self.seeds.clone(), bound: self.bound.is_some() }
     }
 
-    /// Sends hello to all addresses, asks to be taken in where there is a cluster, and pursues a
+    /// Sends hello to all addresses, asks to join where there is a cluster, and continues a
     /// founding.
     pub(crate) fn on_timer(
         &mut self,
@@ -187,8 +187,8 @@ impl Discovery {
         {
             self.attempt = None;
         }
-        // The seeds each time, of the others only one, in turn: in a crowd in discovery, gossip
-        // reports every process to every other one.
+        // The seeds are greeted each time, the others one at a time, in turn. In a crowd in
+        // discovery, gossip reports every process to every other one.
         let often: BTreeSet<SocketAddr> = self.seeds.union(&self.voters).copied().collect();
         let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
         self.greeted = in_turn(others, self.greeted, 1).pop();
@@ -210,7 +210,7 @@ impl Discovery {
         self.try_to_found(config, now, out)
     }
 
-    /// A hello, or the answer to one, arrived. `asked` is the address that this process dialled, if
+    /// Handles a hello, or the answer to one. `asked` is the address that this process dialled, if
     /// it is an answer.
     pub(crate) fn on_hello(
         &mut self,
@@ -229,7 +229,7 @@ impl Discovery {
             return FoundingOutcome::Abandoned;
         }
         let is_member = matches!(belonging, Affiliation::Member { .. });
-        // A hello from a seed's own address is from that seed; an alias is known only by its
+        // A hello from a seed's own address is from that seed. An alias is known only by its
         // answer.
         let addr = asked.unwrap_or(me.addr);
         let known = self
@@ -237,7 +237,7 @@ impl Discovery {
             .get(&addr)
             .is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
-        // A stranger can name any address. The proven word from there stands.
+        // A stranger can name any address. A proven reply from that address is kept.
         let is_doubtful = !is_proven && self.heard.get(&addr).is_some_and(|heard| heard.is_proven);
         if matters && !is_doubtful && self.make_room(addr, is_proven && is_member) {
             self.heard.insert(addr, SeedReply { me, belonging, at: now, is_proven });
@@ -256,7 +256,7 @@ impl Discovery {
 
     /// Returns whether the reply from an address may be remembered. A crowd in discovery takes no
     /// room from the replies of seeds and voters. The proven reply of a member replaces one that is
-    /// neither.
+    /// of neither.
     fn make_room(&mut self, addr: SocketAddr, is_proven_member: bool) -> bool {
         let Discovery { heard, seeds, voters, most, .. } = self;
         let is_expected = |addr: &SocketAddr| seeds.contains(addr) || voters.contains(addr);
@@ -271,7 +271,7 @@ impl Discovery {
         is_proven_member && less.is_some_and(|less| heard.remove(&less).is_some())
     }
 
-    /// Another seed proposes a founding.
+    /// Handles the proposal of a founding by another seed.
     pub(crate) fn on_found(
         &mut self,
         config: &Config,
@@ -282,7 +282,7 @@ impl Discovery {
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
         let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
-        // The information is compared whole: the key of its vote could be another process's.
+        // The whole information is compared: the key of its vote could be another process's.
         let own = view.member(config.me.process);
         let in_it = own.is_some_and(|own| own.info == config.me) && view.is_sound();
         let known = self.knows_a_cluster();
@@ -305,7 +305,7 @@ impl Discovery {
             return FoundingOutcome::Refused(wrong);
         }
         if view.first_slot <= config.found_above {
-            // The proposer's clock is behind. It tries again, later.
+            // The proposer's clock is behind. It proposes again later.
             return FoundingOutcome::Seeking;
         }
         let agreed = match &self.bound {
@@ -322,7 +322,7 @@ impl Discovery {
         FoundingOutcome::Seeking
     }
 
-    /// A seed agreed to this process's founding.
+    /// Handles a seed's agreement to this process's founding.
     pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> FoundingOutcome {
         let Some(attempt) = &mut self.attempt else { return FoundingOutcome::Seeking };
         if number != self.attempts || !attempt.view.contains(from) {
@@ -335,7 +335,7 @@ impl Discovery {
         FoundingOutcome::Seeking
     }
 
-    /// The answer from each seed, for people.
+    /// The answer from each seed, as text.
     pub(crate) fn report(&self, config: &Config) -> SeedReport {
         let me = &config.me;
         let describe = |heard: &SeedReply| match &heard.belonging {
@@ -391,7 +391,7 @@ impl Discovery {
     }
 
     /// A cluster with an elder that was founded too far above this machine's clock. An unproven
-    /// word does not count: it would end this process.
+    /// reply does not count: it would end this process.
     fn wrong_clock(&self, now: Time) -> Option<WrongClock> {
         let mut proven = self.heard.values().filter(|heard| heard.is_proven);
         proven.find_map(|heard| match &heard.belonging {
@@ -404,7 +404,7 @@ impl Discovery {
 
     fn ask_to_join(&mut self, config: &Config, out: &mut Vec<Output>) {
         // A lineage that a later one has overtaken is not joined: its tokens would be lower than
-        // some that were given out.
+        // some that were dealt.
         let is_overtaken =
             |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
@@ -419,7 +419,7 @@ impl Discovery {
             let before = self.asked.filter(|(asked, _)| *asked == lineage);
             let heard = before.map_or(view, |(_, before)| before.min(view));
             self.asked = Some((lineage, heard));
-            // The process that told of the cluster is asked as well: it may reach the elder where
+            // The process that reported the cluster is asked as well: it may reach the elder where
             // this one does not.
             for info in BTreeSet::from([elder, via]) {
                 let packet = Packet::from(Notice::Join { me: config.me.clone(), heard });
@@ -480,12 +480,12 @@ impl Discovery {
             && !view.admits(&config.me, asked.map_or(view.number, |(_, heard)| heard))
     }
 
-    /// Returns whether the process agreed to its founding.
+    /// Returns whether this process has agreed to a founding of that process.
     pub(crate) fn is_bound_to(&self, process: ProcessId) -> bool {
         self.bound.as_ref().is_some_and(|bound| bound.coordinator.process == process)
     }
 
-    /// Addresses in a cluster, as processes at known addresses say.
+    /// Addresses in a cluster, from processes at known addresses.
     pub(crate) fn proven_addrs(&self) -> impl Iterator<Item = SocketAddr> {
         self.heard.values().filter(|heard| heard.is_proven).flat_map(|heard| {
             match &heard.belonging {
@@ -495,7 +495,7 @@ impl Discovery {
         })
     }
 
-    /// Returns the time until which this process listens for a cluster that goes on without it.
+    /// Returns the time until which this process listens for a cluster that continues without it.
     pub(crate) fn listens_until(&self) -> Time {
         self.listens_until
     }
@@ -504,8 +504,8 @@ impl Discovery {
         now >= self.listens_until && !self.knows_a_cluster()
     }
 
-    /// Returns whether there is a cluster with an elder. One that lost its quorum is over, as soon
-    /// as its leases are.
+    /// Returns whether there is a cluster with an elder. A cluster that lost its quorum is over as
+    /// soon as its leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
         self.heard
             .values()
@@ -526,8 +526,8 @@ impl Discovery {
         }
     }
 
-    /// Returns the first view. The view begins above all tokens that an elder whose clock is not
-    /// ahead of this one can have dealt until now.
+    /// Returns the first view. It begins above all tokens that an elder whose clock is not ahead of
+    /// this one can have dealt until now.
     fn first_view(&self, config: &Config, now: Time, founders: Vec<MemberInfo>) -> View {
         let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
         let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);
@@ -565,7 +565,7 @@ mod tests {
         (config, discovery, now)
     }
 
-    /// The founders in the proposals of a process that hears `answers`: site, process.
+    /// The founders in the proposals of a process that gets `answers`: site, process.
     fn proposed(expect: usize, answers: &[(u8, u8)]) -> Vec<usize> {
         let sites: Vec<u8> = [1].into_iter().chain(answers.iter().map(|(site, _)| *site)).collect();
         let (config, mut discovery, now) = seeking(1, &sites, expect);
@@ -632,7 +632,7 @@ mod tests {
         }
     }
 
-    /// The addresses of the processes that are asked to take the sender in.
+    /// The addresses of the processes that the sender asks for its join.
     fn asked(out: &[Output]) -> BTreeSet<SocketAddr> {
         let joins = out.iter().filter_map(|output| match output {
             Output::Send { to, packet: Packet::Notice(notice), .. }
@@ -645,9 +645,9 @@ mod tests {
         joins.collect()
     }
 
-    /// The sites that a process asks to take it in, after it has heard of these members: site,
-    /// proven or not. It has room for the replies of two processes that are not seeds, and three
-    /// have replied.
+    /// The sites that a process asks for its join, after replies of these members: site, proven or
+    /// not. It has room for the replies of two processes that are not seeds, and three have
+    /// replied.
     fn asked_in_a_crowd(members: &[(u8, bool)]) -> BTreeSet<SocketAddr> {
         let (mut config, _, now) = seeking(1, &[1, 2], 1);
         config.limits.contacts = 2;
@@ -689,8 +689,8 @@ mod tests {
         assert_eq!(answers, [true, true, false]);
     }
 
-    /// The report on a seed in a view of `version`, by a process that speaks these versions. Beside
-    /// it, whether the process asks to be taken in.
+    /// The report on a seed in a view of `version`, by a process that speaks these versions. Also
+    /// whether the process asks to join.
     fn report_on_version(version: u16, lowest: u16, highest: u16) -> (String, bool) {
         let (mut config, mut discovery, now) = seeking(1, &[1, 2], 1);
         config.me.versions = Versions { lowest, highest };

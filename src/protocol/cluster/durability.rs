@@ -1,7 +1,7 @@
 //! Votes on their way to disk, and the work that waits for them.
 //!
 //! A vote is stored before any message tells of it. The protocol asks for the write
-//! ([`Output::Store`]) and goes on; messages that tell of the vote wait here until the write is
+//! ([`Output::Store`]) and continues. Messages that tell of the vote wait here until the write is
 //! confirmed ([`Input::Stored`](crate::protocol::Input::Stored)):
 //!
 //! ```text
@@ -37,27 +37,28 @@ pub(crate) enum AfterStore {
         addr: SocketAddr,
         /// The other voter.
         to: ProcessId,
-        /// The answer to be sent.
+        /// The answer.
         notice: Box<Notice>,
     },
-    /// The own promise counts.
+    /// The process's own promise counts.
     Promised {
         /// The ballot that got the promise.
         ballot: Ballot,
         /// The earlier acceptance.
         accepted: Option<(Ballot, Change)>,
     },
-    /// The own acceptance counts.
+    /// The process's own acceptance counts.
     Accepted {
         /// The ballot of the acceptance.
         ballot: Ballot,
     },
-    /// A process that told of a view without itself learns that the view is known here.
+    /// A process that reported a view without itself gets the confirmation that the view is known
+    /// here.
     Known {
         /// The address of that process.
         addr: SocketAddr,
-        /// The process that told of the view.
-        teller: ProcessId,
+        /// The process that reported the view.
+        informant: ProcessId,
     },
     /// The first view of a founder that is a quorum alone is installed.
     Founded(View),
@@ -65,22 +66,22 @@ pub(crate) enum AfterStore {
 
 /// The writes of one process.
 ///
-/// Two that differ only in the numbers of their writes are equal.
+/// Two values that differ only in the numbers of their writes are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VoteDurability {
-    /// The vote as last written, or on its way.
+    /// The vote of the latest write, which may be under way.
     newest: Option<Box<StoredVote>>,
-    /// The number of the last write asked for.
+    /// The number of the latest requested write.
     asked: u64,
-    /// All writes up to this one are confirmed.
+    /// The number of the latest confirmed write. All earlier writes are confirmed too.
     confirmed: u64,
     /// The first write that has the present view.
     view_since: u64,
     /// The waiting work, with the number of its write, in order.
     waiting: VecDeque<(u64, AfterStore)>,
-    /// The last write that ended failed.
+    /// Whether the latest completed write failed.
     failing: bool,
-    /// When a failed write is tried again.
+    /// The time at which a failed write is tried again.
     again_at: Option<Time>,
 }
 
@@ -100,7 +101,7 @@ impl Hash for VoteDurability {
 }
 
 impl VoteDurability {
-    /// Its state without the waiting work; numbers count from the last confirmed write.
+    /// The state without the waiting work. Numbers count from the last confirmed write.
     fn parts(&self) -> impl PartialEq + Hash {
         let unconfirmed =
             [self.asked, self.view_since].map(|number| number.saturating_sub(self.confirmed));
@@ -113,7 +114,8 @@ impl VoteDurability {
             .map(|(number, telling)| (number.saturating_sub(self.confirmed), telling))
     }
 
-    /// Has the vote written, unless it is on disk or on its way. Returns the number of its write.
+    /// Requests the write of the vote, unless it is on disk or on its way. Returns the number of
+    /// its write.
     pub(crate) fn put(&mut self, vote: StoredVote, out: &mut Vec<Output>) -> u64 {
         if self.newest.as_deref() != Some(&vote) {
             self.newest = Some(Box::new(vote));
@@ -135,14 +137,14 @@ impl VoteDurability {
         number <= self.confirmed
     }
 
-    /// Has work wait for a write. The same work waits only once.
+    /// Adds work that waits for a write. The same work waits only once.
     pub(crate) fn wait(&mut self, number: u64, telling: AfterStore) {
         if !self.waiting.iter().any(|(_, waiting)| *waiting == telling) {
             self.waiting.push_back((number, telling));
         }
     }
 
-    /// A write is confirmed, and with it all before it.
+    /// Notes that a write is confirmed, and with it all before it.
     pub(crate) fn on_stored(&mut self, number: u64) {
         self.confirmed = self.confirmed.max(number.min(self.asked));
         if self.confirmed == self.asked {
@@ -151,7 +153,7 @@ impl VoteDurability {
         }
     }
 
-    /// A write failed. The disk has the vote of an earlier write, or of this one.
+    /// Notes that a write failed. The disk has the vote of an earlier write, or of this one.
     pub(crate) fn on_failed(&mut self, number: u64, again_at: Time) {
         if number == self.asked && !self.has(number) {
             self.failing = true;
@@ -171,7 +173,7 @@ impl VoteDurability {
         self.again_at
     }
 
-    /// The next work that need not wait any longer.
+    /// Takes the next work whose write is confirmed.
     pub(crate) fn next(&mut self) -> Option<AfterStore> {
         match self.waiting.front() {
             Some((number, _)) if self.has(*number) => {
@@ -181,12 +183,12 @@ impl VoteDurability {
         }
     }
 
-    /// The instance is over: work that waited for its votes means nothing any more.
+    /// Ends the instance: work that waited for its votes is obsolete.
     pub(crate) fn end_instance(&mut self) {
         self.waiting.clear();
     }
 
-    /// The present view goes to disk with this write.
+    /// Notes that the present view is in this write.
     pub(crate) fn has_view_since(&mut self, number: u64) {
         self.view_since = number;
     }
@@ -201,7 +203,7 @@ impl VoteDurability {
         self.asked > 0 && self.confirmed == 0
     }
 
-    /// Returns whether the last write that ended failed.
+    /// Returns whether the latest completed write failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.failing
     }

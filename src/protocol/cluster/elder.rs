@@ -1,9 +1,9 @@
 //! The elder's duties: renew leases, change the view, keep the registry.
 //!
-//! - It renews only while a quorum of the council confirms its pulses (its *authority*), so before
-//!   another elder can be chosen it has stopped.
-//! - It removes a member only when that said goodbye, its lease is surely over, or its death is
-//!   vouched for.
+//! - The elder renews leases only while a quorum of the council confirms its pulses (its
+//!   *authority*). So it has stopped before another elder can be chosen.
+//! - The elder removes a member only after the member's goodbye, when the member's lease is surely
+//!   over, or when its death is vouched for.
 
 mod joins;
 #[cfg(elderlock_mutants)]
@@ -25,38 +25,41 @@ use std::ops::Bound;
 pub(crate) struct Elder {
     /// All other members, ghosts included.
     members: BTreeMap<ProcessId, MemberRecord>,
-    /// When each other member's lease is surely over.
+    /// The times at which the other members' leases are surely over.
     lease_ends: BTreeSet<(Time, ProcessId)>,
-    /// Members that do not have the present view yet, and when they are told again.
+    /// Members that do not have the present view yet, with the times at which it is sent to them
+    /// again.
     missing_view: BTreeMap<ProcessId, Time>,
     pulses: Pulses,
-    /// The time since which a quorum confirms this elder's pulses; `Time::MAX`: it is a quorum by
-    /// itself.
+    /// The time since which a quorum confirms this elder's pulses; `Time::MAX`: the elder is a
+    /// quorum by itself.
     quorum_since: Option<Time>,
-    /// No other member can have taken over before one elder lease after this: see
-    /// [`Elder::step_down_from_alone`].
+    /// A time at which no other elder could have been chosen. None can be for one elder lease after
+    /// it: see [`Elder::step_down_from_alone`].
     floor: Option<Time>,
-    /// This elder promised its vote to another candidate: it renews no member any more.
+    /// Whether this elder promised its vote to another candidate. It renews no member any more
+    /// then.
     pub(crate) deposed: bool,
     joins: WaitingJoins,
-    /// Processes taken in with one view.
+    /// The most processes that join with one view.
     most_joins: usize,
-    /// The members that said goodbye, and when each goodbye was first heard.
+    /// The members that said goodbye, with the time of each first goodbye.
     leaves: BTreeMap<ProcessId, Time>,
     revives: BTreeSet<ProcessId>,
-    /// Members that a proposed view is without. It may be decided at any time, so they get no
-    /// renewal any more, not even if they are heard again.
+    /// Members that a proposed view does not have. The view may be decided at any time, so these
+    /// members get no renewal any more, even if they are heard again.
     condemned: BTreeSet<ProcessId>,
-    /// When the council is asked again while the quorum is missing.
+    /// The time at which the council is asked again while the quorum is missing.
     rally_at: Time,
-    /// When this elder had its present view.
+    /// The time since which this elder has its present view.
     viewed_at: Time,
-    /// When the members that wait for an answer are looked at again.
+    /// The time at which the members that wait for an answer are checked again.
     answer_at: Time,
-    /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
+    /// The time of this elder's last check. A long gap means that it slept, and that beats may be
+    /// unread.
     awake_at: Time,
-    /// Until then no member is removed for a lease that ended, so that unread beats can be read
-    /// first.
+    /// The time before which no member is removed for a lease that ended, so that unread beats can
+    /// be read first.
     no_removal_before: Time,
     /// A planted break.
     #[cfg(elderlock_mutants)]
@@ -96,7 +99,7 @@ impl Elder {
         elder
     }
 
-    /// The same elder has a new view.
+    /// Adopts a new view with the same elder.
     pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
         self.deposed = false;
         (self.rally_at, self.viewed_at) = (now, now);
@@ -140,14 +143,14 @@ impl Elder {
         self.quorum_since = view.quorum_value(&asked);
     }
 
-    /// An elder that is a quorum by itself needs no renewal. When it lets others in, or votes for
-    /// another, that ends. No other elder can have been chosen before now, so it is as if a quorum
-    /// had answered now.
+    /// Ends the state of an elder that is a quorum by itself and needs no renewal. That state ends
+    /// when the elder lets members in, or votes for another candidate. No other elder can have been
+    /// chosen before now, so it is as if a quorum had answered now.
     pub(crate) fn step_down_from_alone(&mut self, now: Time) {
         self.floor = Some(now);
     }
 
-    /// A member shows itself. Returns the answer.
+    /// Handles a beat. Returns the answer.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_beat(
         &mut self,
@@ -178,8 +181,8 @@ impl Elder {
             let had = self.has_authority(now, &view.timing);
             self.recount(me, view);
             if !had {
-                // Members that beat in vain meanwhile get their renewal before any member is
-                // missed.
+                // Members whose beats had no effect meanwhile get their renewal before any member
+                // is missed.
                 self.no_removal_before = now + view.timing.silence();
             }
         }
@@ -229,10 +232,10 @@ impl Elder {
         self.awake_at = now.max(self.awake_at);
     }
 
-    /// Pulses to the council, when the quorum is about to be missing. The elder sends them for no
-    /// longer than its lease. A member with a pulse waits for this elder, so a pulse that no member
-    /// can answer would have all of them wait for ever. If the members can answer it after all,
-    /// they beat anyhow.
+    /// Sends pulses to the council, when the quorum is about to be missing. The elder sends them
+    /// for no longer than its lease. A member with a pulse waits for this elder. So with a pulse
+    /// that no member can answer, all of them would wait for ever. If the members can answer
+    /// nevertheless, they send beats anyway.
     pub(crate) fn rally(
         &mut self,
         now: Time,
@@ -278,8 +281,8 @@ impl Elder {
         joins::note(&mut self.joins, 4 * self.most_joins, now, info);
     }
 
-    /// Returns whether the members that wait for an answer are to be looked at again. Most changes
-    /// that concern them are seen at once.
+    /// Returns whether the members that wait for an answer must be checked again. Most changes that
+    /// concern them are noticed at once.
     pub(crate) fn is_time_to_answer(
         &mut self,
         now: Time,
@@ -293,7 +296,7 @@ impl Elder {
         due
     }
 
-    /// A member said goodbye. Returns whether that is new.
+    /// Notes a member's goodbye. Returns whether it is new.
     pub(crate) fn on_leave(&mut self, now: Time, process: ProcessId) -> bool {
         let is_new = !self.leaves.contains_key(&process);
         self.leaves.entry(process).or_insert(now);
@@ -305,8 +308,8 @@ impl Elder {
         self.members.get(&process).map_or(ViewNumber(0), |record| record.kept)
     }
 
-    /// Returns whether a quorum of the view's council has the view, on its disks where there are
-    /// some. `own`: this member, if it has.
+    /// Returns whether a quorum of the view's council has the view, on disk where members have
+    /// disks. `own`: this member, if it has the view.
     pub(crate) fn is_settled(&self, own: Option<ProcessId>, view: &View) -> bool {
         let has_it = |(_, record): &(&ProcessId, &MemberRecord)| record.kept >= view.number;
         view.is_quorum(self.members.iter().filter(has_it).map(|(process, _)| process).chain(&own))
@@ -317,7 +320,7 @@ impl Elder {
         self.pulses.last()
     }
 
-    /// Members that have to be told of the present view now.
+    /// Takes the members to which the present view must be sent now.
     pub(crate) fn take_behind(
         &mut self,
         now: Time,
@@ -336,14 +339,14 @@ impl Elder {
         due
     }
 
-    /// A view without these members is proposed.
+    /// Notes that a view without these members is proposed.
     pub(crate) fn condemn(&mut self, members: &BTreeSet<ProcessId>) {
         self.condemned.extend(members);
     }
 
-    /// The change that the next view should make; empty if none. `longer`: the last view had
-    /// too few slots. `gone`: the processes that are gone, for an elder that leaves. `successors`:
-    /// the vote successors that it has heard.
+    /// The change that the next view should make; empty if none. `longer`: the last view had too
+    /// few slots. `gone`: returns the processes that are gone, for an elder that leaves.
+    /// `successors`: the known vote successors.
     pub(crate) fn wanted_change(
         &mut self,
         now: Time,
@@ -375,23 +378,23 @@ impl Elder {
         );
         change.join = self.wanted_joins();
         let former = |info: &MemberInfo| self.former(now, me, view, info, successors);
-        // An elder that decides a view without itself needs the word of a quorum of that view, and
-        // only the present council is asked. So the elder goes with a view whose council is known
-        // to be there. The view first leaves the joining processes out. If other members go at the
-        // same time, the elder goes after them. (A view also has a living member, if all go at
-        // once.)
+        // An elder that decides a view without itself needs the confirmation of a quorum of that
+        // view, and only the present council is asked. So the elder leaves with a view whose
+        // council is known to be there. The view first leaves the joining processes out. If other
+        // members leave at the same time, the elder leaves after them. (A view also has a living
+        // member, if all leave at once.)
         if change.remove.contains(&me) {
             change.join.retain(|info| former(info).is_empty());
             let gone = gone();
-            // It does not wait for silent members of the council either: the view keeps them as
-            // ghosts, as at a takeover.
+            // The elder does not wait for silent members of the council either: the view keeps them
+            // as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
                 let is_old = |record: &MemberRecord| record.heard_at + view.timing.silence() <= now;
                 gone.contains(process) || self.members.get(process).is_some_and(is_old)
             };
             // The only voter has no other council member to ask. The members that vote after it
-            // have shown themselves since it said goodbye, and are told while it retires. One that
-            // died just before would take the last vote with it.
+            // have shown themselves since it said goodbye, and are told while it retires. A member
+            // that died just before would take the last vote with it.
             let is_sole = view.has_sole_voter();
             let successors: Vec<ProcessId> = match is_sole {
                 true => view.living().map(|member| member.info.process).collect(),
@@ -411,8 +414,8 @@ impl Elder {
                     |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
                 let present: Vec<&ProcessId> = successors.iter().filter(is_present).collect();
                 // A proposal that the present council does not accept stays undecided. A member
-                // that finds it later has to finish it, though the members that it calls silent are
-                // the ones that stayed.
+                // that finds it later must complete it, though the members that the proposal calls
+                // silent are the ones that stayed.
                 let present = || present.iter().copied();
                 view.is_quorum(present())
                     && next.living().any(|member| !member.learner)
@@ -439,7 +442,7 @@ impl Elder {
         change
     }
 
-    /// The processes to take in, at most so many in one view.
+    /// The processes that join, at most so many in one view.
     fn wanted_joins(&self) -> Vec<MemberInfo> {
         // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();
@@ -452,10 +455,10 @@ impl Elder {
         joins.map(|(info, _)| info.clone()).take(self.most_joins).collect()
     }
 
-    /// The members in whose place a process joins. It gives no vote in their place any more, also
-    /// if it was their vote successor. So they become ghosts, or the view would count on the word
-    /// of a dead process. One that was heard lately stays, unless its vote was claimed: any process
-    /// can name its address.
+    /// The members in whose place a process joins. The process gives no vote in their place any
+    /// more, even if it was their vote successor. So they become ghosts: otherwise the view would
+    /// count on dead processes. A member that was heard lately stays, unless its vote was claimed:
+    /// any process can name its address.
     fn former(
         &self,
         now: Time,
@@ -473,9 +476,10 @@ impl Elder {
         others.filter(|one| *one != me && is_over(*one)).collect()
     }
 
-    /// Enters the learners that get a vote. Each has shown itself since it joined, and together
-    /// they weigh less than the other voters. So a group that joins and falls silent takes no
-    /// quorum away. A former process at the address of one of them is a ghost from then on.
+    /// Adds the learners that get a vote to the change. Each has shown itself since it joined, and
+    /// together they weigh less than the other voters. So a group that joins and falls silent
+    /// cannot end the quorum. A former process at the address of one of them is a ghost from then
+    /// on.
     fn promote(&self, now: Time, me: ProcessId, view: &View, change: &mut Change) {
         let has_voters = |change: &Change, most: usize| {
             let voters = view.next(change).council().count();
@@ -525,7 +529,7 @@ impl Elder {
         is_awake && self.members.get(&process).is_some_and(is_old)
     }
 
-    /// Returns whether a member whose lease is over is to go: it is silent, or it cannot hear. A
+    /// Returns whether to remove a member whose lease is over: it is silent, or it cannot hear. A
     /// member that beats, and knows of its last renewal and of the view, only waits for this elder
     /// to have its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
@@ -537,16 +541,16 @@ impl Elder {
             || (is_behind && !planted!(self.mutant, KeepTheDeaf))
     }
 
-    /// The earliest time at which something is due. `idle`: no proposal is under way. `registry`:
-    /// the times at which the registry can go on.
+    /// The earliest time at which a timer is due. `idle`: no proposal is under way. `registry`: the
+    /// times at which the registry can continue.
     pub(crate) fn deadline(&self, idle: bool, registry: [Option<Time>; 2]) -> Time {
         let mut due = self.rally_at;
-        // A young turk that is due waits only for this elder's quorum, and is looked at with
-        // everything that changes.
+        // A young turk that is due waits only for this elder's quorum, and is checked with every
+        // change.
         for at in registry.into_iter().flatten().filter(|at| *at > self.awake_at) {
             due = due.min(at);
         }
-        // Leases that were over when last looked at are looked at again with the next rally.
+        // Leases that were over at the last check are checked again with the next rally.
         let ahead = self
             .lease_ends
             .range((Bound::Excluded((self.awake_at, ProcessId(u128::MAX))), Bound::Unbounded));

@@ -3,27 +3,28 @@
 use super::*;
 
 impl Cluster {
-    /// Nothing is sent before the first write. A vote successor whose own vote no process could
-    /// inherit must not be taken in. A founder that is a quorum alone must not grant in a view that
-    /// its vote successor does not know.
+    /// Returns whether nothing may be sent because the first write is not confirmed. A vote
+    /// successor whose own vote no process could inherit must not join. A founder that is a quorum
+    /// alone must not grant in a view that its vote successor does not know.
     pub(crate) fn is_unwritten(&self) -> bool {
         self.votes.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
     }
 
-    /// Returns whether the vote successor of this process would know of its view.
+    /// Returns whether the vote successor of this process would know the process's view.
     pub(super) fn is_view_kept(&self) -> bool {
         self.votes.durability.is_view_kept() || planted!(self.config.mutant, CallItKept)
     }
 
-    /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
+    /// Requests the write of the vote, unless it is on disk or on its way. Returns the number of
+    /// that write.
     pub(super) fn store(&mut self, step: &mut StepParts) -> Option<u64> {
         planted!(=> if self.plant_loss() { return None });
         let vote = self.stored_vote().filter(|_| self.config.is_durable())?;
         Some(self.votes.durability.put(vote, step.out))
     }
 
-    /// A view begins, and with it an instance: work that waited for votes in the one before means
-    /// nothing any more.
+    /// Begins a view, and with it an instance: work that waited for votes of the instance before is
+    /// obsolete.
     pub(super) fn keep_view(&mut self, step: &mut StepParts) {
         self.votes.durability.end_instance();
         if let Some(number) = self.store(step) {
@@ -31,7 +32,7 @@ impl Cluster {
         }
     }
 
-    /// Sends or does something as soon as the vote, as it is now, is on disk.
+    /// Does the work as soon as the present vote is on disk.
     pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, step: &mut StepParts) {
         planted!(=> let Some(telling) = self.plant_telling(now, telling, step) else { return });
         match self.store(step).filter(|number| !self.votes.durability.has(*number)) {
@@ -77,11 +78,11 @@ impl Cluster {
         }
     }
 
-    /// The write of a vote failed. The member goes on without the vote, and tries the write again
-    /// in a while.
+    /// Handles the failure of a vote's write. The member continues without the vote, and tries the
+    /// write again in a while.
     pub(crate) fn on_store_failed(&mut self, now: Time, number: u64) {
         self.votes.durability.on_failed(number, now + self.timing().retry * STORE_AGAIN);
-        // Others may have promised this candidate their votes, and need not wait for it.
+        // Other voters may have promised this candidate their votes, and need not wait for it.
         if self.votes.durability.is_failing()
             && self.elder.is_none()
             && matches!(
@@ -113,7 +114,7 @@ impl Cluster {
                 }
                 self.on_accepted(now, self.voter(), ballot, step);
             }
-            AfterStore::Known { addr, teller } => self.confirm(addr, teller, step),
+            AfterStore::Known { addr, informant } => self.confirm(addr, informant, step),
             AfterStore::Founded(view) => {
                 if let MemberPhase::Seeking(_) = self.phase {
                     self.begin_with(now, view, step);

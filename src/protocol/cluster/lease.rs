@@ -19,30 +19,31 @@ const MAX_BEATS: usize = 256;
 /// A member's lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct OwnLease {
-    /// Number of the last beat sent.
+    /// The number of the latest beat.
     beat: u64,
-    /// Beats that may yet be renewed, with the time of sending.
+    /// Beats that may still be renewed, with the time of sending.
     sent: VecDeque<(u64, Time)>,
     /// The latest beat known to be renewed.
     confirmed: u64,
     /// The latest pulse of the present elder that this member confirms.
     pulse: u64,
-    /// When the next beat is due.
+    /// The time of the next beat.
     pub(crate) next_beat: Time,
-    /// Beats since the elder's last pulse.
+    /// The number of beats since the elder's last pulse.
     pub(crate) unanswered: u32,
     /// The end of the lease.
     pub(crate) until: Time,
-    /// Votes for no other elder before.
+    /// Until then this member votes for no other candidate.
     pub(crate) promised_until: Time,
-    /// Whether the lease was running when last looked at: its end is reported once.
+    /// Whether the lease ran at the last check: its end is reported once.
     pub(crate) running: bool,
-    /// Whether it ever ran.
+    /// Whether the lease ever ran.
     pub(crate) ever: bool,
 }
 
 impl OwnLease {
-    /// A view was installed: the promise to its elder begins, and the elder gets a beat at once.
+    /// Adopts an installed view: the promise to its elder begins, and the elder gets a beat at
+    /// once.
     pub(crate) fn on_view(&mut self, now: Time, timing: &Timing, same_elder: bool) {
         self.promised_until = now + timing.surely(timing.elder_lease);
         if !same_elder {
@@ -57,7 +58,7 @@ impl OwnLease {
         beat <= self.beat
     }
 
-    /// The next beat to the elder. `kept`: the view is on disk.
+    /// Makes the next beat to the elder. `kept`: the view is on disk.
     pub(crate) fn beat(
         &mut self,
         now: Time,
@@ -74,7 +75,8 @@ impl OwnLease {
         Notice::Beat { view, beat: self.beat, pulse: self.pulse, confirmed: self.confirmed, kept }
     }
 
-    /// A pulse of the present elder. `free`: this member has promised its vote to no other process.
+    /// Handles a pulse of the present elder. `free`: this member has promised its vote to no other
+    /// process.
     pub(crate) fn on_pulse(
         &mut self,
         now: Time,
@@ -98,25 +100,25 @@ impl OwnLease {
     }
 }
 
-/// The elder's book on one member.
+/// The elder's knowledge of one member's lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MemberRecord {
-    /// The latest beat renewed.
+    /// The latest renewed beat.
     pub(crate) renewed: u64,
-    /// When that beat arrived, or when this elder began: the member's lease is surely over one
-    /// lease later.
+    /// The time at which that beat arrived, or at which this elder began. The member's lease is
+    /// surely over one lease later.
     pub(crate) renewed_at: Time,
-    /// When the latest pulse that the member stands by was sent.
+    /// The time at which the latest pulse that the member confirms was sent.
     pub(crate) acked: Option<Time>,
     /// The latest renewal that the member knows of.
     pub(crate) confirmed: u64,
-    /// When the first beat was answered since the member last confirmed a later pulse.
+    /// The time of the first answered beat since the member last confirmed a later pulse.
     pub(crate) unheard_since: Option<Time>,
-    /// When it was heard last.
+    /// The time at which the member was heard last.
     pub(crate) heard_at: Time,
     /// The latest view that the member is known to have.
     pub(crate) view: ViewNumber,
-    /// The latest view that its directory is known to have.
+    /// The latest view that the member's directory is known to have.
     pub(crate) kept: ViewNumber,
 }
 
@@ -135,7 +137,7 @@ impl MemberRecord {
     }
 }
 
-/// The pulses that an elder sent, so that an answer shows when its question was sent.
+/// The pulses that an elder sent, with their times: so an answer shows when its question was sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Pulses {
     last: u64,
@@ -167,7 +169,7 @@ impl Pulses {
     }
 }
 
-/// The order in which members of the council try to take over.
+/// The position of a member in the order in which the council tries to take over.
 pub(crate) fn rank(council: impl Iterator<Item = ProcessId>, me: ProcessId) -> u32 {
     council.take_while(|process| *process != me).count() as u32
 }
@@ -186,7 +188,7 @@ mod tests {
         }
         let kept: Vec<u64> = lease.sent.iter().map(|(beat, _)| *beat).collect();
         assert_eq!(kept, Vec::from_iter(45..=last));
-        // A renewed beat and those before it are of no use any more.
+        // A renewed beat and those before it can have no further effect.
         lease.on_pulse(at(last), 1, 100, true, &timing);
         assert_eq!(lease.until, at(100) + timing.member_lease);
         assert_eq!(lease.sent.front().map(|(beat, _)| *beat), Some(101));

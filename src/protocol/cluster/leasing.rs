@@ -37,7 +37,7 @@ impl Cluster {
         }
     }
 
-    /// The elder's own lease depends on its quorum.
+    /// Extends the elder's own lease, which depends on its quorum.
     fn extend_own(&mut self, now: Time) {
         if let (Some(view), Some(elder)) = (&self.view, &self.elder)
             && let Some(since) = elder.backed_since(now)
@@ -46,7 +46,7 @@ impl Cluster {
         }
     }
 
-    /// Acts as if an idle timer had gone off: this member is awake.
+    /// Acts like an idle timer: this member is awake.
     pub(crate) fn note_awake(&mut self, now: Time) {
         self.extend_own(now);
         if let (Some(view), Some(elder)) = (&self.view, &mut self.elder) {
@@ -88,7 +88,8 @@ impl Cluster {
             if elder.is_unheard(now, from, &view)
                 && !planted!(self.config.mutant, AnswerTheDeafStraight)
             {
-                // The direct path back is cut, and so may be the member's own ways round.
+                // The answers do not arrive on the direct path; the member's own detours may fail
+                // too.
                 step.links.trouble(now, from, true, &view.timing);
             }
             if theirs < view.number {
@@ -104,15 +105,15 @@ impl Cluster {
         }
     }
 
-    /// The elder answers a beat that this process has not sent, or a member confirms a pulse that
-    /// it has not sent. So another process has the same id: the copy of a cloned machine. The one
-    /// that is behind ends, so one of them goes on.
+    /// Ends this process because another one has the same id: the copy of a cloned machine. That
+    /// shows when the elder answers a beat that this process has not sent, or a member confirms
+    /// such a pulse. The process that is behind ends, so one of them continues.
     fn yield_identity(&mut self, now: Time, step: &mut StepParts) {
         step.out.push(Output::Event(Event::IdentityTaken));
         self.end(now, Event::Expelled, step);
     }
 
-    /// The elder has its quorum (again): renewals that waited are sent, and so are answers.
+    /// Sends waiting renewals and answers, since the elder has its quorum again.
     pub(crate) fn on_authority(&mut self, now: Time, step: &mut StepParts) {
         step.act(now, &self.standing(now), |locks, cx| locks.on_authority(cx));
     }
@@ -139,7 +140,7 @@ impl Cluster {
                 || planted!(self.config.mutant, StandByElderThoughBound);
             if let Some(promised) = self.votes.acceptor.promised.filter(|_| !free) {
                 // The elder is back, but this member's vote is bound: a view decided in a later
-                // round sets it free.
+                // round frees it.
                 self.reply(
                     now,
                     addr,
@@ -156,8 +157,8 @@ impl Cluster {
             let first = self.lease.until == Time::ZERO;
             self.lease.on_pulse(now, pulse, renews, free, &view.timing);
             planted!(=> self.plant_pulse(now, renews, &view));
-            // The first pulse of an elder cannot renew a beat that it has not confirmed yet: do not
-            // wait a whole beat.
+            // The first pulse of an elder cannot renew a beat that the elder has not confirmed yet:
+            // do not wait a whole beat.
             if again
                 || (first
                     && self.lease.until == Time::ZERO
@@ -177,7 +178,7 @@ impl Cluster {
         let votes = view.has_vote(self.config.me.process);
         let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
         // A member without a lease uses detours after one unanswered beat: it is new, or is back
-        // and has no time to lose.
+        // and must be quick.
         if self.lease.unanswered >= if self.lease.running { 2 } else { 1 } {
             step.links.trouble(now, elder, true, &view.timing);
         }
@@ -185,8 +186,8 @@ impl Cluster {
         step.dispatch(now, &self.config.me, view, elder, beat.into());
     }
 
-    /// A process that became a member and never got a lease gives itself up: it holds nothing, and
-    /// its cluster may never have come about.
+    /// The time at which a process gives up that became a member and never got a lease. It holds
+    /// nothing, and its cluster may never have come about.
     pub(super) fn give_up_at(&self, view: &View) -> Time {
         if self.member_since == Time::MAX || self.lease.ever {
             Time::MAX
@@ -214,8 +215,9 @@ impl Cluster {
         }
     }
 
-    /// A death counts if `from` can have seen the process end, on the same kernel, or if refused
-    /// connections may count as deaths. Then it is certain: members do not lie.
+    /// Counts deaths that `from` reports. `from` must be able to see the process end, on the same
+    /// host, or refused connections must count as deaths. Then a death is certain, since members do
+    /// not lie.
     pub(super) fn believe(
         &mut self,
         now: Time,

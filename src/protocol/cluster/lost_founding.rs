@@ -12,12 +12,12 @@
 //!   quorum would have stored its acceptances;
 //! - the same processes have answered for a whole member lease: no member's lease runs any more.
 //!
-//! After that it is a seed like any other, and founds with the others, above the slots of the lost
-//! view.
+//! After that the process is a seed like any other, and founds with the others, above the slots of
+//! the lost view.
 //!
 //! A founder notes on disk that the view is established. It does so when it has had a lease in the
 //! first view for as long as a member lease. If directories are lost after that, only an operator
-//! gives them up.
+//! can give them up.
 
 use super::vote_successor::FounderReplacements;
 use super::*;
@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// The processes that answer in the place of the other founders, if all founders are replaced
-    /// and the votes left are not a quorum.
+    /// and the remaining votes are not a quorum.
     fn founder_replacements(&self) -> Option<BTreeSet<ProcessId>> {
         let (MemberPhase::Seeking(seeking), Some(successor)) = (&self.phase, &self.votes.successor)
         else {

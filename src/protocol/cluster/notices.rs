@@ -46,7 +46,7 @@ impl Cluster {
         }
     }
 
-    /// A hint of gossip starts detours, and questions for other grantors: leases decide.
+    /// Starts detours, and questions for other grantors, after a hint of gossip. Leases decide.
     fn on_suspected(&mut self, now: Time, process: ProcessId, step: &mut StepParts) {
         if let Some(view) = &self.view
             && view.contains(process)
@@ -112,8 +112,9 @@ impl Cluster {
         Some(view)
     }
 
-    /// `from` has a later view. The word of a stranger is a hint. The view is asked for at the
-    /// addresses of the seeds and the council, and at that of the stranger if it is a member's.
+    /// Asks for a later view, which `from` has. A stranger's statement is a hint. The view is asked
+    /// for at the addresses of the seeds and the council, and at that of the stranger if it is a
+    /// member's.
     pub(super) fn fetch(
         &mut self,
         now: Time,
@@ -137,7 +138,8 @@ impl Cluster {
         self.ask_known(addrs, lineage, have, step);
     }
 
-    /// Like [`fetch`](Self::fetch), but at once if the word of `info` counts, with this proof.
+    /// Like [`fetch`](Self::fetch), but asks `info` at once if its statements count with this
+    /// proof.
     pub(super) fn fetch_from(
         &mut self,
         now: Time,
@@ -153,8 +155,8 @@ impl Cluster {
         send(info.addr, info.process, Notice::Fetch { lineage, have, nonce }, step);
     }
 
-    /// Asks for a later view at these addresses and the configured ones, as far as an answer from
-    /// there is a proof.
+    /// Asks for a later view at these addresses and the configured ones, if an answer from there is
+    /// a proof.
     fn ask_known(
         &self,
         mut addrs: BTreeSet<SocketAddr>,
@@ -173,7 +175,7 @@ impl Cluster {
         }
     }
 
-    /// A stranger tells a process in no view that it was taken in: known addresses are asked.
+    /// Asks known addresses whether this process has joined, since a stranger says so.
     pub(super) fn fetch_first(&mut self, now: Time, lineage: Lineage, step: &mut StepParts) {
         let MemberPhase::Seeking(seeking) = &self.phase else { return };
         if self.fetched_at != Time::ZERO && now < self.fetched_at + self.config.timing.retry / 8 {
@@ -256,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// A change was decided.
+    /// Handles a decided change.
     fn on_install(
         &mut self,
         now: Time,
@@ -286,7 +288,7 @@ impl Cluster {
         }
     }
 
-    /// A process with an earlier view asks for a later one.
+    /// Handles the question of a process with an earlier view for a later one.
     fn on_fetch(
         &mut self,
         now: Time,
@@ -304,7 +306,7 @@ impl Cluster {
         }
     }
 
-    /// A notice about the choice of a view comes from a process that claims the vote of another.
+    /// Handles a notice about the choice of a view from a process that claims the vote of another.
     pub(crate) fn on_packet_of_successor(
         &mut self,
         now: Time,

@@ -26,7 +26,7 @@ pub(super) fn promise(answer: Notice, config: &Config) -> Notice {
 }
 
 impl Cluster {
-    /// Returns whether this member's lease has no end.
+    /// Returns whether this member's lease is endless.
     pub(super) fn plant_lease(&self) -> bool {
         matches!((&self.phase, &self.view), (MemberPhase::Member, Some(_)))
             && !self.is_alone()
@@ -34,7 +34,7 @@ impl Cluster {
             && planted!(self.config.mutant, LeaseWithoutEnd)
     }
 
-    /// The view, raised as soon as one member speaks a higher version.
+    /// Raises the view as soon as one member speaks a higher version.
     pub(super) fn plant_version(&self, view: View) -> View {
         let highest = view.members.iter().map(|member| member.info.versions.highest).max();
         match highest.filter(|_| planted!(self.config.mutant, RaiseEarly)) {
@@ -43,7 +43,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether this member stays in its view although the next one is without it.
+    /// Returns whether this member stays in its view although the next view is without it.
     pub(super) fn plant_expulsion(&mut self, view: &View) -> bool {
         if view.contains(self.config.me.process) {
             return false;
@@ -58,12 +58,12 @@ impl Cluster {
         votes_on
     }
 
-    /// A view renews this member's lease.
+    /// Renews this member's lease by a view.
     pub(super) fn plant_renewal(&mut self, now: Time, view: &View) {
         self.lease.until = self.lease.until.max(now + view.timing.member_lease);
     }
 
-    /// A pulse renews this member's lease from its receipt on.
+    /// Renews this member's lease from the receipt of a pulse on.
     pub(super) fn plant_pulse(&mut self, now: Time, renews: u64, view: &View) {
         if renews > 0 && planted!(self.config.mutant, LeaseFromReceipt) {
             self.lease.until = now + view.timing.member_lease;
@@ -76,7 +76,7 @@ impl Cluster {
             && self.view.as_ref().is_some_and(|view| view.contains(process))
     }
 
-    /// Returns whether this process accepted a change and promised nothing by it.
+    /// Returns whether this process accepted a change without promising anything by it.
     pub(super) fn plant_vote(
         &mut self,
         now: Time,
@@ -101,7 +101,7 @@ impl Cluster {
         planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some()
     }
 
-    /// The work that waits for the disk: not this process's own vote.
+    /// The work that waits for the disk, except this process's own vote.
     pub(super) fn plant_telling(
         &mut self,
         now: Time,

@@ -6,17 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A member as a view knows it.
+/// A member in a view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ViewMember {
-    /// Its identity and its address.
+    /// The identity and the address of the member.
     pub info: MemberInfo,
-    /// The view in which it joined: its age.
+    /// The view in which the member joined: its age.
     pub joined: ViewNumber,
-    /// Unreachable at a takeover: no vote and no renewal, but it may still hold locks.
+    /// Whether the member is a ghost: unreachable at a takeover, without a vote and without
+    /// renewal. It may still hold locks.
     pub ghost: bool,
-    /// Joined, and has not shown itself since: it has no vote yet.
+    /// Whether the member is a learner: it has not shown itself since its join, and has no vote
+    /// yet.
     pub learner: bool,
 }
 
@@ -26,55 +28,56 @@ pub struct ViewMember {
 ///   views.
 /// - The order of the members that have or had a vote never changes. A learner comes after them,
 ///   and is the youngest of them when it gets its vote.
-/// - In the view means "may still hold". A process leaves the view only when it said goodbye, its
-///   lease has surely run out, or its death is vouched for.
+/// - Being in the view means "may still hold". A process leaves the view only after its goodbye,
+///   when its lease has surely run out, or when its death is vouched for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct View {
-    /// The founding that it comes from. Views of different lineages have nothing to do with each
-    /// other.
+    /// The founding of the view's lineage. Views of different lineages are independent.
     pub lineage: Lineage,
-    /// Rises by one with each view.
+    /// The number, which rises by one with each view.
     pub number: ViewNumber,
-    /// The first slot whose tokens its elder deals.
+    /// The first slot whose tokens the elder deals.
     pub first_slot: Slot,
-    /// How many slots from there on it may deal: the next view begins after them, even if fewer
-    /// were dealt.
+    /// The number of slots from there on that the elder may deal. The next view begins after them,
+    /// even if fewer were dealt.
     pub slots: u32,
-    /// The first slot of the tenure of its elder. It is the slot of the view since which that
+    /// The first slot of the tenure of the elder. It is the slot of the view since which that
     /// process has been the elder and has proposed each view itself. A grantor that it named before
     /// does not count.
     pub tenure: Slot,
-    /// Oldest first: members that have or had a vote, in the order in which they got it, then
+    /// The members: first those that have or had a vote, in the order in which they got it, then
     /// learners.
     pub members: Vec<ViewMember>,
-    /// The times that all members keep.
+    /// The timing that all members keep.
     pub timing: Timing,
-    /// At most this many of the oldest members decide the next view.
+    /// The council's size: at most this many of the oldest members decide the next view.
     pub council_size: u8,
-    /// The version of the wire that its members speak with each other. It is the highest that all
+    /// The version of the wire that the members speak with each other. It is the highest that all
     /// of them have, and never lower than that of the view before.
     pub version: u16,
     /// The members that left in one of the last `ENTRY_WINDOW` views, each with that view. A
-    /// request to join may be that old; a process that is listed here is not taken in again.
+    /// request to join may be that old; a process that is listed here cannot join again.
     pub departed: Vec<(ProcessId, ViewNumber)>,
 }
 
-/// A request to join counts for this many views after the view that its sender had heard of.
+/// The number of views for which a request to join counts, after the view that its sender knew.
 pub(crate) const ENTRY_WINDOW: u64 = 16;
 
-/// A view has at most this many slots: half a second, or 2^32 tokens.
+/// The most slots of a view: half a second, or 2^32 tokens.
 pub(crate) const MAX_SLOTS: u32 = 1024;
 
-/// Views whose slots are further above the own clock are refused: one of the two clocks is wrong.
+/// The longest distance of a view's slots above this machine's clock. Views beyond it are refused:
+/// one of the two clocks is wrong.
 pub(crate) const MAX_AHEAD: Duration = Duration::from_secs(3600);
 
 /// The difference between a view and the next one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Change {
-    /// Appended, in this order.
+    /// The processes that join, in this order.
     pub join: Vec<MemberInfo>,
-    /// Gone: said goodbye, lease surely over, or death vouched for.
+    /// The members that are removed: after a goodbye, a lease that is surely over, or a vouched
+    /// death.
     pub remove: BTreeSet<ProcessId>,
     /// Members that become ghosts.
     pub ghost: BTreeSet<ProcessId>,
@@ -82,10 +85,10 @@ pub struct Change {
     pub revive: BTreeSet<ProcessId>,
     /// Learners that have a vote from the next view on.
     pub promote: BTreeSet<ProcessId>,
-    /// All slots of the view were dealt: the next one has twice as many.
+    /// Whether all slots of the view were dealt: the next view has twice as many then.
     pub longer: bool,
-    /// Proposed by a candidate: the elder of the next view begins a new tenure, also if it was the
-    /// elder before.
+    /// Whether a candidate proposed the change. The elder of the next view begins a new tenure
+    /// then, even if it was the elder before.
     pub takeover: bool,
 }
 
@@ -109,8 +112,8 @@ impl View {
         council_size: u8,
     ) -> View {
         let lineage = Lineage { founded: first_slot, founder: founders[0].process };
-        // Above the numbers of all lineages founded before, so that no number is mixed up between
-        // two lineages.
+        // The number is above those of all lineages founded before, so that no number is mixed up
+        // between two lineages.
         let number = ViewNumber(first_slot.0);
         let version = highest_of_all(&founders);
         let members = founders
@@ -136,7 +139,7 @@ impl View {
         self.first_slot.plus(u64::from(self.slots))
     }
 
-    /// The first token that its elder deals, if any before it is not.
+    /// The first token that the elder deals, if any earlier one is not dealt.
     pub(crate) fn first_token(&self) -> Token {
         Token::new(self.first_slot, 0)
     }
@@ -179,7 +182,7 @@ impl View {
         };
         let goes_on = !change.takeover && elder(&members) == elder(&self.members);
         let tenure = if goes_on { self.tenure } else { first_slot };
-        // A member that left before may speak no lower one any more.
+        // A member that left before may no longer speak a lower version.
         let version = self.version.max(highest_of_all(members.iter().map(|member| &member.info)));
         View { number, first_slot, slots, tenure, version, members, departed, ..self.clone() }
     }
@@ -189,21 +192,21 @@ impl View {
         self.members.iter().find(|member| member.info.process == process)
     }
 
-    /// Returns whether `info`, which asks to join and had heard of view `heard`, may be taken in:
-    /// an id never comes back.
+    /// Returns whether `info` may join, which knew view `heard` when it asked: an id never comes
+    /// back.
     pub fn admits(&self, info: &MemberInfo, heard: ViewNumber) -> bool {
         let process = info.process;
         heard.0.saturating_add(ENTRY_WINDOW) > self.number.0
             && !self.departed.iter().any(|(departed, _)| *departed == process)
     }
 
-    /// Returns whether a process speaks the version of this view. No other one may join: the
-    /// members would not understand it, or it would not understand them.
+    /// Returns whether a process speaks the version of this view. No other process may join: it and
+    /// the members would not understand each other.
     pub fn is_spoken_by(&self, info: &MemberInfo) -> bool {
         info.versions.contains(self.version)
     }
 
-    /// Returns whether a member can see another one end: both are on one kernel.
+    /// Returns whether a member can see another one end: both are on one host.
     pub(crate) fn is_witness(&self, process: ProcessId, other: ProcessId) -> bool {
         let host = |process| self.member(process).and_then(|member| member.info.host);
         matches!((host(process), host(other)), (Some(mine), Some(theirs)) if mine.sees(&theirs))
@@ -263,7 +266,7 @@ impl View {
         self.council().any(|info| info.process == process)
     }
 
-    /// The vote of a member of the council: 3 for the elder, 2 for every other one.
+    /// The weight of a member of the council: 3 for the elder, 2 for every other one.
     fn weight(&self, process: ProcessId) -> u32 {
         if self.elder().process == process { 3 } else { 2 }
     }
@@ -298,7 +301,7 @@ impl View {
         None
     }
 
-    /// Returns whether it is a valid view; checked on views that come from outside.
+    /// Returns whether the view is valid. Views from outside are checked by this.
     pub fn is_sound(&self) -> bool {
         let ids: BTreeSet<_> = self.members.iter().map(|member| member.info.process).collect();
         ids.len() == self.members.len()
@@ -316,7 +319,7 @@ impl View {
     }
 }
 
-/// The highest version that all of them speak.
+/// The highest version that all of these processes speak.
 fn highest_of_all<'a>(infos: impl IntoIterator<Item = &'a MemberInfo>) -> u16 {
     infos.into_iter().map(|info| info.versions.highest).min().unwrap_or(0)
 }
@@ -340,7 +343,7 @@ mod tests {
         view = view.next(&Change { join, ..Change::default() });
         view = view.next(&remove(1));
         assert_eq!(view.version, 11);
-        // A ghost may still speak, and is not a reason to raise it.
+        // A ghost may still send packets, and is no reason to raise the version.
         view = view.next(&Change { ghost: [ProcessId(2)].into(), ..Change::default() });
         assert_eq!(view.version, 11);
         view = view.next(&remove(2));

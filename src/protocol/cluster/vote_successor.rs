@@ -4,7 +4,7 @@
 //! Its vote does not die with it: the next process that starts on the directory is its **vote
 //! successor**. That is a new process, holds nothing and is in no view, but it votes as the former
 //! process could. So a quorum that restarts meets again, decides the view after the last one, and
-//! the lineage goes on. Tokens rise, the former processes stay as ghosts until their leases are
+//! continues the lineage. Tokens rise, the former processes stay as ghosts until their leases are
 //! surely over, and the vote successors are members.
 
 use super::decision::Acceptor;
@@ -26,16 +26,17 @@ use std::time::Duration;
 pub struct StoredVote {
     /// The process that gave the vote.
     pub voter: StoredVoter,
-    /// The latest view that it knew. Its vote counts while it is in that view's council.
+    /// The latest view that the process knew. Its vote counts while it is in that view's council.
     pub view: View,
-    /// Its promise and its acceptance for the view after that.
+    /// The promise and the acceptance for the view after that.
     pub(crate) acceptor: Acceptor,
     /// The vote successors that have used the directory since, newest last. A view may have taken
     /// one of them in without its knowledge, so that it never voted there: its vote is inherited
     /// too.
     pub successors: Vec<StoredVoter>,
-    /// The view is not the first of its lineage, or its process has had a lease in it for as long
-    /// as a member lease. So the other founders have it on disk as well.
+    /// Whether the other founders have the view on disk as well. That is so if the view is not the
+    /// first of its lineage. It is also so if the process has had a lease in it for as long as a
+    /// member lease.
     pub is_established: bool,
 }
 
@@ -44,17 +45,17 @@ pub struct StoredVote {
 pub struct StoredVoter {
     /// The process.
     pub process: ProcessId,
-    /// The secret that it drew at its start.
+    /// The secret that the process drew at its start.
     pub secret: VoteSecret,
 }
 
-/// This many vote successors are remembered. One is forgotten after as many further starts that led
-/// to no membership.
+/// The most remembered vote successors. One is forgotten after as many further starts that led to
+/// no membership.
 const MAX_SUCCESSORS: usize = 16;
 
 impl StoredVote {
-    /// Returns whether it is valid: its view, and the view that would come of its acceptance.
-    /// Checked on votes that come from a disk.
+    /// Returns whether the stored vote is valid: its view, and the view that would result from its
+    /// acceptance. Votes from a disk are checked by this.
     pub fn is_sound(&self) -> bool {
         let accepted = self.acceptor.accepted.as_ref();
         self.view.is_sound() && accepted.is_none_or(|(_, change)| self.view.next(change).is_sound())
@@ -71,13 +72,13 @@ impl StoredVote {
         self.acceptor.accepted.is_some()
     }
 
-    /// The view that comes of the stored acceptance. A candidate that needs this vote has to decide
-    /// that view and no other.
+    /// The view that results from the stored acceptance. A candidate that needs this vote must
+    /// decide that view and no other.
     pub fn accepted_view(&self) -> Option<View> {
         self.acceptor.accepted.as_ref().map(|(_, change)| self.view.next(change))
     }
 
-    /// Accepts this change, as the voter itself.
+    /// Accepts this change in the voter's place.
     #[cfg(test)]
     pub(crate) fn accept(&mut self, change: super::view::Change) {
         self.acceptor.accepted = Some((
@@ -90,24 +91,24 @@ impl StoredVote {
 /// The inherited vote of a vote successor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct VoteSuccessor {
-    /// The process whose vote it has.
+    /// The process whose vote is inherited.
     pub(super) voter: StoredVoter,
-    /// Its claim to that vote, which it makes to others.
+    /// The claim to that vote, which other processes get.
     pub(super) claim: VoteClaim,
-    /// The latest view that it knows of the voter's lineage.
+    /// The latest known view of the voter's lineage.
     pub(crate) view: Arc<View>,
     /// The vote successors up to this process.
     pub(super) successors: Vec<StoredVoter>,
     /// The voter may have promised its vote to an elder just before it ended: no other candidate
-    /// gets it before this time.
+    /// gets the vote before this time.
     pub(crate) free_at: Time,
-    /// Present while all other founders of its first view are replaced.
+    /// Set while all other founders of the first view are replaced.
     pub(super) replacements: Option<FounderReplacements>,
     /// See [`StoredVote::is_established`].
     pub(super) is_established: bool,
 }
 
-/// The processes that answer in the place of the other founders, and since when these do.
+/// The processes that answer in the place of the other founders, and the time since which they do.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct FounderReplacements {
     pub(super) processes: BTreeSet<ProcessId>,
@@ -116,9 +117,9 @@ pub(super) struct FounderReplacements {
 
 impl VoteSuccessor {
     /// The vote successor of the process that left `stored`, if that process is still in the view.
-    /// A ghost has no vote, but a view that it does not know yet may have given its vote back. An
-    /// earlier vote successor also counts: a later view may have taken it in, and it ended before
-    /// it knew. `own`: this process, if it stores its votes.
+    /// A ghost has no vote, but a view that this process does not know yet may have revived the
+    /// ghost. An earlier vote successor also counts: a later view may have taken it in, and it
+    /// ended before it knew. `own`: this process, if it stores its votes.
     pub(crate) fn of(
         stored: &StoredVote,
         me: &MemberInfo,
@@ -141,8 +142,8 @@ impl VoteSuccessor {
         })
     }
 
-    /// Goes on to a later view of the lineage, with the vote of an inherited process that has one
-    /// there.
+    /// Continues with a later view of the lineage, with the vote of an inherited process that has
+    /// one there.
     pub(crate) fn inherit(&mut self, view: View, me: &MemberInfo) {
         let spoken_for = || self.successors.iter().rev().chain([&self.voter]);
         let voter = spoken_for().find(|voter| view.has_vote(voter.process));
@@ -170,7 +171,7 @@ struct KnownSuccessor {
     heard_at: Time,
 }
 
-/// The vote successors of voters, as far as a member or another vote successor has heard in this
+/// The vote successors of voters, as far as a member or another vote successor knows them in this
 /// view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct VoteSuccessors {
@@ -184,9 +185,9 @@ impl VoteSuccessors {
         known.is_some_and(|known| known.info == *info && known.proof == claim.proof)
     }
 
-    /// `info` claims a vote, and has proven that. False if another process, at another address,
-    /// claims the same. One of the two then has a copy of the other's data directory, and the first
-    /// stays.
+    /// Notes that `info` claims a vote, and has proven that. Returns `false` if another process, at
+    /// another address, claims the same vote. One of the two then has a copy of the other's data
+    /// directory, and the first stays.
     pub(crate) fn hear(
         &mut self,
         now: Time,
@@ -212,12 +213,12 @@ impl VoteSuccessors {
         self.known.get(&voter).map(|known| &known.info)
     }
 
-    /// All of them.
+    /// All known vote successors.
     pub(crate) fn all(&self) -> impl Iterator<Item = &MemberInfo> {
         self.known.values().map(|known| &known.info)
     }
 
-    /// A new view: its voters have other vote successors.
+    /// Forgets all of them for a new view: its voters have other vote successors.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
     }
@@ -226,7 +227,7 @@ impl VoteSuccessors {
 /// The sender of a notice in the choice of a view: a voter itself, or its vote successor.
 #[derive(Clone, Debug)]
 pub(crate) struct VoteSender {
-    /// The process whose vote it gives.
+    /// The process whose vote the sender gives.
     pub(crate) vote: ProcessId,
     /// The sending process, and the address at which answers reach it.
     pub(crate) process: ProcessId,
@@ -257,7 +258,7 @@ mod tests {
         VoteSecret::new([process as u8; 32])
     }
 
-    /// Runs its timers for twenty seconds.
+    /// Runs the node's timers for twenty seconds.
     fn go_on(node: &mut Node) {
         let end = Time::from_nanos(20_000_000_000);
         while let Some(due) = node.deadline().filter(|due| *due < end) {
@@ -265,7 +266,7 @@ mod tests {
             while let Some(input) = inputs.pop_front() {
                 let mut outputs = Vec::new();
                 node.step(due, input, &mut outputs);
-                // A disk that completes each write at once.
+                // The disk completes each write at once.
                 inputs.extend(outputs.into_iter().filter_map(|output| match output {
                     Output::Store { number, .. } => Some(Input::Stored { number }),
                     _ => None,
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(stored.voter, StoredVoter { process: ProcessId(7), secret: secret(7) });
         let first = stored.view.clone();
 
-        // The second of two vote successors, of which the first was taken in.
+        // The second of two vote successors, of which the first has joined.
         let successor = lone(8, Some(stored)).stored_vote().expect("it has a vote");
         assert_eq!(
             successor.successors,
@@ -310,12 +311,13 @@ mod tests {
         };
         vote.inherit(first.next(&change), &me);
         assert!(is_of(&vote, 8) && !is_of(&vote, 7));
-        // The next one on the directory has the same vote, and none of the secrets is lost.
+        // The next process on the directory has the same vote, and none of the secrets is lost.
         let kept: Vec<_> = vote.successors.iter().map(|voter| voter.process.0).collect();
         assert_eq!((vote.voter.process.0, kept), (8, vec![8, 9]));
     }
 
-    /// Votes that are read from a disk are checked there, but a core has to stand an unchecked one.
+    /// Votes from a disk are checked when they are read, but a core must withstand an unchecked
+    /// one.
     #[test]
     fn a_vote_successor_makes_no_empty_view_of_an_acceptance() {
         let mut founder = lone(7, None);

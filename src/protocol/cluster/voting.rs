@@ -4,7 +4,7 @@ use super::affiliation::gone;
 use super::*;
 
 impl Cluster {
-    /// The view whose council this process votes in: its own, or, as a vote successor, that of its
+    /// The view in whose council this process votes: its own, or, for a vote successor, that of its
     /// voter.
     pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
         self.view
@@ -12,7 +12,7 @@ impl Cluster {
             .or_else(|| self.votes.successor.as_ref().map(|successor| successor.view.clone()))
     }
 
-    /// The process whose vote it gives.
+    /// The process whose vote this process gives.
     pub(super) fn voter(&self) -> ProcessId {
         self.votes
             .successor
@@ -20,7 +20,7 @@ impl Cluster {
             .map_or(self.config.me.process, |successor| successor.claim.voter)
     }
 
-    /// The vote that a data directory has to store of this process now; `None`: it has no view, or
+    /// The vote of this process that a data directory must store now; `None`: it has no view, or
     /// stores no vote.
     pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
@@ -61,11 +61,12 @@ impl Cluster {
         }
     }
 
-    /// Returns whether `from` may have the vote that it claims: with the view of the voter, only if
-    /// it proves that. A claim that it cannot have is refused, and reported. Each use of a claim
-    /// comes after this.
+    /// Returns whether `from` may have the vote that it claims. A process that knows the voter's
+    /// view requires a proof. An impossible claim is refused, and reported. This check precedes
+    /// each use of a claim.
     ///
-    /// A claim is of its sender. Another process that repeats it has no part in the vote.
+    /// Only the sender of a claim has the vote. Another process that repeats the claim has no part
+    /// in it.
     pub(super) fn is_claim_possible(
         &self,
         (from, me): (ProcessId, &MemberInfo),
@@ -94,8 +95,8 @@ impl Cluster {
         is_possible
     }
 
-    /// A process claims a vote, [possibly](Self::is_claim_possible) with right. False if the claim
-    /// does not count.
+    /// Notes a process's [possible](Self::is_claim_possible) claim of a vote. Returns `false` if
+    /// the claim does not count.
     pub(super) fn hear_successor(
         &mut self,
         now: Time,
@@ -112,7 +113,7 @@ impl Cluster {
             && self.votes.successors.hear(now, claim, info, view.timing.retry * 8)
     }
 
-    /// A vote successor reports the view of its stored vote.
+    /// Handles a vote successor's report of the view of its stored vote.
     pub(super) fn on_vote_successor(
         &mut self,
         now: Time,
@@ -126,11 +127,11 @@ impl Cluster {
         if theirs > view.number {
             self.fetch_from(now, info, proof, step);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
-            // Older than a vote that its process is known to have had: the directory was restored
-            // to an older state.
+            // The vote is older than one that its process is known to have had: the directory was
+            // restored to an older state.
             send(info.addr, info.process, Notice::StaleVote { voter, nonce: echo }, step);
         } else if theirs < view.number {
-            // While there is an elder it answers: it may know that the vote is stale.
+            // An elder answers itself: it may know that the vote is stale.
             if self.elder.is_some() || !self.is_ready(now) {
                 let view = View::clone(&view);
                 send(info.addr, info.process, Notice::FullView { view, nonce: echo }, step);
@@ -140,15 +141,15 @@ impl Cluster {
         }
     }
 
-    /// The directory was restored to an older state: its vote may contradict later votes of its
-    /// process.
+    /// Gives up a vote from a directory that was restored to an older state: it may contradict
+    /// later votes of its process.
     pub(super) fn on_stale_vote(&mut self, voter: ProcessId) {
         if self.votes.successor.as_ref().is_some_and(|successor| successor.claim.voter == voter) {
             self.give_vote_up();
         }
     }
 
-    /// The inherited vote counts for nothing any more.
+    /// Gives up the inherited vote, which no longer counts.
     pub(super) fn give_vote_up(&mut self) {
         self.votes.successor = None;
         self.votes.proposal = None;
@@ -156,8 +157,8 @@ impl Cluster {
         self.votes.durability.end_instance();
     }
 
-    /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
-    /// more.
+    /// Adopts a later view of the lineage, as a vote successor. It has a vote in that view too, or
+    /// none any more.
     pub(super) fn inherit(&mut self, view: View, step: &mut StepParts) {
         let Some(successor) = &mut self.votes.successor else { return };
         successor.inherit(view, &self.config.me);
@@ -169,7 +170,7 @@ impl Cluster {
         self.keep_view(step);
         if let Some(successor) = &self.votes.successor {
             let addrs = successor.addrs();
-            // A still later view may list an earlier vote successor, which asked to be taken in.
+            // A still later view may list an earlier vote successor, which asked to join.
             if !successor.view.contains(successor.claim.voter) && successor.successors.len() <= 1 {
                 self.config.remembered = Some(View::clone(&successor.view));
                 self.config.stored = None;
@@ -304,7 +305,7 @@ impl Cluster {
     }
 
     /// Returns whether this process may give its vote in `instance` to `from`. A process with an
-    /// older view is told.
+    /// older view gets the newer one.
     pub(super) fn is_voter(
         &mut self,
         now: Time,
@@ -363,7 +364,7 @@ impl Cluster {
     }
 
     /// Returns the time at which this member tries to take over: after its promise to the elder,
-    /// and after its elders in the council.
+    /// and after the older members of the council.
     pub(super) fn takeover_at(&self, view: &View) -> Time {
         let me = self.voter();
         let elder = view.elder().process;
@@ -371,7 +372,7 @@ impl Cluster {
             return Time::MAX;
         }
         let listens_until = match &self.phase {
-            // A vote successor goes on with a lineage only if no other process does.
+            // A vote successor continues a lineage only if no other process does.
             MemberPhase::Seeking(seeking)
                 if self.votes.successor.is_none() || seeking.knows_a_cluster() =>
             {
@@ -381,7 +382,7 @@ impl Cluster {
             _ => Time::ZERO,
         };
         if let Some(state) = &self.elder {
-            // An elder that voted for a candidate that then failed tries itself.
+            // An elder that voted for a candidate tries itself if that candidate fails.
             return if state.deposed { self.votes.yield_until } else { Time::MAX };
         }
         let rivals = view
@@ -402,7 +403,8 @@ impl Cluster {
         }
     }
 
-    /// The elder proposes a due change; others take over from an elder that is silent or dead.
+    /// Proposes a change that is due, as the elder. As another voter, takes over from an elder that
+    /// is silent or dead.
     pub(crate) fn decide(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
@@ -529,7 +531,7 @@ impl Cluster {
         }
     }
 
-    /// A willing or promising answer.
+    /// Handles a willing or promising answer.
     pub(super) fn on_vote(
         &mut self,
         now: Time,
@@ -573,7 +575,8 @@ impl Cluster {
         }
     }
 
-    /// A quorum has promised, and the other voters had their chance.
+    /// Proposes a change after the promises of a quorum, and after the other voters had time to
+    /// answer.
     pub(super) fn propose_chosen(&mut self, now: Time, step: &mut StepParts) {
         let Some(view) = self.ballot_view() else { return };
         let Some(Proposal {
@@ -590,7 +593,7 @@ impl Cluster {
         if promises.values().all(Option::is_none)
             && let Some(elder) = &mut self.elder
         {
-            // The elder itself, in a later round: it may propose its pending change.
+            // This is the elder itself, in a later round: it may propose its pending change.
             let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
             let longer = step.locks.wants_more_slots();
             change = elder.wanted_change(
@@ -627,8 +630,8 @@ impl Cluster {
         let me = self.config.me.process;
         // The remaining members must have accepted the view before a leaving one may forget it. A
         // vote successor forgets nothing. A sole voter has no other voter to ask, and tells the
-        // others before it goes. A member that must wait tells them all the same: it may be the
-        // only one left that can decide.
+        // others before it leaves. A member that must wait tells them too: it may be the only one
+        // left that can decide.
         let may_forget = planted!(self.config.mutant, ForgetAtOnce)
             || self.votes.successor.is_some()
             || next.is_quorum(accepted.iter())
@@ -680,7 +683,7 @@ impl Cluster {
             let round = self.next_round();
             self.prepare(now, &view, Ballot { round, process: me }, step);
         } else if own.is_some() {
-            // Let the other candidate finish; if it does not, try a higher ballot.
+            // The other candidate may finish. If it does not, this member tries a higher ballot.
             self.votes.proposal = None;
             let rivals = view.council().map(|info| info.process);
             self.votes.yield_until =

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// The number of a view. The first view of a lineage has that of the slot of its founding; 0 stands
+/// The number of a view. The first view of a lineage has the number of its founding slot; 0 stands
 /// for none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ViewNumber(pub u64);
@@ -34,8 +34,8 @@ impl fmt::Debug for ViewNumber {
 /// The identity of a lineage: 64 of the random bits of its founder's id. Displayed as 16
 /// hexadecimal digits.
 ///
-/// In JSON and other text formats it is the string that [`Display`](fmt::Display) writes: a number
-/// above 2^53 would change in many readers. Binary formats have the number.
+/// In JSON and other text formats it is the string that [`Display`](fmt::Display) writes: many
+/// readers would change a number above 2^53. Binary formats have the number.
 ///
 /// ```
 /// use elderlock::LineageId;
@@ -48,13 +48,13 @@ impl fmt::Debug for ViewNumber {
 pub struct LineageId(pub u64);
 
 impl LineageId {
-    /// Returns the same bits as a signed integer, for SQL `BIGINT` columns. Half of them are
-    /// negative, and their order means nothing.
+    /// Returns the same bits as a signed integer, for SQL `BIGINT` columns. Half of these are
+    /// negative, and their order has no meaning.
     pub const fn as_i64(self) -> i64 {
         self.0 as i64
     }
 
-    /// The lineage that [`as_i64`](LineageId::as_i64) gave.
+    /// The lineage that [`as_i64`](LineageId::as_i64) returned.
     pub const fn from_i64(number: i64) -> Self {
         LineageId(number as u64)
     }
@@ -64,7 +64,7 @@ impl LineageId {
         self.0.to_be_bytes()
     }
 
-    /// The lineage that [`to_be_bytes`](LineageId::to_be_bytes) gave.
+    /// The lineage that [`to_be_bytes`](LineageId::to_be_bytes) returned.
     pub const fn from_be_bytes(bytes: [u8; 8]) -> Self {
         LineageId(u64::from_be_bytes(bytes))
     }
@@ -127,13 +127,13 @@ impl fmt::Debug for LineageId {
     }
 }
 
-/// All the views that follow one founding. Of two lineages the one founded later is the higher.
+/// All views that follow one founding. Of two lineages the later founded one is the higher.
 /// Displayed as its [`id`](Lineage::id), which guards and all JSON have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lineage {
-    /// The first slot of its first view.
+    /// The first slot of the lineage's first view.
     pub founded: Slot,
-    /// The process that proposed its first view.
+    /// The process that proposed the lineage's first view.
     pub founder: ProcessId,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The longest name of a member, in bytes.
 pub const MAX_MEMBER_NAME: usize = 63;
 
-/// A name that no member may have.
+/// The error of a name that no member may have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "a member name must have 1 to {MAX_MEMBER_NAME} printable ASCII characters without spaces, \
@@ -21,7 +21,8 @@ pub struct InvalidMemberName {
 
 /// The name of a member: 1 to [`MAX_MEMBER_NAME`] printable ASCII characters without spaces.
 ///
-/// It is for people. The protocol knows members by their process ids, and no name need be unique.
+/// The name is for people. The protocol knows members by their process ids, and names need not be
+/// unique.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct MemberName(Arc<str>);
 
@@ -36,7 +37,7 @@ impl MemberName {
         }
     }
 
-    /// The name of a member that has no other one.
+    /// The name of a member without a configured one.
     pub fn of_addr(addr: SocketAddr) -> Self {
         // The longest address, of IPv6 with a scope, has 58 characters.
         MemberName(addr.to_string().into())

@@ -12,13 +12,13 @@ pub const MAX_SERVICE_NAME: usize = 255;
 /// The longest lock name, in bytes.
 pub const MAX_LOCK_NAME: usize = 4096;
 
-/// A name that is empty or too long.
+/// The error of a name that is empty or too long.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a {what} must have 1 to {limit} bytes, not {length}")]
 pub struct InvalidName {
     /// The kind of name: "service name" or "lock name".
     pub what: &'static str,
-    /// Its length in bytes.
+    /// The length of the name in bytes.
     pub length: usize,
     /// The longest allowed, in bytes.
     pub limit: usize,
@@ -68,10 +68,10 @@ impl<'de> Deserialize<'de> for ServiceName {
 #[derive(Clone)]
 pub struct LockName(NameBytes);
 
-/// 24 bytes.
+/// Takes 24 bytes.
 #[derive(Clone)]
 enum NameBytes {
-    /// The bytes behind the end are zero.
+    /// A name that is stored inline. The bytes behind its end are zero.
     Short {
         end: ShortLength,
         bytes: [u8; SHORT],
@@ -82,8 +82,8 @@ enum NameBytes {
 /// The longest name that is stored inline.
 const SHORT: usize = 23;
 
-/// The length of a short name. Its unused values tell the compiler where to keep which kind of name
-/// it is.
+/// The length of a short name. The compiler uses the missing values to tell the two kinds of names
+/// apart.
 #[rustfmt::skip]
 #[derive(Clone, Copy)]
 enum ShortLength {
@@ -133,9 +133,9 @@ impl LockName {
 impl Ord for LockName {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
-            // Of two names that differ only in zeros behind the end, the shorter one is the lower.
-            // No call of a function for bytes of any length: looking for a name in a table is
-            // little else than this.
+            // Of two names that differ only in zeros behind the end, the shorter one is lower. No
+            // function for bytes of any length is called here: most of the work of a table's search
+            // is this comparison.
             (
                 NameBytes::Short { end, bytes },
                 NameBytes::Short { end: other_end, bytes: other },
@@ -145,7 +145,7 @@ impl Ord for LockName {
     }
 }
 
-/// Numbers that are in the order of the bytes.
+/// Numbers whose order is that of the bytes.
 fn words(bytes: &[u8; SHORT]) -> [u64; 3] {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = *bytes;
     [
@@ -202,8 +202,8 @@ impl<'de> Deserialize<'de> for LockName {
     }
 }
 
-/// Makes something of bytes, as any serde format may hand them over. The text form is for people to
-/// read, not to be read back. The bytes are copied once only: tables of many names are read so.
+/// Builds a value from bytes, in any form in which a serde format passes them. The text form is for
+/// people only. The bytes are copied once: tables of many names are read in this way.
 pub(super) struct BytesVisitor<T, F>(pub(super) fn(&[u8]) -> Result<T, F>);
 
 impl<T, F: fmt::Display> Visitor<'_> for BytesVisitor<T, F> {

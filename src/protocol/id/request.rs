@@ -18,17 +18,17 @@ impl fmt::Debug for RequestId {
     }
 }
 
-/// The owner of a request, within its member. An owner with a hold passes a suspension that waits.
+/// The owner of a request, within its member. An owner with a hold passes a waiting suspension.
 /// Zero is the whole member.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 pub struct OwnerId(pub u64);
 
-/// The metadata of a holder: up to [`MAX_METADATA`] bytes that others can read. Empty metadata
-/// takes no memory.
+/// The metadata of a holder: up to [`MAX_METADATA`] bytes that other members can read. Empty
+/// metadata takes no memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Metadata(Option<Arc<Box<[u8]>>>); // one word, for most have none
+pub struct Metadata(Option<Arc<Box<[u8]>>>); // one word, since most have none
 
 impl Metadata {
     /// Checks the length; empty is allowed.

@@ -7,17 +7,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The high part of a [`Token`]: 1/2048 of a second, counted from 2026-01-01. 41 bits, which last
-/// until 2060.
+/// The high part of a [`Token`]: 1/2048 of a second, counted from 2026-01-01. It has 41 bits, which
+/// last until 2060.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Slot(pub u64);
 
 impl Slot {
     /// Slots in a second.
     pub const PER_SECOND: u64 = 2048;
-    /// The last one.
+    /// The last slot.
     pub const MAX: Slot = Slot((1 << 41) - 1);
-    /// The tokens of one slot.
+    /// The number of tokens in one slot.
     pub const TOKENS: u64 = 1 << 22;
 
     /// The slot this many slots later, but not after the last one.
@@ -26,13 +26,13 @@ impl Slot {
         if sum > Slot::MAX.0 { Slot::MAX } else { Slot(sum) }
     }
 
-    /// The slots that begin within `span`, as often as it holds a whole one.
+    /// The number of whole slots in `span`.
     pub const fn count(span: Duration) -> u64 {
         let fraction = span.subsec_nanos() as u64 * Slot::PER_SECOND / 1_000_000_000;
         span.as_secs().saturating_mul(Slot::PER_SECOND).saturating_add(fraction)
     }
 
-    /// The shortest span that holds this many slots.
+    /// The shortest span that has this many slots.
     pub const fn span(slots: u64) -> Duration {
         let nanos = (slots % Slot::PER_SECOND * 1_000_000_000).div_ceil(Slot::PER_SECOND);
         Duration::new(slots / Slot::PER_SECOND, nanos as u32)
@@ -51,14 +51,14 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// A fencing token: a positive number that fits a SQL `BIGINT`. No token is given out twice in one
+/// A fencing token: a positive number that fits a SQL `BIGINT`. No token is dealt twice in one
 /// lineage. A token is higher than that of each grant from which a chain of messages leads to its
 /// own.
 ///
-/// The high 41 bits are its [`Slot`], the low 22 count within the slot.
+/// The high 41 bits are its [`Slot`], the low 22 bits count within the slot.
 ///
-/// In JSON and other text formats it is a string of decimal digits: a number above 2^53 would
-/// change in many readers. A number is accepted as well. Binary formats have the number.
+/// In JSON and other text formats it is a string of decimal digits: many readers would change a
+/// number above 2^53. A number is accepted as well. Binary formats have the number.
 ///
 /// ```
 /// use elderlock::Token;
@@ -80,7 +80,7 @@ impl Token {
         Token(slot.0 * Slot::TOKENS + within as u64)
     }
 
-    /// The token that [`as_i64`](Token::as_i64) gave. `None`: no token is that.
+    /// The token that [`as_i64`](Token::as_i64) returned. `None`: the number is no token.
     pub const fn from_i64(number: i64) -> Option<Self> {
         if number > 0 { Some(Token(number as u64)) } else { None }
     }
@@ -111,7 +111,7 @@ impl Token {
         Token(bits)
     }
 
-    /// The token this many after this one: permits and batches have consecutive tokens.
+    /// The token so many numbers after this one: permits and batches have consecutive tokens.
     pub const fn plus(self, count: u64) -> Token {
         Token(self.0.saturating_add(count))
     }
@@ -120,7 +120,7 @@ impl Token {
 impl TryFrom<i64> for Token {
     type Error = InvalidToken;
 
-    /// The token that [`as_i64`](Token::as_i64) gave.
+    /// The token that [`as_i64`](Token::as_i64) returned.
     fn try_from(number: i64) -> Result<Self, InvalidToken> {
         Token::from_i64(number).ok_or_else(|| InvalidToken { text: number.to_string() })
     }
@@ -137,7 +137,7 @@ impl FromStr for Token {
 
     /// Reads the decimal digits that [`Display`](fmt::Display) writes.
     fn from_str(text: &str) -> Result<Self, InvalidToken> {
-        // `parse` alone would take a sign.
+        // `parse` alone would accept a sign.
         let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = is_digits.then(|| text.parse().ok()).flatten();
         number.and_then(Token::from_i64).ok_or_else(|| InvalidToken { text: shortened(text) })
@@ -175,7 +175,8 @@ impl<'de> Deserialize<'de> for Token {
         if deserializer.is_human_readable() {
             return deserializer.deserialize_any(TokenVisitor);
         }
-        // Members also send what is not a user's token: zero, and the complements in tickets.
+        // Members also send numbers that are not tokens of users: zero, and the complements in
+        // tickets.
         u64::deserialize(deserializer).map(Token)
     }
 }
@@ -185,7 +186,7 @@ impl<'de> Deserialize<'de> for Token {
 #[error("a token is a whole number from 1 to {}, not {text}", i64::MAX)]
 #[non_exhaustive]
 pub struct InvalidToken {
-    /// What was given, at most its first 40 characters.
+    /// The given text, at most its first 40 characters.
     pub text: String,
 }
 
@@ -204,8 +205,8 @@ impl fmt::Debug for Token {
 /// One grantor's period for one service: the first token of the first range that the elder dealt to
 /// it.
 ///
-/// Epochs of a service rise, and one that has ended is never named again. Displayed as the token,
-/// as all JSON has it.
+/// Epochs of a service rise, and an epoch that has ended is never named again. Displayed as the
+/// token, as all JSON has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub Token);
 
@@ -221,13 +222,13 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// A waiter's position: tickets of one service are served in this order, also by later grantors.
+/// A waiter's position. Tickets of one service are served in this order, also by later grantors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The epoch in which the position was acknowledged. None for a request that passes a
-    /// suspension: its position is before those of all epochs.
+    /// The epoch in which the position was acknowledged. A request that passes a suspension has
+    /// none: its position is before those of all epochs.
     pub epoch: Epoch,
-    /// Order of arrival in that epoch.
+    /// The order of arrival in that epoch.
     pub number: u64,
 }
 
@@ -235,12 +236,11 @@ impl Ticket {
     /// The position of the `pass`-th request to pass a suspension that is held with this token. It
     /// is before all tickets of any epoch, and before those of suspensions that were held earlier.
     pub(crate) fn in_front(token: Token, pass: u64) -> Ticket {
-        // As a signed number the complement of a token is negative, and the lower the higher the
-        // token is.
+        // As a signed number the complement of a token is negative, and lower for a higher token.
         Ticket { epoch: Epoch(Token(!token.get())), number: pass }
     }
 
-    /// Returns whether it is a position before those of all epochs.
+    /// Returns whether the position is before those of all epochs.
     pub(crate) fn is_in_front(self) -> bool {
         self.epoch.0.as_i64() < 0
     }

@@ -61,10 +61,10 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// A value that is too long.
+/// The error of a value that is too long.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a value must have at most {MAX_VALUE} bytes, not {length}")]
 pub struct InvalidValue {
-    /// Its length in bytes.
+    /// The length of the value in bytes.
     pub length: usize,
 }

@@ -13,23 +13,23 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Every version: of a process whose messages no codec writes.
+    /// Every version, for a process whose messages are not encoded.
     pub const ALL: Versions = Versions { lowest: 0, highest: u16::MAX };
 
-    /// Whether the version is one of these.
+    /// Returns whether the range has the version.
     pub fn contains(self, version: u16) -> bool {
         (self.lowest..=self.highest).contains(&version)
     }
 
-    /// The highest version that both speak.
+    /// The highest version that both ranges have.
     pub fn common(self, other: Versions) -> Option<u16> {
         let highest = self.highest.min(other.highest);
         (highest >= self.lowest.max(other.lowest)).then_some(highest)
     }
 
     /// The version in which a process with these versions encodes a message. It is that of its
-    /// view, and without a view its lowest one. A `peer` that does not speak it is outside the
-    /// view, and gets the nearest version that both speak.
+    /// view, and without a view its lowest one. A `peer` that does not speak that version is
+    /// outside the view, and gets the nearest version that both speak.
     pub fn to_encode(self, view: Option<u16>, peer: Option<Versions>) -> u16 {
         let wanted = view.unwrap_or(self.lowest).clamp(self.lowest, self.highest);
         match peer {

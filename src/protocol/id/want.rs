@@ -1,5 +1,5 @@
-//! The wants of requests: a lock, a batch of locks, a share, permits, a suspension, or an object to
-//! be opened.
+//! The wants of requests: a lock, a batch of locks, a share, permits, a suspension, or an open
+//! object.
 
 use super::name::LockName;
 use super::value::Value;
@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 /// The most locks in one batch.
 pub const MAX_BATCH: usize = 1024;
-/// The most bytes that the names of one batch may have together. A request must fit into a frame. A
-/// table chunk may end with such a request, and must fit into a frame, too.
+/// The most bytes that the names of one batch may have together. A request must fit into a frame,
+/// and so must a table chunk that ends with such a request.
 pub const MAX_BATCH_NAMES: usize = 1 << 20;
 /// The most permits of one request: each has a token, and a slot has four million of them.
 pub const MAX_PERMITS: u32 = 1 << 16;
 
-/// Locks of one request: 1 to [`MAX_BATCH`] names in ascending order, none of them twice, of at
+/// The locks of one request: 1 to [`MAX_BATCH`] names in ascending order, none of them twice, of at
 /// most [`MAX_BATCH_NAMES`] bytes together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Batch(Arc<[LockName]>);
 
 impl Batch {
-    /// Sorts the names; one that is given twice counts once.
+    /// Sorts the names. A repeated name counts once.
     pub fn new(mut names: Vec<LockName>) -> Result<Self, InvalidBatch> {
         names.sort();
         names.dedup();
@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for Batch {
     }
 }
 
-/// A batch of no locks, of too many, or with too long names.
+/// The error of a batch without locks, with too many, or with too long names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "a batch must have 1 to {MAX_BATCH} different locks with names of at most {MAX_BATCH_NAMES} \
@@ -93,7 +93,7 @@ impl From<Permits> for u32 {
     }
 }
 
-/// No permits at all, or too many at once.
+/// The error of a request for no permits, or for too many at once.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a request is for 1 to {MAX_PERMITS} permits, not {given}")]
 pub struct InvalidPermits {
@@ -101,13 +101,13 @@ pub struct InvalidPermits {
     pub given: u32,
 }
 
-/// An object by its name, and its value if no member has it open yet. One machine word, because
-/// every [`Want`] is as large as the largest.
+/// An object by its name, with its value if no member has it open yet. It takes one machine word,
+/// because every [`Want`] is as large as the largest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OpenRequest(Arc<(LockName, Value)>);
 
 impl OpenRequest {
-    /// Opens the object with this name, with this value if it is new.
+    /// A request to open the object with this name, with this value if it is new.
     pub fn new(name: LockName, value: Value) -> Self {
         OpenRequest(Arc::new((name, value)))
     }
@@ -136,9 +136,9 @@ pub enum Want {
     Lock(LockName),
     /// Several locks of the service, all or nothing.
     Batch(Batch),
-    /// The suspension of the whole service: while it is held no other owner holds anything.
+    /// The suspension of the whole service: while it is held, no other owner holds anything.
     Suspension,
-    /// A share of one lock: other requests may have shares too, but none the lock.
+    /// A share of one lock: other requests may have shares too, but none has the lock.
     Share(LockName),
     /// A number of permits of an object at once, all or nothing. The object's value is the limit.
     Permits(LockName, Permits),
@@ -147,7 +147,7 @@ pub enum Want {
 }
 
 impl Want {
-    /// The names of the locks or of the object that is wanted, ascending; none for a suspension.
+    /// The names of the wanted locks or object, ascending; none for a suspension.
     pub fn names(&self) -> &[LockName] {
         match self {
             Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) => {
@@ -168,7 +168,7 @@ impl Want {
         }
     }
 
-    /// How many tokens a grant of this want takes.
+    /// The number of tokens that a grant of this want takes.
     pub fn tokens(&self) -> u32 {
         match self {
             Want::Batch(batch) => batch.names().len() as u32,
@@ -177,7 +177,7 @@ impl Want {
         }
     }
 
-    /// Returns whether the want is to have an object open, which is not a hold.
+    /// Returns whether the want is an open object, which is not a hold.
     pub fn opens(&self) -> bool {
         matches!(self, Want::Open(_))
     }
@@ -193,7 +193,7 @@ impl Want {
         }
     }
 
-    /// How the want stands beside other requests for the same name.
+    /// The mode of the want beside other requests for the same name.
     pub fn mode(&self) -> Mode {
         match self {
             Want::Lock(_) | Want::Batch(_) | Want::Open(_) => Mode::Lock,
@@ -211,7 +211,7 @@ impl Want {
     }
 }
 
-/// How something is held, or wanted.
+/// The mode of a hold, or of a wait for one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Mode {
@@ -229,7 +229,7 @@ pub enum Mode {
 mod tests {
     use super::*;
 
-    /// The grantor keeps one for each held lock, and so does the holder's member.
+    /// The grantor keeps a want for each held lock, and so does the holder's member.
     #[test]
     fn a_want_takes_a_name_and_a_word() {
         assert_eq!(size_of::<Want>(), 32);

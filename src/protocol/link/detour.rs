@@ -1,4 +1,4 @@
-//! Detours: while the direct path to a process is in trouble, its packets also go through the
+//! Detours: while the direct path to a process is broken, its packets are also sent through the
 //! council.
 
 use crate::protocol::id::ProcessId;
@@ -7,33 +7,35 @@ use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
 use std::collections::BTreeMap;
 
-/// Trouble on the direct path to a process.
+/// The detour for packets to one process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Detour {
     /// The time until which packets go both ways.
     pub(super) until: Time,
-    /// The time until which trouble lasts that this member has seen itself: the other side should
-    /// answer by detours too.
+    /// The time until which this member counts the path as broken by its own observation: the other
+    /// side should answer by detours too.
     pub(super) seen_until: Time,
-    /// Turns through the council.
+    /// Index of the next relay (round robin).
     pub(super) next_relay: u32,
-    /// The member through which the other side hears this one, and when the other side last
-    /// reported it.
+    /// The member through which the other side hears this one, and the time of the other side's
+    /// last report of it.
     pub(super) relay: Option<(ProcessId, Time)>,
-    /// The member through which this one hears the other side, and when it last did.
+    /// The member through which this one hears the other side, and the time of the last packet from
+    /// there.
     pub(super) heard: Option<(ProcessId, Time)>,
-    /// When the other side was last heard on the direct path.
+    /// The time of the last packet on the direct path.
     pub(super) straight_at: Time,
-    /// When a packet other than a notice last went through all relays.
+    /// The time at which a packet other than a notice was last sent through all relays.
     probed_at: Option<Time>,
-    /// The notices that went through all relays lately, and since when they are counted.
+    /// The notices that were sent through all relays lately, and the time since which they are
+    /// counted.
     notices: Vec<Packet>,
     noticed_since: Time,
 }
 
 impl Detour {
-    /// Returns whether it goes on. A detour in use, while the direct path is silent, lasts for one
-    /// more member lease.
+    /// Returns whether the detour continues. A detour in use, while the direct path is silent,
+    /// lasts for one more member lease.
     pub(super) fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
         if self.until <= now
             && is_fresh(self.relay, now, timing)
@@ -45,10 +47,10 @@ impl Detour {
         self.until > now
     }
 
-    /// The members of `relays` through which a packet goes: the relay that is known to deliver.
-    /// While none is known, a notice goes through all, the same notice once in a quarter of
-    /// `retry`. If packets are frequent or long, only one in that time goes through all, and the
-    /// others go through one relay after the other. `most`: at most this many notices.
+    /// The members of `relays` for a packet: the relay that is known to deliver. While none is
+    /// known, a notice is sent through all, the same notice once in a quarter of `retry`. If
+    /// packets are frequent or long, only one in that time is sent through all. The others are sent
+    /// through one relay after the other. `most`: at most this many notices.
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -65,8 +67,8 @@ impl Detour {
         let is_view = |notice: &Notice| matches!(notice, Notice::FullView { .. });
         let is_short = matches!(packet, Packet::Notice(notice) if !is_view(notice));
         if is_short {
-            // Otherwise a question through all relays would be answered through all relays, as
-            // often as it arrives.
+            // A question through all relays would otherwise be answered through all relays, each
+            // time that it arrives.
             if self.noticed_since + timing.retry / 4 <= now {
                 self.noticed_since = now;
                 self.notices.clear();
@@ -116,7 +118,7 @@ pub(super) fn open_detour(
     detour.until = until;
     if seen {
         detour.seen_until = until;
-        // Packets through that relay since then were not answered.
+        // Later packets through that relay were not answered.
         detour.relay = detour.relay.filter(|(_, at)| now < *at + timing.retry);
     }
 }

@@ -9,7 +9,7 @@ use crate::protocol::mutant::ProtocolMutant;
 use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
 
-/// A detour that may use one relay after the other.
+/// A detour with a break that makes it use one relay after the other.
 pub(super) struct Turns<'a>(pub(super) &'a mut Detour, pub(super) Option<ProtocolMutant>);
 
 impl Turns<'_> {
@@ -38,13 +38,13 @@ impl std::ops::Deref for Turns<'_> {
     }
 }
 
-/// The messages that are sent again at once.
+/// The number of messages that are sent again at once.
 pub(super) fn window(window: usize, mutant: Option<ProtocolMutant>, limits: &LinkLimits) -> usize {
     if planted!(mutant, RepeatAllAtOnce) { limits.burst as usize } else { window }
 }
 
 impl LinkSet {
-    /// Messages under way are lost with their connection.
+    /// Loses messages that are under way with their connection.
     pub(crate) fn lose_kept(&mut self, to: ProcessId) {
         if let Some(link) = self.links.get_mut(&to) {
             link.sent -= link.kept.len() as u64;

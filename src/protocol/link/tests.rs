@@ -47,7 +47,7 @@ impl LinkEnd {
         assert_eq!(only(out), None);
     }
 
-    /// Handles its next alarm. Returns the alarm's time and the packet.
+    /// Handles the next alarm. Returns its time and the packet.
     fn wake(&mut self, view: &View) -> (Time, Option<Packet>) {
         let (at, mut out) = (self.links.deadline().expect("an alarm"), Vec::new());
         self.links.on_timer(at, &self.me, view, &mut out);
@@ -94,7 +94,8 @@ fn a_repetition_begins_once_in_a_quarter_of_retry_however_many_connections_open(
 fn acknowledgements_and_retransmissions_are_sent_when_due_at_any_timing_of_alarms() {
     let ([mut a, mut b], view) = ends();
     let mut now = Time::from_nanos(1);
-    // Messages in both directions: deadlines move with each of them, and alarms stay behind.
+    // There are messages in both directions: deadlines move with each of them, and alarms stay
+    // behind.
     let (mut last_said, mut last_heard) = (now, now);
     for _ in 0..60 {
         let word = a.send(now, &view, b.me.process);
@@ -160,7 +161,7 @@ fn a_link_is_crowded_by_the_bytes_of_calls_until_they_are_acknowledged() {
     };
     assert_eq!([0, 1, 3].map(&mut crowded_after), [true, false, false]);
     assert_eq!(a.links.links[&to].kept_bytes, 0);
-    // A report is as long as the holds of a member, and no caller is refused for it.
+    // A report is as long as the holds of a member, and no caller is refused because of it.
     let wait = WaitReport { request: RequestId(1), lock: lock_of(call(1)), ticket: None };
     let report = GrantorMessage::Report {
         service: service.clone(),

@@ -1,10 +1,10 @@
 //! `Arrivals`: requests that are kept until they can be served, in the order of their arrival.
 //!
-//! A request that ends, and the requests of a member that is gone, are taken out without a walk
+//! A request that ends, and the requests of a member that is gone, are removed without a search
 //! through the others.
 //!
-//! The bytes of all entries are known without a walk, too. Requests differ a thousandfold in size,
-//! so a limit of their number alone bounds no memory.
+//! The bytes of all entries are known without a search, too. Requests differ a thousandfold in
+//! size, so a limit of their number alone bounds no memory.
 
 use crate::protocol::id::{ProcessId, RequestId};
 use crate::protocol::visit_count::touch;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 
-/// The bytes that a request may have, on the average of all that are kept.
+/// The bytes of a request, on the average of all that are kept.
 pub(crate) const MEAN_BYTES: usize = 1 << 10;
 
 /// An entry for each request, in the order of arrival.
@@ -21,11 +21,11 @@ pub(crate) const MEAN_BYTES: usize = 1 << 10;
 pub(crate) struct Arrivals<T> {
     /// The entries by the number of their arrival.
     kept: BTreeMap<u64, (usize, T)>,
-    /// The numbers of arrival by request: one may have arrived twice.
+    /// The numbers of arrival by request: a request may have arrived twice.
     requests: BTreeSet<(ProcessId, RequestId, u64)>,
     /// The number of the next arrival.
     next: u64,
-    /// The approximate bytes of all entries; each entry has its own beside it.
+    /// The approximate bytes of all entries. Each entry also has its own number.
     weight: usize,
 }
 
@@ -38,17 +38,17 @@ impl<T> Arrivals<T> {
         self.kept.is_empty()
     }
 
-    /// Returns whether one more request of that weight may be kept where `limit` requests may.
+    /// Returns whether a further request of that weight may be kept, where `limit` requests may.
     ///
-    /// They may have [`MEAN_BYTES`] each on the average. A request that alone has more is kept if
-    /// no other is.
+    /// The kept requests may have [`MEAN_BYTES`] each on average. A single request with more is
+    /// kept if no other is.
     pub(crate) fn has_room(&self, weight: usize, limit: u32) -> bool {
         let limit = limit as usize;
         let most_bytes = limit.saturating_mul(MEAN_BYTES);
         self.len() < limit && (self.is_empty() || self.weight.saturating_add(weight) <= most_bytes)
     }
 
-    /// Keeps an entry, which has about that many bytes.
+    /// Keeps an entry of about that many bytes.
     pub(crate) fn push(
         &mut self,
         (process, request): (ProcessId, RequestId),
@@ -66,12 +66,12 @@ impl<T> Arrivals<T> {
         self.kept.values().inspect(|_| touch()).map(|(_, arrived)| arrived)
     }
 
-    /// Takes out a request, as often as it has arrived.
+    /// Removes a request, as often as it has arrived.
     pub(crate) fn remove(&mut self, (process, request): (ProcessId, RequestId)) {
         self.remove_range((process, request, 0), (process, request, u64::MAX));
     }
 
-    /// Takes out all requests of a process.
+    /// Removes all requests of a process.
     pub(crate) fn remove_all(&mut self, process: ProcessId) {
         self.remove_range((process, RequestId(0), 0), (process, RequestId(u64::MAX), u64::MAX));
     }
@@ -108,8 +108,8 @@ impl<T> Default for Arrivals<T> {
     }
 }
 
-/// Two are equal if they keep the same in the same order. Entries that were taken out before do not
-/// count.
+/// Two values are equal if they keep the same entries in the same order. Entries that were removed
+/// before do not count.
 impl<T: PartialEq> PartialEq for Arrivals<T> {
     fn eq(&self, other: &Arrivals<T>) -> bool {
         let of_other = other.kept.values().map(|(_, arrived)| arrived);

@@ -1,7 +1,7 @@
-//! The member's own requests, waiting and holding, in all services; and its pending calls.
+//! The member's own requests, waiting and holding, in all services, and its pending calls.
 //!
-//! - Wait limits and leases of locks live here and only here, on this member's clock; the grantor
-//!   times nothing.
+//! - Wait limits and leases of locks are kept here and only here, on this member's clock. The
+//!   grantor measures no time.
 //! - `one_outcome_per_request`: a request is answered when the client forgets it or it begins to
 //!   hold, and never twice.
 //! - A request that is over is forgotten at once. A grant of it that still arrives is released.
@@ -13,15 +13,14 @@
 //!                                                       does not run
 //! ```
 //!
-//! `request.rs` has one request, and `service_state.rs` all that is kept of one service. How the
-//! client finds the grantors is in `grantors.rs`, and what becomes of a granted request in
-//! `holds.rs`.
+//! `request.rs` has one request, and `service_state.rs` the state of one service. `grantors.rs`
+//! finds the grantors, and `holds.rs` has the granted requests.
 //!
 //! A call that other members answer and that is not a request for a lock is a pending call
-//! (`pending_call.rs`, `calls.rs`). Open objects are in `open_object.rs` and `objects.rs`. A hold
-//! that is requested back is in `revocation_call.rs` and `revocation.rs`, and a lock that is kept
-//! in `kept_locks.rs` and `keeps.rs`. `load_meter.rs` finds whether this member makes
-//! most of a service's requests.
+//! (`pending_call.rs`, `calls.rs`). Open objects are in `open_object.rs` and `objects.rs`. Holds
+//! that are requested back are in `revocation_call.rs` and `revocation.rs`, and kept locks in
+//! `kept_locks.rs` and `keeps.rs`. `load_meter.rs` measures whether this member makes most of a
+//! service's requests.
 
 use crate::protocol::cluster::view::View;
 use crate::protocol::content::Content;
@@ -78,37 +77,38 @@ use service_state::{DueServices, ServiceState};
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct LockClient {
     states: BTreeMap<ServiceName, ServiceState>,
-    /// The services with a state, in the order in which this member came to them.
+    /// The services with a state, in the order of their first use.
     names: Vec<ServiceName>,
-    /// The service of each request and pending call, as its index in `names`. Small, because
-    /// each held lock has an entry.
+    /// The service of each request and pending call, as its index in `names`. The entries are
+    /// small, because each held lock has one.
     services: PagedMap<u32>,
-    /// When the leases of held locks end, of those few that have one.
+    /// The ends of the leases of held locks. Few locks have one.
     leases: PagedMap<Time>,
     /// Wait limits, ends of leases, and pending calls to be sent again.
     agenda: BTreeSet<(Time, RequestId)>,
-    /// When the next probes of waiting requests are due.
+    /// The times of the next probes of waiting requests.
     probes: BTreeSet<(Time, RequestId)>,
     /// Requests that were granted while this member's lease did not run.
     won: BTreeSet<(Token, RequestId)>,
     /// Services for which the elder is asked again: it did not know yet, or may have refused the
     /// name, or the grantor does not answer.
     again: DueServices,
-    /// Those of them whose name the elder may have refused.
+    /// The services among these whose name the elder may have refused.
     unanswered: BTreeSet<ServiceName>,
     /// Pending calls of the kind `Ending`.
     endings: BTreeSet<RequestId>,
-    /// The endings whose grantor knows.
+    /// The endings that the grantor has confirmed.
     confirmed: BTreeSet<RequestId>,
     /// Locks that this member keeps after their release.
     kept: KeptLocks,
     /// The meters of the services whose load this member follows.
     loads: BTreeMap<u32, LoadMeter>,
-    /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
+    /// The most requests and pending calls at the same time. Beyond it a caller gets
+    /// [`Outcome::Busy`].
     most: usize,
     /// The approximate bytes of all requests.
     bytes: usize,
-    /// From so many bytes on, the caller of one more request is told [`Outcome::Busy`].
+    /// The bytes from which on the caller of a further request gets [`Outcome::Busy`].
     most_bytes: usize,
 }
 
@@ -125,13 +125,13 @@ impl LockClient {
         self.services.len() >= self.most
     }
 
-    /// Returns whether one more request may be kept.
+    /// Returns whether a further request may be kept.
     fn has_room(&self) -> bool {
         !self.is_full() && self.bytes < self.most_bytes
     }
 
-    /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on
-    /// its way to a member already.
+    /// Requests a lock for the application. `answer`: how long a try may take; `crowded`: too much
+    /// is on its way to a member already.
     pub(crate) fn lock(
         &mut self,
         call: LockCall,
@@ -198,9 +198,9 @@ impl LockClient {
         self.pursue(&service, Some(request), cx);
     }
 
-    /// Returns whether the owner waits for the suspension of the service or has it. A second one
-    /// would wait for the end of the first. A hold with an ended lease does not count, even before
-    /// that end is noticed.
+    /// Returns whether the owner waits for the suspension of the service or has it. A second
+    /// suspension would wait for the end of the first. A hold with an ended lease does not count,
+    /// even before that end is noticed.
     fn suspends(&self, service: &ServiceName, owner: OwnerId, cx: &StepContext) -> bool {
         let first = self.states.get(service).and_then(|state| state.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
@@ -209,18 +209,18 @@ impl LockClient {
         })
     }
 
-    /// Returns whether an answer waits for services that were destroyed here.
+    /// Returns whether a pending call waits for the end of a service that was destroyed here.
     pub(crate) fn has_endings(&self) -> bool {
         !self.endings.is_empty()
     }
 
-    /// The application is done with a request, or no longer waits for a pending call.
+    /// Ends a request of the application, or drops a pending call.
     pub(crate) fn release(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         match self.drop_call(request) {
             None => self.end(request, cx),
             Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => {
-                self.stay_narrow(&service, hold, cx)
+                self.stay_reduced(&service, hold, cx)
             }
             Some(PendingCall { what: CallKind::Write(name, ..), .. }) => {
                 self.write_next(&service, &name, cx)
@@ -229,8 +229,8 @@ impl LockClient {
         }
     }
 
-    /// Ends pending calls and requests, objects last: so the end of an object tells no caller of an
-    /// end that it is told already.
+    /// Ends pending calls and requests, objects last: so no caller gets a second answer because an
+    /// object has ended.
     fn close_all(
         &mut self,
         calls: Vec<RequestId>,
@@ -261,7 +261,7 @@ impl LockClient {
         }
     }
 
-    /// Wait limits and leases that are over.
+    /// Handles wait limits and leases that are over.
     pub(crate) fn on_timer(&mut self, cx: &mut StepContext) {
         while let Some((at, service)) = self.again.pop_first() {
             if at > cx.now {
@@ -273,7 +273,7 @@ impl LockClient {
                 state.refused = None;
                 state.asked_elder = false;
                 let is_suspected = std::mem::take(&mut state.is_suspected);
-                // A known grantor has been asked for everything.
+                // All requests have been sent to a known grantor already.
                 if state.grantor.is_none() {
                     self.pursue(&service, None, cx);
                 } else if is_suspected {
@@ -283,7 +283,7 @@ impl LockClient {
         }
         self.send_probes(cx);
         self.look_at_kept(cx);
-        // Those beyond stay due.
+        // Entries beyond one slice stay due for the next step.
         for _ in 0..cx.limits.slice {
             let Some(&(at, request)) = self.agenda.first() else { break };
             if at > cx.now {
@@ -347,7 +347,7 @@ impl LockClient {
         }
     }
 
-    /// A position was acknowledged.
+    /// Notes an acknowledged position.
     pub(crate) fn on_queued(
         &mut self,
         from: ProcessId,
@@ -375,7 +375,7 @@ impl LockClient {
             let entry = state.requests.get_mut(&request)?;
             Some((state.reported, entry))
         }) else {
-            // Perhaps a younger grantor was told that it is over, and never came to act.
+            // Perhaps a younger grantor was told that the request is over, and never came to act.
             if !outdated && !planted!(cx.mutant, KeepUnwantedGrant) {
                 cx.send(from, GrantorMessage::Release { service: service.clone(), request });
             }
@@ -397,7 +397,7 @@ impl LockClient {
         }
     }
 
-    /// The grantor neither grants nor queues it.
+    /// Handles a refusal: the grantor neither grants nor queues the request.
     pub(crate) fn on_refuse(
         &mut self,
         epoch: Epoch,
@@ -406,7 +406,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         if let Some(call) = self.call_mut(request) {
-            // The next grantor has been asked since, and may have done it.
+            // The next grantor was asked meanwhile, and may have answered with an effect.
             if call.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
                 return;
             }
@@ -432,7 +432,7 @@ impl LockClient {
         }
     }
 
-    /// The member is out: everything ends.
+    /// The membership has ended: end all requests and holds.
     pub(crate) fn close(&mut self, reason: LostReason, cx: &mut StepContext) {
         self.end_keeps(None, cx);
         let requests = self.services.keys().collect::<Vec<_>>();
@@ -444,9 +444,9 @@ impl LockClient {
         self.states.get(service).is_some_and(|state| state.destroyed)
     }
 
-    /// Returns, for [`Status`](crate::protocol::Status), the service, its grantor and epoch, waits,
-    /// holds and open objects of this member. Services `after` that service, all if there is none,
-    /// in the order of their names.
+    /// Returns, for [`Status`](crate::protocol::Status), the service, its grantor and epoch, and
+    /// the waits, holds and open objects of this member. Lists the services `after` that service,
+    /// or all, in the order of their names.
     pub(crate) fn status(
         &self,
         after: Bound<&ServiceName>,
@@ -458,13 +458,13 @@ impl LockClient {
         })
     }
 
-    /// How many services it knows.
+    /// The number of known services.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn services(&self) -> usize {
         self.states.len()
     }
 
-    /// Forgets the request and tells the grantor, if it may know of it.
+    /// Forgets the request and tells the grantor, if the grantor may know it.
     fn end(&mut self, request: RequestId, cx: &mut StepContext) {
         if self.stays_kept(request, cx) {
             return;
@@ -474,7 +474,7 @@ impl LockClient {
         planted!(=> if planted::is_kept(&entry, cx) { return });
         let Some(state) = self.states.get(&service) else { return };
         let grantor = state.grantor.map(|(process, _)| process);
-        // A process that said it does not grant may have learned since that it does, and have us in
+        // A process that refused as no grantor may have become one meanwhile, with this request in
         // its table.
         if let Some(grantor) =
             grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(state.last)
@@ -529,7 +529,7 @@ impl LockClient {
         Some(entry)
     }
 
-    /// The state of a service. It begins now, if there is none.
+    /// The state of a service. A new one is made if there is none.
     fn state(&mut self, service: &ServiceName) -> &mut ServiceState {
         match self.states.entry(service.clone()) {
             btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -541,7 +541,7 @@ impl LockClient {
         }
     }
 
-    /// Forgets a service of which nothing is known: it was asked for only.
+    /// Forgets a service of which nothing is kept: it was only asked for.
     fn forget_unused(&mut self, service: &ServiceName) {
         let Some(state) = self.states.get(service) else { return };
         let number = state.number;

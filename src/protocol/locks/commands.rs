@@ -4,7 +4,8 @@ use super::*;
 use crate::protocol::message::Query;
 
 impl Locks {
-    /// A command of the program. `crowded`: whether too much is on its way to a member already.
+    /// Handles a command of the program. `crowded`: whether too many messages to a member are on
+    /// their way already.
     pub(crate) fn on_command(
         &mut self,
         command: Command,
@@ -45,8 +46,8 @@ impl Locks {
                 );
             }
             Command::Become { request, service, wait } => {
-                // A member that has destroyed the service, and bids for it again, has given the
-                // role away already.
+                // A member that has destroyed the service and bids for it again has already
+                // transferred its grantor role.
                 let goes = self.relinquishing.contains(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
                 client.bid((request, service), (wait, cx.timing.answer), acts, cx);
@@ -56,7 +57,7 @@ impl Locks {
             }
             Command::Release { request } => client.release(request, cx),
             Command::Extend { request, lease } => client.extend(request, lease, cx),
-            Command::Reduce { request, want } => client.narrow(request, want, cx),
+            Command::Reduce { request, want } => client.reduce(request, want, cx),
             Command::Upgrade { request, hold } => {
                 client.upgrade(request, hold, cx.timing.answer, cx)
             }
@@ -67,8 +68,8 @@ impl Locks {
         }
     }
 
-    /// The requests for the destruction of a service that its grantor knows, and of which nothing
-    /// is granted here any more.
+    /// The destructions that the grantor has confirmed, of services of which nothing is granted
+    /// here any more.
     pub(crate) fn confirmed_destructions(&self) -> Vec<RequestId> {
         let confirmed = self.client.confirmed().into_iter();
         confirmed
@@ -77,13 +78,13 @@ impl Locks {
             .collect()
     }
 
-    /// Answers one of these.
+    /// Answers a confirmed destruction.
     pub(crate) fn answer_destroyed(&mut self, request: RequestId, cx: &mut StepContext) {
         self.client.answer_call(request, Outcome::Destroyed, cx);
     }
 
-    /// Grants or releases a free lock, or a share of one, if only this member, `me`, is concerned:
-    /// see [`Node::try_fast`](crate::protocol::Node::try_fast).
+    /// Grants or releases a free lock, or a share of it, without a message, if no other member is
+    /// concerned. See [`Node::try_fast`](crate::protocol::Node::try_fast).
     pub(crate) fn try_fast(
         &mut self,
         me: ProcessId,
@@ -93,7 +94,7 @@ impl Locks {
         match command {
             Command::Lock { request, service, lock, wait, lease, keeps, .. } => {
                 let (request, wait, lease) = (*request, *wait, *lease);
-                // It is granted at once, or asked for again.
+                // The lock is granted at once, or a later step asks for it.
                 let call = || LockCall {
                     request,
                     service: service.clone(),

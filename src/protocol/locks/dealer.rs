@@ -1,4 +1,4 @@
-//! Dealing tokens: the next token of its view that an elder deals, and the last one that it may
+//! Dealing tokens: the next token that an elder deals in its view, and the last one that it may
 //! deal.
 //!
 //! ```text
@@ -6,11 +6,11 @@
 //! dealt:   | ranges of grantors, each once ... next -> ... limit  |
 //! ```
 //! - A view has slots of its own, agreed with it, and no range leaves them. So no token is dealt in
-//!   two views, and no member need know the tokens that were dealt in the view before.
-//! - No slot is dealt beyond the **limit**: the own clock and a second. A founding begins above its
-//!   own clock and a second, so above all that was dealt before, if the clocks agree. An elder
-//!   whose clock is behind by some time would deal nothing for that time. It therefore also deals
-//!   at the pace of time from the slot at which it came into the lineage. Ranges wait for the
+//!   two views, and no member needs to know the tokens of the view before.
+//! - No slot is dealt beyond the **limit**: the elder's own clock and a second. A founding begins
+//!   above its own clock and a second, so above all earlier tokens, if the clocks agree. An elder
+//!   whose clock is behind would have to wait until the clock has caught up. Therefore it may also
+//!   deal as time passes, counted from the slot at which it joined the lineage. Ranges wait for the
 //!   limit, views never do.
 
 #[cfg(elderlock_mutants)]
@@ -23,7 +23,7 @@ use crate::protocol::message::TokenRange;
 use crate::protocol::time::{Time, WallClock};
 use std::time::Duration;
 
-/// How far above its own clock an elder deals, and a founding begins.
+/// The distance above its own clock up to which an elder deals, and at which a founding begins.
 pub(crate) const AHEAD: u64 = Slot::count(Duration::from_secs(1));
 
 /// The tokens that an elder may deal.
@@ -34,11 +34,12 @@ pub(crate) struct Dealer {
     /// A clock that starts at the slot before this process's first view.
     pace: WallClock,
     founded: Slot,
-    /// The first token that is not dealt.
+    /// The lowest token that is not dealt yet.
     next: Token,
-    /// The first token that may not be dealt in this view.
+    /// The end of the tokens of this view, exclusive.
     end: Token,
-    /// Whether this view's tokens end where those of a later view begin.
+    /// Whether the view's tokens end at its last slot, and not earlier at the most that one elder
+    /// deals in a view.
     is_whole: bool,
 }
 
@@ -56,7 +57,7 @@ impl Dealer {
         dealer
     }
 
-    /// The same elder has a new view.
+    /// Starts with the tokens of a new view of the same elder.
     pub(crate) fn on_view(&mut self, view: &View) {
         let first = view.first_token();
         let most = u64::from(self.limits.view_tokens).max(2 * self.least());
@@ -66,8 +67,8 @@ impl Dealer {
         self.end = first.plus(if self.is_whole { all } else { most });
     }
 
-    /// Returns whether all slots of the view are used up, and not only as many tokens as this elder
-    /// deals in one.
+    /// Returns whether all slots of the view are used up. `false` if only the most that an elder
+    /// deals in a view is.
     pub(crate) fn wants_more_slots(&self) -> bool {
         self.is_whole && self.is_exhausted()
     }
@@ -77,8 +78,8 @@ impl Dealer {
         self.end.get() < self.next.get() + self.least()
     }
 
-    /// Returns `Ok` if a range may be dealt; else the time from which on, unless it takes a new
-    /// view.
+    /// Returns `Ok` if a range may be dealt. Otherwise returns the time from which it may be;
+    /// `None`: not before the next view.
     pub(crate) fn may_deal(&self, now: Time) -> Result<(), Option<Time>> {
         if self.is_exhausted() {
             return Err(None);
@@ -91,8 +92,8 @@ impl Dealer {
         Ok(())
     }
 
-    /// Deals about this many tokens: fewer at the end of the view, or at the limit. Only if it
-    /// [may](Dealer::may_deal).
+    /// Deals about `count` tokens: fewer at the end of the view, or at the limit. Call it only if
+    /// the dealer [may deal](Dealer::may_deal).
     pub(crate) fn deal(&mut self, now: Time, count: u64) -> TokenRange {
         let longest = u64::from(self.limits.max_range.max(MAX_PERMITS)).min(self.room(now));
         let count = count.clamp(self.least().min(longest), longest).max(1);
@@ -104,18 +105,18 @@ impl Dealer {
     /// The last slot that may be dealt.
     fn limit(&self, now: Time) -> Slot {
         let by_clock = self.clock.slot(now).plus(AHEAD);
-        // No second on top: each takeover would add one. A lineage's first slot is above all that
-        // was dealt before it.
+        // The pace has no second on top, since each takeover would add one. A lineage's first slot
+        // is above all tokens of earlier lineages.
         by_clock.max(self.pace.slot(now)).max(self.founded)
     }
 
-    /// How many tokens there are up to the limit.
+    /// The number of tokens up to the limit.
     fn room(&self, now: Time) -> u64 {
         let open = Token::new(Slot(self.limit(now).0 + 1), 0);
         self.end.min(open).get().saturating_sub(self.next.get())
     }
 
-    /// The fewest tokens that are worth a message.
+    /// The smallest range that is worth a message.
     fn least(&self) -> u64 {
         u64::from(self.limits.first_range)
     }
@@ -139,7 +140,7 @@ mod tests {
         Time::from_nanos(1_000_000_000) + Slot::span(slots)
     }
 
-    /// An elder whose clock shows `showed` when it has its view.
+    /// An elder whose clock shows `showed` when the view begins.
     fn elder(showed: u64, view: &View) -> Dealer {
         Dealer::new(
             (WallClock::new(at(0), Slot(showed)), WallClock::pace(at(0), view.first_slot)),
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn no_slot_is_dealt_beyond_the_clock_and_a_second() {
-        // A view with many slots, all of them above the clock but for the first.
+        // A view with many slots: only the first is not above the clock.
         let view = View { slots: MAX_SLOTS, ..founded_at(5_000) };
         let mut dealer = elder(5_000 - AHEAD, &view);
         dealer.founded = Slot(1);
@@ -194,7 +195,7 @@ mod tests {
         let mut dealer = elder(1, &view);
         assert_eq!(dealer.may_deal(at(0)), Err(Some(at(1))));
         assert_eq!(dealer.deal(at(1), u64::MAX).last.slot(), view.first_slot);
-        // Views that follow each other faster than time do not either.
+        // Views that follow each other faster than time keep within their slots, too.
         let far = (0..1000).fold(view.clone(), |view, _| later(&view));
         dealer.on_view(&far);
         assert_eq!(dealer.may_deal(at(1)), Err(Some(at(1001))));

@@ -1,11 +1,10 @@
-//! Hands each message to the role that it is for: the elder's registry, the member, a grantor, the
-//! lock client.
+//! Hands each message to its role: the elder's registry, the member, a grantor or the lock client.
 
 use super::*;
 use crate::protocol::message::{ClientMessage, GrantorMessage, MemberMessage, Message};
 
 impl Locks {
-    /// Hands a message to the role that it is for.
+    /// Hands a message to its role.
     pub(crate) fn on_message(&mut self, from: ProcessId, message: Message, cx: &mut StepContext) {
         match message {
             Message::Registry(message) => {
@@ -19,15 +18,16 @@ impl Locks {
         }
     }
 
-    /// The elder tells a member which grantors there are.
+    /// Handles an elder's message about grantors.
     fn on_message_of_elder(
         &mut self,
         from: ProcessId,
         message: MemberMessage,
         cx: &mut StepContext,
     ) {
-        // A message of an earlier elder does not count: the present elder has asked every member,
-        // and a late message must not contradict it. Its inventory is answered all the same.
+        // A message of an earlier elder is ignored: the present elder has asked every member, and a
+        // late message must not contradict it. Only an earlier elder's request for the inventory is
+        // still answered.
         let is_of_elder = cx.view.is_some_and(|view| view.elder().process == from);
         if !is_of_elder
             && !matches!(message, MemberMessage::Inventory { .. })
@@ -51,8 +51,8 @@ impl Locks {
                 }
             }
             MemberMessage::Outbid { service, request, by } => {
-                // A member that was named before goes on to win, or until it is asked for the
-                // table: it is only not named again.
+                // A member that is named already remains named, and may win, until it is asked for
+                // the table.
                 let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingOn;
                 if self.grantors.get(&service).is_some_and(goes_on) {
                     self.client.on_outbid_while_granting(&service, request, by);
@@ -67,7 +67,7 @@ impl Locks {
         }
     }
 
-    /// Members ask a grantor, report to it, and send it tables.
+    /// Handles messages to a grantor: requests, reports and tables.
     fn on_message_to_grantor(
         &mut self,
         from: ProcessId,
@@ -147,7 +147,7 @@ impl Locks {
         }
     }
 
-    /// Grantors answer a lock client, and ask it.
+    /// Handles messages of grantors and members to the lock client.
     fn on_message_to_client(
         &mut self,
         from: ProcessId,
@@ -184,7 +184,7 @@ impl Locks {
             ClientMessage::QueryReply { request, seen, .. } => {
                 self.client.on_query_reply(request, *seen, is_known, cx)
             }
-            // The elder took this member to be lost. The grantor here, which acts still, has the
+            // The elder took this member to be lost, but the grantor here still acts. It has the
             // whole table, so no other member's report is needed.
             ClientMessage::Recover { service, epoch } if self.acts_below(&service, epoch) => {
                 self.on_request_table(from, service, epoch, cx);
@@ -209,7 +209,7 @@ impl Locks {
                 self.client.on_destroy_confirmed(from, request)
             }
             ClientMessage::DestroyUnconfirmed { request, instead, .. } => {
-                // The named member may be gone by now: the sender will know better in a while.
+                // The member named instead may be gone already. The sender will learn that.
                 let instead = instead.filter(|by| cx.is_there(*by));
                 self.client.on_destroy_unconfirmed(from, request, instead, cx);
             }

@@ -1,16 +1,17 @@
-//! The grantor of one service: it grants the service's locks, in one epoch, in the order of asking.
+//! The grantor of one service: it grants the service's locks during one epoch, in the order of the
+//! requests.
 //!
-//! `docs/protocol/transfer.md` has its states, and what leads from one to another (`phase.rs`).
+//! `docs/protocol/transfer.md` describes its states and the transitions between them (`phase.rs`).
 //! `recovery.rs` rebuilds a table from reports, and `transfer.rs` moves it to the next grantor.
-//! With `revalidation.rs` the next grantor finds what the table lacks.
+//! `revalidation.rs` finds the changes that a transferred table lacks.
 //!
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
 //! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were
 //!   dealt later.
-//! - `recovered_table_is_the_union`: nothing is granted before every member of the view has
-//!   reported or left it.
+//! - `recovered_table_is_the_union`: nothing is granted before every member has reported or has
+//!   left the view.
 //! - `nothing_lost_in_transfer`: a table is transferred whole, once, by a grantor that grants
-//!   nothing after it.
+//!   nothing afterwards.
 
 use super::table::{Contents, EntryStatus, Table};
 use crate::protocol::cluster::view::View;
@@ -27,7 +28,7 @@ use crate::protocol::message::{
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
 use kept_holds::KeptHolds;
-use phase::{HeardEarly, LeftOutWaits, PassedTable, Phase};
+use phase::{EarlyMessages, GrantorPhase, LeftOutWaits, PassedTable};
 use revalidation_answers::RevalidationAnswers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -48,11 +49,12 @@ mod transfer;
 
 pub(crate) use received_request::ReceivedRequest;
 
-/// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
-/// named.
+/// The last state of a grantor before it acted, and the time at which that state began. `None`: the
+/// grantor acted as soon as it was named.
 ///
-/// The path serves measurements, and is not part of the grantor's protocol state. Two grantors that
-/// differ in nothing else go on alike, so they are equal, and a search of all states sees one.
+/// The path serves measurements and is not part of the grantor's protocol state. Two grantors that
+/// differ only in it behave alike. So they compare equal, and a search of all states counts them as
+/// one.
 #[derive(Clone, Copy, Debug)]
 struct ActivationPath(Option<(GrantorState, Time)>);
 
@@ -68,7 +70,7 @@ impl Hash for ActivationPath {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// One epoch of one grantor.
+/// A grantor in one epoch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grantor {
     service: ServiceName,
@@ -76,31 +78,31 @@ pub(crate) struct Grantor {
     activation_path: ActivationPath,
     tokens: TokenPool,
     table: Table,
-    phase: Phase,
-    /// Members that have not been heard since a transfer, and have something in the table or had
-    /// not answered a recovery before it.
+    phase: GrantorPhase,
+    /// Members that have not answered the revalidation yet. They have something in the transferred
+    /// table, or had not answered an earlier recovery.
     revalidations: BTreeMap<ProcessId, RevalidationAnswers>,
-    /// Members that were asked by a recovery and had not answered when a predecessor sent its table
-    /// instead. Their next report is that answer, and is older than the revalidation.
+    /// Members that had not answered a recovery when a predecessor sent its table instead. Their
+    /// next report answers the recovery, so it is older than the revalidation.
     outdated_reporters: BTreeSet<ProcessId>,
-    /// Predecessors whose tables were beyond the bounds.
+    /// Predecessors whose tables exceeded the bounds.
     refused_tables: BTreeSet<ProcessId>,
-    /// The member of the latest grantor before this epoch that this member had heard of, if any.
-    /// `Some(None)`: this member had heard of a grantor, but not on which member it was.
+    /// The member of the latest earlier grantor that this member knew of, if any. `Some(None)`: it
+    /// knew of an earlier grantor, but not of its member.
     last_known: Option<Option<ProcessId>>,
-    /// Members that have left the view, and whose requests here have not all ended yet.
+    /// Members that have left the view, but whose requests here have not all ended.
     departed: BTreeSet<ProcessId>,
-    /// The grantor goes on in a later step.
+    /// Whether a later step continues the work of this one.
     is_unfinished: bool,
-    /// The members that have declined to take over. `Some` while this member leaves, or has
-    /// destroyed the service here. See `transfer.rs`.
+    /// The members that have declined to take over. `Some` while this member leaves, or after it
+    /// destroyed the service. See `transfer.rs`.
     unwilling_successors: Option<BTreeSet<ProcessId>>,
     /// The holds that members keep after their release.
     kept: KeptHolds,
 }
 
 impl Grantor {
-    /// A grantor that was just named.
+    /// A grantor that has just been named.
     pub(crate) fn new(
         service: ServiceName,
         range: TokenRange,
@@ -117,7 +119,7 @@ impl Grantor {
             activation_path: ActivationPath(None),
             tokens,
             table: Table::new(epoch).within(cx),
-            phase: Phase::Acting,
+            phase: GrantorPhase::Acting,
             revalidations: BTreeMap::new(),
             outdated_reporters: BTreeSet::new(),
             refused_tables: BTreeSet::new(),
@@ -137,23 +139,23 @@ impl Grantor {
         }
         match origin {
             Origin::Predecessor(source) if view.contains(source) => {
-                grantor.receive(HeardEarly::default(), source, cx);
+                grantor.receive(EarlyMessages::default(), source, cx);
             }
-            _ => grantor.recover(HeardEarly::default(), view, cx),
+            _ => grantor.recover(EarlyMessages::default(), view, cx),
         }
         grantor
     }
 
-    /// Adds the member of the latest grantor that this member had heard of before.
+    /// Records the member of the latest earlier grantor that this member knew of.
     pub(crate) fn after(self, last_known: Option<Option<ProcessId>>) -> Grantor {
         Grantor { last_known, ..self }
     }
 
-    /// Tells of the end of this epoch.
+    /// Reports the end of this epoch to the application.
     pub(crate) fn tell_end(&self, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         let event = match self.phase {
-            Phase::Acting => Event::NoLongerGrantor { service, epoch },
+            GrantorPhase::Acting => Event::NoLongerGrantor { service, epoch },
             _ => Event::GrantorAborted { service, epoch },
         };
         cx.out.push(Output::Event(event));
@@ -168,17 +170,17 @@ impl Grantor {
     }
 
     pub(crate) fn is_acting(&self) -> bool {
-        matches!(self.phase, Phase::Acting)
+        matches!(self.phase, GrantorPhase::Acting)
     }
 
-    /// The message that tells a request its position, if it waits.
+    /// The message that tells a waiting request its position; `None` if the request does not wait.
     pub(crate) fn queued_message(&self, key: (ProcessId, RequestId)) -> Option<Message> {
         let Some(EntryStatus::Waits(ticket)) = self.table.entry_status(key) else { return None };
         let (service, epoch, request) = (self.service.clone(), self.epoch, key.1);
         Some(Message::Client(ClientMessage::Queued { service, epoch, request, ticket }))
     }
 
-    /// Returns whether the request waits, at that position.
+    /// Returns whether the request waits at this position.
     pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
         self.table.entry_status(key) == Some(EntryStatus::Waits(ticket))
     }
@@ -223,27 +225,27 @@ impl Grantor {
         self.table.status(now, after, most)
     }
 
-    /// The length of that list.
+    /// The length of the list.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn listed(&self) -> usize {
         self.table.listed()
     }
 
-    /// The number of locks and requests that it keeps, and of the entries that it has heard before
-    /// it acts or in a revalidation.
+    /// The number of locks and requests in the table, and of the entries that early messages and
+    /// revalidation answers hold.
     pub(crate) fn size(&self) -> usize {
-        let heard = self.phase.heard().map_or(0, HeardEarly::len);
+        let heard = self.phase.heard().map_or(0, EarlyMessages::len);
         let awaited = self.awaiting().count() + self.outdated_reporters.len();
         let reported: usize = self.revalidations.values().map(RevalidationAnswers::len).sum();
         self.table.size() + heard + awaited + reported
     }
 
-    /// The members that it waits for.
+    /// The members whose answers are missing.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.phase.awaiting().chain(self.revalidations.keys().copied())
     }
 
-    /// A member asks for a lock.
+    /// Handles a member's request for locks.
     pub(crate) fn on_request_lock(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let key = (asked.from, asked.request);
         let next_turk = self.phase.next_turk();
@@ -263,8 +265,8 @@ impl Grantor {
         }
         if let Some(heard) = self.revalidations.get_mut(&asked.from) {
             heard.note_reported(asked.request, cx.limits.member_bytes());
-            // Holds of this member that came with the table may be over, and would let it pass a
-            // suspension. It asks again in a while, when it has answered the revalidation.
+            // Holds of this member in the transferred table may be over, and would let its request
+            // pass a suspension. So the member asks again after its answer to the revalidation.
             let may_pass = self.table.has_suspension()
                 && self.table.holds_of(asked.from, asked.lock.owner) > 0;
             if may_pass && self.table.entry_status(key).is_none() {
@@ -272,10 +274,11 @@ impl Grantor {
             }
         }
         match self.table.entry_status(key) {
-            // The member asks twice if the first answer was for an epoch that it no longer trusts.
+            // The member repeats a request if the first answer was for an epoch that it no longer
+            // trusts.
             Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, cx),
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, cx),
-            // Its own member asks for no more than that.
+            // This member's own lock client stays within this bound.
             None if !self.has_room(asked.from, cx) => return self.send_on(&asked, None, cx),
             None => {}
         }
@@ -296,13 +299,13 @@ impl Grantor {
                     }
                     self.tell_grant_to_keep(key, (token, kept), cx);
                     if is_limit {
-                        // Permits may be waited for that were reported without their object.
+                        // A member may have reported waits for permits without their object.
                         self.grant(cx);
                     }
                 }
             }
-            // Others may have released holds that are here, and have been granted locks that are
-            // free here.
+            // Without a lease this grantor knows nothing for sure. Holds of its table may be over,
+            // and locks that it has as free may be granted elsewhere.
             _ if only_if_free && !cx.leased => {
                 return self.tell_refusal((from, request), Refusal::Undecided, cx);
             }
@@ -316,8 +319,8 @@ impl Grantor {
             {
                 return self.tell_refusal((from, request), refusal, cx);
             }
-            // A try is never in the queue. No report tells of it, so a later grantor could not keep
-            // it apart from a request that is over.
+            // A try never enters the queue. Reports leave tries out, so a later grantor could not
+            // tell a queued try from a request that has ended.
             Ok(()) if only_if_free => {
                 self.tell_refusal((from, request), Refusal::Undecided, cx);
                 return self.request_tokens(entry.want.tokens(), cx);
@@ -334,9 +337,9 @@ impl Grantor {
         self.request_tokens(0, cx);
     }
 
-    /// Grants a free lock, or a share of one, to this very member, if no other member is concerned.
-    /// No message is sent, and nothing is due. The table decides whether the lock is free, and
-    /// records the hold, as in [`on_request_lock`](Grantor::on_request_lock).
+    /// Grants a free lock, or a share of one, to this grantor's own member if no other member is
+    /// concerned. No message is sent, and nothing becomes due. The table decides whether the lock
+    /// is free and records the hold, as in [`on_request_lock`](Grantor::on_request_lock).
     pub(crate) fn grant_at_once(
         &mut self,
         (process, request): (ProcessId, RequestId),
@@ -353,7 +356,7 @@ impl Grantor {
         Some(token)
     }
 
-    /// The tokens with which this very member may have that lock without a step, see
+    /// The tokens with which this grantor's own member may take the lock without a step, see
     /// [`Node::offer`](crate::protocol::Node::offer).
     pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
         let others = self.tokens.spare().checked_sub(1)?;
@@ -362,16 +365,16 @@ impl Grantor {
         (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
     }
 
-    /// Enters the number of offered tokens that were used.
+    /// Removes the number of offered tokens that were used.
     pub(crate) fn spend(&mut self, count: u64) {
-        // A thread that finds no more tokens counts as well.
+        // The count also includes threads that found no token left.
         let count = u32::try_from(count.min(self.tokens.spare())).unwrap_or(u32::MAX);
         if count > 0 {
             self.tokens.take(count);
         }
     }
 
-    /// This very member has a lock that was offered to it.
+    /// Records that this grantor's own member took a lock that was offered to it.
     pub(crate) fn hold(
         &mut self,
         key: (ProcessId, RequestId),
@@ -385,7 +388,7 @@ impl Grantor {
         self.table.hold(key, entry, token, since);
     }
 
-    /// Ends a hold of a lock that no request waits for. Returns whether it did.
+    /// Ends a hold of a lock that no request waits for. Returns whether the hold was ended.
     pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
         let is_quiet = self.is_at_rest() && self.table.is_unwanted(name);
         if is_quiet {
@@ -394,18 +397,18 @@ impl Grantor {
         is_quiet
     }
 
-    /// Returns whether the table may have one more request of a member.
+    /// Returns whether the table may have one more request of the member.
     fn has_room(&self, process: ProcessId, cx: &StepContext) -> bool {
         planted!(cx.mutant, CountPresentValues => return self.has_room_now(process, cx));
         self.table.bytes_of(process) < cx.limits.member_bytes()
     }
 
-    /// Returns whether it acts and has heard of every member.
+    /// Returns whether the grantor acts, misses no member's answer, and is not about to end.
     fn is_at_rest(&self) -> bool {
         self.is_acting() && self.revalidations.is_empty() && self.unwilling_successors.is_none()
     }
 
-    /// A request is over.
+    /// Handles the end of a request.
     pub(crate) fn on_release(&mut self, from: ProcessId, request: RequestId, cx: &mut StepContext) {
         let key = (from, request);
         if let Some(heard) = self.phase.heard_mut()
@@ -419,7 +422,8 @@ impl Grantor {
         self.grant(cx);
     }
 
-    /// A hold is reduced. If it is not here yet, its member reports it as it is now.
+    /// Handles the reduction of a hold. A hold that is not in the table yet will be reported in its
+    /// reduced form.
     pub(crate) fn on_reduce(
         &mut self,
         key: (ProcessId, RequestId),
@@ -427,12 +431,12 @@ impl Grantor {
         token: Token,
         cx: &mut StepContext,
     ) {
-        planted!(=> let Some(want) = &self.plant_narrow(key, want, cx) else { return });
-        self.table.narrow(key, want, token);
+        planted!(=> let Some(want) = &self.plant_reduce(key, want, cx) else { return });
+        self.table.reduce(key, want, token);
         self.grant(cx);
     }
 
-    /// A share is to become the lock.
+    /// Handles the upgrade of a share to the lock.
     pub(crate) fn on_upgrade(
         &mut self,
         from: ProcessId,
@@ -442,7 +446,8 @@ impl Grantor {
     ) {
         let key = (from, hold);
         planted!(=> self.plant_upgrade(key, cx));
-        // A kept share may be free: its member gives it back then, or tells its holders.
+        // A kept share may have no user: its member then releases it. Otherwise the member says
+        // which requests use it.
         let awaits_recall = self.is_acting() && self.recalls_beside(key, cx);
         let refusal = match (
             self.table.held_by(key),
@@ -450,14 +455,13 @@ impl Grantor {
             self.table.others_beside(key),
         ) {
             _ if !self.is_acting() || awaits_recall => Refusal::Undecided,
-            // The member has asked twice.
+            // The member has repeated its request.
             (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
                 return self.tell_upgraded((from, request), token, cx);
             }
             (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
-            // The predecessor may have made it the lock, and the holder has not heard. It gets a
-            // token of this epoch, so that the holder's report, which is older, does not make
-            // it a share again.
+            // The predecessor may have granted the upgrade without the holder's knowledge. A token
+            // of this epoch keeps the holder's older report from making the hold a share again.
             (Some(Want::Lock(_) | Want::Share(_)), ..) if cx.leased => match self.tokens.take(1) {
                 Some(token) => {
                     planted!(=> let token = self.plant_token(key, token, cx));
@@ -489,12 +493,12 @@ impl Grantor {
         );
     }
 
-    /// Returns whether the token was dealt in this epoch.
+    /// Returns whether the token belongs to this epoch.
     fn is_own(&self, token: Token) -> bool {
         token > self.epoch.0
     }
 
-    /// A member writes into an object.
+    /// Handles a member's write into an object.
     pub(crate) fn on_write(
         &mut self,
         key: (ProcessId, RequestId),
@@ -515,7 +519,7 @@ impl Grantor {
             .filter(|last| last.request == key.1 && !planted!(cx.mutant, WriteTwice))
             && !(number.is_some() && planted!(cx.mutant, StepTwice))
         {
-            // The member asks twice if the first answer was lost with its grantor.
+            // The member repeats a write if the first answer was lost with its grantor.
             let answers = Some((key.1, ObjectReply::Written { version, number }));
             return self.tell_value(key.0, name, answers, cx);
         }
@@ -530,7 +534,7 @@ impl Grantor {
         let (process, request) = key;
         self.table.write(process, name, value, LastWrite { request, version, number });
         self.tell_all(name, Some((key, ObjectReply::Written { version, number })), cx);
-        self.grant(cx); // it may be a limit
+        self.grant(cx); // the object may be a limit of permits
     }
 
     /// Sends an object's content to each member that has it open.
@@ -559,26 +563,25 @@ impl Grantor {
         cx.send(to, ClientMessage::Value { service, epoch, name, content, answers });
     }
 
-    /// Returns `Ok` if nothing is left here of the requests that a member made before `request`,
-    /// with which it gave all of them up. Otherwise returns the process that can tell, unless this
-    /// grantor can later. The release of a request that was reported here may have gone to a
-    /// younger grantor that never came to act. The member then hears that this grantor has the
-    /// request still.
+    /// Returns `Ok` if no request that the member made before `request` is left here: with
+    /// `request` it gave all of them up. Otherwise returns the process that can tell; `None`: this
+    /// grantor, later. The release of a reported request may have gone to a younger grantor that
+    /// never acted. The member is then told that the request is still here.
     pub(crate) fn confirms_destruction(
         &self,
         from: ProcessId,
         request: RequestId,
     ) -> Result<(), Option<ProcessId>> {
-        // They end in their order.
+        // Requests end in the order of their numbers.
         let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
         if !self.is_acting() {
-            // The predecessor may act still.
+            // The predecessor may still act.
             return Err(self.phase.next_turk().map(|(next_turk, _)| next_turk));
         }
         if self.revalidations.contains_key(&from) || has_more { Err(None) } else { Ok(()) }
     }
 
-    /// A member queries the table.
+    /// Handles a member's query of the table.
     pub(crate) fn on_query(
         &mut self,
         from: ProcessId,
@@ -586,16 +589,16 @@ impl Grantor {
         at: &Query,
         cx: &mut StepContext,
     ) {
-        // Without a lease, other members may have been granted locks that are free here.
+        // Without a lease, other grantors may have granted locks that are free in this table.
         let leased = cx.leased || planted!(cx.mutant, SeeWithoutLease);
-        // The predecessor alone may have heard of requests that the member has ended meanwhile.
+        // Only the predecessor may know that the member has ended some of its requests meanwhile.
         let asked = match at {
             Query::Position(_) => Some(from),
             Query::Blockers(Blocked::Request(process, _)) => Some(*process),
             _ => None,
         };
         let is_heard = asked.is_none_or(|process| !self.revalidations.contains_key(&process));
-        // The holders of kept locks are known once these are recalled.
+        // Recalled members say which requests use their kept locks.
         let is_heard = is_heard && !self.recall_for(from, at, cx);
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
         let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
@@ -610,8 +613,8 @@ impl Grantor {
         );
     }
 
-    /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow:
-    /// as many as one step does.
+    /// Grants the waiting requests that can be granted, at most as many as one step may. Nothing is
+    /// granted without the member's lease, or without tokens.
     pub(crate) fn grant(&mut self, cx: &mut StepContext) {
         if !self.is_acting()
             || (!cx.leased && !planted!(cx.mutant, GrantWhileSuspended))
@@ -634,7 +637,7 @@ impl Grantor {
         self.request_tokens(0, cx);
     }
 
-    /// Goes on with what an earlier step left.
+    /// Continues the work that an earlier step left.
     pub(crate) fn go_on(&mut self, cx: &mut StepContext) {
         self.is_unfinished = false;
         self.end_departed(cx);
@@ -647,8 +650,8 @@ impl Grantor {
         }
     }
 
-    /// Ends requests of members that have left the view: as many as one step does. Until the last
-    /// one has ended the others exclude as those of a living member do.
+    /// Ends requests of members that have left the view, at most as many as one step may. Until
+    /// then these requests exclude others like those of a living member.
     fn end_departed(&mut self, cx: &mut StepContext) {
         let mut left = cx.limits.slice as usize;
         while let Some(&process) = self.departed.first() {
@@ -660,8 +663,8 @@ impl Grantor {
         }
     }
 
-    /// The elder dealt more tokens. It may have dealt them in an earlier tenure: then another elder
-    /// has dealt higher tokens since, which may be used up here.
+    /// Handles tokens that the elder dealt. A range of an earlier tenure is ignored if another
+    /// elder has dealt higher tokens since: those may be used up already.
     pub(crate) fn on_tokens(&mut self, range: TokenRange, cx: &mut StepContext) {
         self.tokens.asked = false;
         if range.first > self.tokens.newest || planted!(cx.mutant, TakeOlderRange) {
@@ -672,15 +675,15 @@ impl Grantor {
         self.grant(cx);
     }
 
-    /// A new elder may not know that the last one was asked for tokens.
+    /// Asks for tokens again if needed: a new elder may not know that the former one was asked.
     pub(crate) fn on_new_elder(&mut self, cx: &mut StepContext) {
         self.tokens.asked = false;
         self.request_tokens(0, cx);
     }
 
-    /// Members left: so do their requests, and their reports are no longer awaited. Members that
-    /// came may have been granted something by a predecessor that still acts: a recovering grantor
-    /// asks them too.
+    /// Handles a new view. The requests of members that left end, and their reports are no longer
+    /// awaited. A predecessor that still acts may have granted something to members that joined, so
+    /// a recovering grantor asks them too.
     pub(crate) fn on_view(
         &mut self,
         view: &View,
@@ -702,7 +705,7 @@ impl Grantor {
             heard.keep_members(|process| view.contains(process));
             departed.iter().for_each(|process| heard.forget(*process));
         }
-        if let Phase::Recovering { awaiting, .. } = &mut self.phase {
+        if let GrantorPhase::Recovering { awaiting, .. } = &mut self.phase {
             awaiting.retain(|process| view.contains(*process));
             planted!(cx.mutant, AwaitNoGhosts => planted::await_no_ghosts(awaiting, view));
             let joined = if planted!(cx.mutant, AskNoJoiners) { &[] } else { joined };
@@ -717,15 +720,15 @@ impl Grantor {
         self.grant(cx);
     }
 
-    /// From here on it acts. `is_transferred`: with the whole table of another member.
-    fn begin(&mut self, mut heard: HeardEarly, is_transferred: bool, cx: &mut StepContext) {
+    /// Begins to act. `is_transferred`: whether the whole table came from another grantor.
+    fn begin(&mut self, mut heard: EarlyMessages, is_transferred: bool, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         cx.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         cx.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
         if !is_transferred {
-            // Not all of them have seen the highest version, and none knows that there may have
-            // been a higher one.
+            // Not every opener has seen the highest version, and none knows whether a higher one
+            // existed.
             self.table.objects().for_each(|(name, _)| self.tell_all(name, None, cx));
         }
         for (key, holds) in heard.take_uses() {
@@ -739,10 +742,10 @@ impl Grantor {
         }
     }
 
-    /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was
-    /// refused for.
+    /// Asks the elder for tokens when they run low. `wanted`: the number of tokens in a row that a
+    /// refused request needs.
     fn request_tokens(&mut self, wanted: u32, cx: &mut StepContext) {
-        // The first of those that wait may want more in a row than there are.
+        // The first waiting request may need more tokens in a row than are left.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
         if let Some(count) = self.tokens.ask(wanted, cx) {
             cx.send_elder(RegistryMessage::MoreTokens {
@@ -753,7 +756,7 @@ impl Grantor {
         }
     }
 
-    /// Sends the request away from here.
+    /// Tells the requester to ask elsewhere.
     fn send_on(
         &self,
         asked: &ReceivedRequest,

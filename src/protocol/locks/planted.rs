@@ -5,18 +5,18 @@ use super::grantor::Grantor;
 use crate::protocol::id::{ProcessId, ServiceName};
 use crate::protocol::step_context::StepContext;
 
-/// The member to which this member lost its service.
+/// The member that won the bid against this one.
 pub(super) fn winner(by: ProcessId, cx: &StepContext) -> ProcessId {
     cx.elder.filter(|_| planted!(cx.mutant, CallTheElderWinner)).unwrap_or(by)
 }
 
 impl Locks {
-    /// All requests of a process are released.
+    /// Releases all requests of a process.
     pub(in crate::protocol) fn free_all_of(&mut self, process: ProcessId) {
         self.grantors.values_mut().for_each(|grantor| grantor.free_all_of(process));
     }
 
-    /// A grantor that transfers its table goes on granting.
+    /// Lets a grantor that transfers its table continue to grant.
     pub(super) fn keep_grantor(&mut self, service: &ServiceName, grantor: &Grantor) {
         self.grantors.insert(service.clone(), grantor.clone());
     }

@@ -1,7 +1,7 @@
-//! The elder's map from lock services to their grantors, and the dealing of tokens.
+//! The elder's map from services to their grantors, and the dealing of tokens.
 //!
-//! - A service is *free* when its next grantor need not ask any member. Then every member of the
-//!   view in which this elder began has answered or has left, and none had heard of the service.
+//! - A service is *free* if its next grantor need not ask any member. For that, every member of the
+//!   view in which this elder began has answered or left, and none knew of the service.
 //! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
 mod asked_names;
@@ -24,21 +24,22 @@ use std::time::Duration;
 struct RegistryEntry {
     /// The youngest named grantor that has not declined or left.
     grantor: Option<(ProcessId, Epoch)>,
-    /// When it began to act; `None`: its table is still on its way.
+    /// The time at which `grantor` began to act; `None`: its table is still on its way.
     since: Option<Time>,
-    /// The grantor that was named before it and may have the table, while no younger one acts.
+    /// The grantor that was named before `grantor` and may have the table, while no younger one
+    /// acts.
     source: Option<(ProcessId, Epoch)>,
-    /// The youngest grantor that began to grant and has not said that it ended. It grants still if
-    /// all that were named since are gone.
+    /// The youngest grantor that acted and has not said that it ended. It still grants if all
+    /// grantors named later are gone.
     acted: Option<(ProcessId, Epoch)>,
-    /// The youngest epoch that others have heard of. If its grantor is gone they believe in no
-    /// earlier one.
+    /// The youngest epoch that other members know of. If its grantor is gone, they trust no earlier
+    /// one.
     heard: Option<Epoch>,
     /// The members that were named since a grantor last acted.
     line: BTreeSet<ProcessId>,
-    /// The last bid of the member that was named last.
+    /// The last bid of the youngest named member.
     asked: Option<RequestId>,
-    /// The last grantor said that no member holds anything.
+    /// Whether the last grantor said that no member holds anything.
     vacant: bool,
 }
 
@@ -46,37 +47,37 @@ struct RegistryEntry {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Registry {
     entries: BTreeMap<ServiceName, RegistryEntry>,
-    /// The view in which every member was asked; answers to an earlier question count for nothing.
+    /// The view in which every member was asked: answers to an earlier question are ignored.
     asked_in: ViewNumber,
-    /// Members whose inventory is not complete yet.
+    /// Members whose inventory is incomplete.
     awaiting: BTreeSet<ProcessId>,
-    /// The members that asked for a service and cannot be answered yet.
+    /// The members that asked for a service's grantor and cannot be answered yet, by service.
     parked_queries: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
-    /// Young turks that wait until they may be named: for each service the last that asked, and its
-    /// last request.
+    /// The young turk of each service that waits to be named: the last one that bid, with its last
+    /// bid.
     waiting_bids: BTreeMap<ServiceName, (ProcessId, RequestId)>,
-    /// The last request that a later bid ends, of each young turk that was told of the later bid.
+    /// The last bid of each young turk that a later bid ended, once the turk was told.
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
-    /// Grantors that want tokens and have not got them yet, with how many they want: of one service
-    /// and one process the latest.
+    /// Grantors that wait for tokens, with the number that they want: only the latest epoch of each
+    /// service and process.
     hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
-    /// The members that asked for the names first.
+    /// The member that first asked for each name.
     asked_names: AskedNames,
     pub(super) dealer: Dealer,
     /// The first token that this elder could deal: earlier elders dealt the lower ones.
     began: Token,
-    /// Ranges wait for the limit of dealing until then.
+    /// The time until which ranges wait for the limit of dealing.
     barred_until: Option<Time>,
 }
 
 impl RegistryEntry {
-    /// The member that was named last. If it declined or left: the grantor that grants until
-    /// another is named.
+    /// The youngest named grantor. If it declined or left: the earlier grantor that still grants.
     fn last(&self) -> Option<(ProcessId, Epoch)> {
         self.grantor.or(self.source).or(self.acted)
     }
 
-    /// The grantor, if others have heard of a younger one that was named and perhaps never began.
+    /// The process of the named grantor, if other members know of a younger epoch whose grantor
+    /// perhaps never began.
     fn overtaken(&self) -> Option<ProcessId> {
         self.grantor.filter(|(_, epoch)| self.heard > Some(*epoch)).map(|(process, _)| process)
     }
@@ -86,7 +87,7 @@ impl RegistryEntry {
         [self.grantor, self.source, self.acted].contains(&epoch)
     }
 
-    /// A grantor grants. A grantor that was named after it may do so already, and say it first.
+    /// Notes that a grantor acts. A grantor that was named later may have said so before.
     fn acts(&mut self, (grantor, epoch): (ProcessId, Epoch)) {
         if self.acted.is_none_or(|(_, known)| known < epoch) {
             self.acted = Some((grantor, epoch));
@@ -105,7 +106,8 @@ impl RegistryEntry {
 }
 
 impl Registry {
-    /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
+    /// The map of a new elder. `ask`: whether there were elders before, so that every member is
+    /// asked.
     pub(crate) fn new(
         view: &View,
         ask: bool,
@@ -136,7 +138,7 @@ impl Registry {
         }
     }
 
-    /// Members ask the elder, and tell it of their grantors.
+    /// Handles the members' questions and their news of grantors.
     pub(crate) fn on_message(
         &mut self,
         from: ProcessId,
@@ -157,7 +159,7 @@ impl Registry {
             }
             RegistryMessage::Acts { service, epoch } => self.on_acts(from, &service, epoch, cx),
             RegistryMessage::ProposeSuccessor { service, epoch, to } => {
-                // It may have been sent before the successor left the view.
+                // The successor may have left the view since the message was sent.
                 let to = Some(to).filter(|to| cx.is_there(*to));
                 self.on_propose_successor((from, epoch), service, to, may_name, cx);
             }
@@ -178,7 +180,7 @@ impl Registry {
         }
     }
 
-    /// The same elder has a new view.
+    /// Handles a new view of the same elder.
     pub(crate) fn on_view(&mut self, view: &View, departed: &[ProcessId]) {
         self.dealer.on_view(view);
         self.barred_until = None;
@@ -196,7 +198,7 @@ impl Registry {
         self.keep(|process| view.contains(process));
     }
 
-    /// A member said goodbye: it grants nothing any more, and is named for nothing.
+    /// Notes that a member left: it grants nothing any more, and is not named again.
     pub(crate) fn on_leave(&mut self, process: ProcessId) {
         for requesters in self.parked_queries.values_mut() {
             requesters.remove(&process);
@@ -206,9 +208,9 @@ impl Registry {
         self.keep(|known| known != process);
     }
 
-    /// Forgets processes that are gone. A named grantor that never began may have been told of
-    /// changes to the table that another grantor still has. That other grantor is named once more,
-    /// so that it asks.
+    /// Forgets processes that are gone. If a named grantor left before it began, the grantor before
+    /// it may lack changes that went to the named one. So that earlier grantor is named once more,
+    /// and then asks for them.
     fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
         for (service, entry) in &mut self.entries {
             let is_unbegun = entry.grantor.is_some() && entry.since.is_none();
@@ -222,18 +224,18 @@ impl Registry {
         }
     }
 
-    /// Returns whether this view's tokens are used up: the elder then makes a new view.
+    /// Returns whether the view's tokens are used up: the elder then makes a new view.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.dealer.is_exhausted()
     }
 
-    /// Returns whether it had too few slots.
+    /// Returns whether the view had too few slots.
     pub(crate) fn wants_more_slots(&self) -> bool {
         self.dealer.wants_more_slots()
     }
 
-    /// Returns whether a range may be dealt now. If that is only a matter of time, it is looked at
-    /// again then.
+    /// Returns whether a range may be dealt now. If only time is missing, dealing is tried again
+    /// then.
     fn may_deal(&mut self, now: Time) -> bool {
         let may = self.dealer.may_deal(now);
         if let Err(Some(at)) = may {
@@ -242,12 +244,12 @@ impl Registry {
         may.is_ok()
     }
 
-    /// Returns whether ranges waited for the limit of dealing, and need not any longer.
+    /// Returns whether ranges waited for the limit of dealing and may now be dealt.
     pub(crate) fn is_open_again(&mut self, now: Time) -> bool {
         self.barred_until.take_if(|at| *at <= now).is_some()
     }
 
-    /// A member asks for the grantor of a service.
+    /// Handles a member's question for the grantor of a service.
     pub(crate) fn on_find_grantor(
         &mut self,
         from: ProcessId,
@@ -259,7 +261,7 @@ impl Registry {
         if !self.has_room(from, &service, cx) {
             return;
         }
-        // It may have heard of a grantor of a former elder after its inventory.
+        // The member may have learned of a former elder's grantor after it sent its inventory.
         if heard.is_some() && !planted!(cx.mutant, HearOnlyInventories) {
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(heard);
@@ -268,8 +270,9 @@ impl Registry {
         self.answer_for(service, may_name, cx);
     }
 
-    /// Returns whether the name may be kept that a member asks for. Inventories are taken whole: a
-    /// grantor that the elder does not know of would grant beside the one that it names.
+    /// Returns whether the registry may store the name that a member asks for. Inventories are
+    /// always stored whole: otherwise the elder could name a second grantor beside one that it does
+    /// not know.
     fn has_room(&mut self, from: ProcessId, service: &ServiceName, cx: &StepContext) -> bool {
         if self.entries.contains_key(service) {
             return true;
@@ -289,7 +292,7 @@ impl Registry {
         })
     }
 
-    /// Returns `Ok` if no member grants a service. Then nothing can be left of the requests that a
+    /// Returns `Ok` if no member grants the service: then nothing is left of the requests that a
     /// member has given up. Otherwise returns the grantor, if it is known.
     pub(crate) fn confirms_destruction(
         &self,
@@ -305,9 +308,10 @@ impl Registry {
         }
     }
 
-    /// Answers whether a service exists: a member grants it, or its grantor was lost and a member
-    /// may have a hold yet. Changes nothing. Without a quorum another elder may have named a
-    /// grantor, and before all members have answered one of them may know the service.
+    /// Answers whether a service exists. It does if a member grants it, or if its grantor was lost
+    /// and a member may still hold. Asking changes nothing. The answer is undecided without a
+    /// quorum, since another elder may have named a grantor. It is also undecided while a member
+    /// that may know the service has not answered.
     fn find(&self, service: &ServiceName, has_quorum: bool) -> QueryReply {
         let is_used = self.entries.get(service).is_some_and(|entry| !entry.vacant);
         match has_quorum && (is_used || self.awaiting.is_empty()) {
@@ -316,7 +320,7 @@ impl Registry {
         }
     }
 
-    /// A member reports the grantors that it hosts and knows.
+    /// Handles a member's inventory: the grantors that it hosts, and those that it knows.
     pub(crate) fn on_inventory_reply(
         &mut self,
         (from, asked_in): (ProcessId, ViewNumber),
@@ -331,13 +335,12 @@ impl Registry {
         let told: BTreeSet<ServiceName> =
             known.iter().map(|(service, ..)| service.clone()).collect();
         for (service, grantor, epoch) in known {
-            // Hearsay shows that the service is in use. Only the grantor's own member tells where
-            // its grantor is.
+            // Hearsay only shows that the service is in use. The grantor's own member alone says
+            // where the grantor is.
             planted!(=> if grantor != from && self.plant_hearsay(&service, cx) { continue });
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(Some(epoch));
-            // A grantor that was named after it and has gone since may have left its table to a
-            // younger one.
+            // A grantor that was named later and has gone may have left its table to a younger one.
             if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
                 entry.acts((grantor, epoch));
@@ -352,14 +355,15 @@ impl Registry {
         if last || planted!(cx.mutant, InventoryEndsEarly) {
             self.awaiting.remove(&from);
         }
-        // Members that ask for other services wait for the answers of other members.
+        // While answers are missing, only members that ask for the reported services can be
+        // answered.
         match self.has_heard_all(cx) {
             true => self.answer(may_name, cx),
             false => self.answer_about(&told, may_name, cx),
         }
     }
 
-    /// A grantor runs low.
+    /// Handles a grantor's request for tokens.
     pub(crate) fn on_more_tokens(
         &mut self,
         from: ProcessId,
@@ -369,14 +373,14 @@ impl Registry {
     ) {
         let is_known =
             self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
-        // The name may be in an inventory that is incomplete, and the grantor asks no second time.
-        // An inventory is taken whole, so a member can make the elder keep these names anyway.
+        // An incomplete inventory may still contain the name, and the grantor asks only once. A
+        // member gains nothing by this, since its inventory is stored whole anyway.
         let is_complete =
             !self.awaiting.contains(&from) || planted!(cx.mutant, DropTokensOfInventory);
         if is_complete && !self.has_room(from, &service, cx) {
             return;
         }
-        // A process has one grantor of a service at a time, and its epochs rise.
+        // A process has at most one grantor of a service at a time, and its epochs rise.
         let earliest = (service.clone(), from, Epoch(Token::new(Slot(0), 0)));
         let of_process = |key: &(ServiceName, ProcessId, Epoch)| key.0 == service && key.1 == from;
         let before = self.hungry.range(earliest..).map(|(key, _)| key).next();
@@ -393,8 +397,8 @@ impl Registry {
         }
     }
 
-    /// Answers every waiting member that can be answered. `may_name`: the elder has its quorum, so
-    /// it may name grantors.
+    /// Answers every waiting member that can be answered. `may_name`: whether the elder has its
+    /// quorum and may name grantors.
     pub(crate) fn answer(&mut self, may_name: bool, cx: &mut StepContext) {
         self.forget_ended_terms();
         if may_name && !self.hungry.is_empty() {
@@ -417,7 +421,7 @@ impl Registry {
         self.advance_turks(may_name, cx);
     }
 
-    /// Answers for a few services, without a look at the others.
+    /// Answers the questions about these services only.
     pub(crate) fn answer_about(
         &mut self,
         services: &BTreeSet<ServiceName>,
@@ -449,8 +453,8 @@ impl Registry {
         }
     }
 
-    /// Drops requests for tokens of epochs that are over. While a member's inventory is not
-    /// complete, its epoch may go on.
+    /// Drops requests for tokens of epochs that are over. While a member's inventory is incomplete,
+    /// its epoch may continue.
     fn forget_ended_terms(&mut self) {
         if self.awaiting.is_empty() {
             let entries = &self.entries;
@@ -460,7 +464,7 @@ impl Registry {
         }
     }
 
-    /// Answers the members that asked for one service, if that can be.
+    /// Answers the members that asked for one service, if possible.
     fn answer_for(&mut self, service: ServiceName, may_name: bool, cx: &mut StepContext) {
         let Some(requesters) = self.parked_queries.remove(&service) else { return };
         let entry = self.entries.get(&service);
@@ -500,8 +504,8 @@ impl Registry {
         }
     }
 
-    /// Has a grantor that others do not believe named once more as soon as that may be: as in
-    /// `keep`.
+    /// Has the grantor named again as soon as possible if other members trust a younger epoch, as
+    /// in `keep`.
     fn park_overtaken(&mut self, service: &ServiceName) {
         let overtaken = self.entries.get(service).and_then(RegistryEntry::overtaken);
         if let Some(process) = overtaken {
@@ -509,13 +513,13 @@ impl Registry {
         }
     }
 
-    /// The services that it has heard of.
+    /// The services that the registry knows.
     #[cfg(test)]
     pub(crate) fn services(&self) -> impl Iterator<Item = &ServiceName> {
         self.entries.keys()
     }
 
-    /// The number of requests for tokens that wait.
+    /// The number of grantors that wait for tokens.
     #[cfg(test)]
     pub(crate) fn hungry(&self) -> usize {
         self.hungry.len()
@@ -526,7 +530,7 @@ impl Registry {
         !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
     }
 
-    /// Returns whether every member has answered that is not taken to be lost.
+    /// Returns whether every member has answered, except for those taken to be lost.
     fn has_heard_all(&self, cx: &StepContext) -> bool {
         self.awaiting.iter().all(|process| cx.is_lost(*process))
             || planted!(cx.mutant, CallUnheardFree)
@@ -536,7 +540,7 @@ impl Registry {
         self.has_heard_all(cx) && may_name && self.may_deal(cx.now)
     }
 
-    /// Names a grantor, whether or not there is one.
+    /// Names a grantor, even if there is one already.
     fn name(
         &mut self,
         service: &ServiceName,
@@ -549,12 +553,12 @@ impl Registry {
         let is_new = !self.entries.contains_key(service);
         let entry = self.entries.entry(service.clone()).or_default();
         let source = entry.last();
-        // A lost member that has not been heard may grant it.
+        // A lost member that has not answered may grant the service.
         let all_heard = self.awaiting.is_empty() || planted!(cx.mutant, CallLostFree);
         let all_heard = all_heard || planted!(cx.mutant, CallUnheardFree);
         let origin = match source {
             _ if entry.vacant || is_new && all_heard => Origin::Free,
-            // A lost grantor would keep the table for the rest of its lease.
+            // A lost grantor would keep the table until its lease ends.
             Some((process, _)) if !cx.is_lost(process) => Origin::Predecessor(process),
             _ => Origin::Everyone,
         };
@@ -588,7 +592,7 @@ impl Registry {
         epoch
     }
 
-    /// A young turk asks.
+    /// Handles a bid of a young turk.
     pub(crate) fn on_become(
         &mut self,
         (from, request): (ProcessId, RequestId),
@@ -596,8 +600,8 @@ impl Registry {
         may_name: bool,
         cx: &mut StepContext,
     ) {
-        // The young turk repeats its bid in each new view, and the bid may cross the message that a
-        // later bid came.
+        // The young turk repeats its bid in each new view. The repeated bid may cross the message
+        // that a later bid ended it.
         if self.outbid.get(&(service.clone(), from)).is_some_and(|outbid| request <= *outbid) {
             return;
         }
@@ -605,8 +609,8 @@ impl Registry {
             && entry.grantor.is_some_and(|(process, _)| process == from)
         {
             entry.asked = entry.asked.max(Some(request));
-            // It is named already: its word is on its way, unless it waits for the table of a
-            // member that is lost. Named once more, it asks the others.
+            // The turk is named already, so its answer is on its way. Only if it waits for the
+            // table of a lost member is it named again, and then asks everyone.
             let is_lost = entry.source.is_some_and(|(source, _)| cx.is_lost(source));
             let is_stuck = entry.since.is_none() && is_lost;
             let asked = entry.asked;
@@ -635,13 +639,14 @@ impl Registry {
             Some(RegistryEntry { grantor: Some(_), since: Some(since), .. }) => {
                 (true, *since + min_service(cx) <= cx.now)
             }
-            // While a table is on its way the transfer chain grows, but no member joins it twice.
+            // While a table is on its way the chain of transfers grows, but no member joins it
+            // twice.
             Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => {
                 (true, !line.contains(&turk))
             }
             _ => (false, true),
         };
-        // Where the grantor is known no other member's answer is missing.
+        // If the grantor is known, no further answers are needed.
         if !is_due {
             return;
         }
@@ -679,7 +684,7 @@ impl Registry {
         self.barred_until
     }
 
-    /// A grantor acts.
+    /// Notes that a grantor acts.
     pub(crate) fn on_acts(
         &mut self,
         from: ProcessId,
@@ -696,8 +701,8 @@ impl Registry {
         }
     }
 
-    /// A leaving grantor proposes a successor; `None`: that one is gone. A young turk that waits
-    /// comes first.
+    /// Handles a leaving grantor's proposal of a successor; `None`: the proposed member is gone. A
+    /// young turk that waits has priority.
     pub(crate) fn on_propose_successor(
         &mut self,
         (from, epoch): (ProcessId, Epoch),
@@ -718,8 +723,9 @@ impl Registry {
         }
     }
 
-    /// A grantor is over, and no member holds anything. That counts if this elder named it and has
-    /// named no other since. Another may have granted after it, and be gone.
+    /// Notes that a grantor ended and that no member holds anything. This counts only if this elder
+    /// named the grantor and none since. Otherwise a later grantor may have granted something and
+    /// be gone.
     pub(crate) fn on_vacant(
         &mut self,
         from: ProcessId,
@@ -737,7 +743,7 @@ impl Registry {
         }
     }
 
-    /// A named member declines, or has stopped granting.
+    /// Notes that a named member declines, or no longer grants.
     pub(crate) fn on_decline(
         &mut self,
         from: ProcessId,
@@ -761,7 +767,7 @@ impl Registry {
         }
     }
 
-    /// Deals more tokens to a grantor that wants some. Only if it may.
+    /// Deals tokens to a grantor that wants more. Call it only if ranges may be dealt.
     fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), cx: &mut StepContext) {
         let Some(count) = self.hungry.remove(&key) else { return };
         let (service, grantor, epoch) = key;
@@ -771,7 +777,7 @@ impl Registry {
     }
 }
 
-/// How long a grantor acts at least before a young turk follows it.
+/// The least time for which a grantor acts before a young turk follows it.
 fn min_service(cx: &StepContext) -> Duration {
     cx.timing.retry * 2
 }

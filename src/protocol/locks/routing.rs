@@ -1,16 +1,16 @@
-//! Naming grantors, asking them, and telling a new elder about them.
+//! Naming grantors, sending requests to them, and reporting them to a new elder.
 
 use super::*;
 use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 
-/// The most pending positions that one call walks for a member. Only a recovered or received table
-/// has more.
+/// The most pending positions that one call walks through for a member. Only a recovered or
+/// transferred table has more.
 const MAX_WALKED_POSITIONS: usize = 1 << 12;
 
 impl Locks {
-    /// The positions of requests that have waited for a while and still wait, for their members.
-    /// Most waits end before that, so that the grant is their only message. `most`: as many as one
-    /// step looks at; the others stay due.
+    /// Takes the positions that are due, of requests that still wait, for their members. Most waits
+    /// end earlier, so that the grant is their only message. `most`: the number that one step
+    /// handles; the others stay due.
     pub(crate) fn take_positions_due(&mut self, now: Time, most: u32) -> Vec<(ProcessId, Message)> {
         let (mut due, mut left) = (Vec::new(), most);
         if self.positions_due().is_none_or(|at| at > now) {
@@ -31,13 +31,13 @@ impl Locks {
             }
             due.push((position.to, position.into()));
         }
-        // Occasionally there was one for each of many thousands of requests.
+        // The queue may have had many thousands of entries for a short time.
         self.pending_positions.shrink_to(KEPT_MESSAGES);
         due
     }
 
-    /// All positions of one member's requests, which it gets before the answer to a query. Where
-    /// very many positions wait, only that of the request that the query is about.
+    /// Takes all pending positions of a member's requests, which it gets before the answer to its
+    /// query. If too many positions are pending, only that of the queried request.
     pub(crate) fn take_positions_of(
         &mut self,
         to: ProcessId,
@@ -66,8 +66,8 @@ impl Locks {
         taken
     }
 
-    /// Keeps the position of another member's request for a while. Returns any other message, which
-    /// is to be sent now.
+    /// Delays the message with the position of another member's request. Returns any other message:
+    /// it is to be sent now.
     pub(crate) fn put_off(
         &mut self,
         now: Time,
@@ -88,8 +88,8 @@ impl Locks {
                 });
                 return None;
             }
-            // A granted request has mostly waited longest. Then its position needs no timer any
-            // more.
+            // A granted request is mostly the one that has waited longest: its position needs no
+            // timer then.
             Message::Client(ClientMessage::Grant { request, .. })
                 if self
                     .pending_positions
@@ -103,7 +103,7 @@ impl Locks {
         Some(message)
     }
 
-    /// Returns whether the request still waits at that position.
+    /// Returns whether the request still waits at this position.
     fn counts(&self, position: &PendingPosition) -> bool {
         let grantor = self
             .grantors
@@ -114,7 +114,7 @@ impl Locks {
         })
     }
 
-    /// Returns the time at which the next position is to be reported.
+    /// Returns the time at which the next position is due.
     pub(crate) fn positions_due(&self) -> Option<Time> {
         self.pending_positions.front().map(|position| position.at)
     }
@@ -122,8 +122,8 @@ impl Locks {
     pub(super) fn on_inventory(&mut self, from: ProcessId, view: ViewNumber, cx: &mut StepContext) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.client.known() {
-            // Only the hosting member states where a grantor is, so this member names only its own
-            // grantors.
+            // Only the hosting member states the place of a grantor, so this member names itself
+            // only for its own grantors.
             let grantor = if grantor == cx.me { ProcessId(0) } else { grantor };
             heard.insert(service.clone(), (grantor, epoch));
         }
@@ -160,7 +160,7 @@ impl Locks {
         }
     }
 
-    /// The elder names this member.
+    /// Handles the elder's message that names this member as a grantor.
     pub(in crate::protocol) fn on_name_grantor(
         &mut self,
         (service, asked): (ServiceName, Option<RequestId>),
@@ -168,8 +168,8 @@ impl Locks {
         origin: Origin,
         cx: &mut StepContext,
     ) {
-        // Named by this elder in an earlier tenure: in the present one it deals higher tokens
-        // already. Requests from that tenure were made again with the view.
+        // The message is of an earlier tenure of this elder: in the present tenure it already deals
+        // higher tokens. Requests of that tenure were repeated with the view.
         if cx.view.is_none_or(|view| range.first < Token::new(view.tenure, 0))
             && !planted!(cx.mutant, HeedFormerElder)
         {
@@ -180,8 +180,8 @@ impl Locks {
         let last_known = newest.map(|_| last_known);
         self.client.on_named(&service, asked);
         if self.client.is_destroyed(&service) {
-            // It bid, or was proposed as the successor, before the destruction. If it bids again it
-            // is named again.
+            // The member bid, or was proposed as the successor, before it destroyed the service. A
+            // new bid would have it named again.
             self.client.on_ended(&service, epoch);
             for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
                 self.on_request_lock(service.clone(), asked_for, asked, cx);
@@ -190,7 +190,7 @@ impl Locks {
             return;
         }
         if !cx.is_member || self.client.newest(&service).is_some_and(|newest| newest > epoch) {
-            // Named, and superseded by a younger turk before it knew.
+            // A younger turk superseded this member before the naming arrived.
             if let Some(by) = self.client.grantor(&service).0 {
                 self.client.on_superseded(&service, by, cx);
             }
@@ -226,7 +226,7 @@ impl Locks {
         self.answer_bids(&service, cx);
     }
 
-    /// A newer grantor requests the table of the grantor here.
+    /// Handles a newer grantor's request for the table.
     pub(super) fn on_request_table(
         &mut self,
         from: ProcessId,
@@ -235,8 +235,7 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
-            // The asking member was named before this member's latest naming: it does not supersede
-            // this member.
+            // This member was named later than the one that asks, so it continues.
             cx.send(from, GrantorMessage::NoTable { service, epoch });
             return;
         }
@@ -249,7 +248,7 @@ impl Locks {
             return;
         }
         match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
-            // If this member has bid it may still be named, after the member that asks for the
+            // If this member has bid, it may still be named, after the member that asks for the
             // table.
             None => cx.send(from, GrantorMessage::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
@@ -263,7 +262,7 @@ impl Locks {
         self.send_on_early(&service, from, epoch, cx);
     }
 
-    /// The grantor here ends, and transfers its table to the next grantor, `next_turk`.
+    /// Ends the grantor here, and transfers its table to the next grantor, `next_turk`.
     fn transfer(
         &mut self,
         service: &ServiceName,
@@ -281,7 +280,8 @@ impl Locks {
         }
     }
 
-    /// After a table chunk: the table may be due for a younger turk, or the grantor may act.
+    /// Continues after a table chunk: passes the table on to a younger turk, or answers the bids if
+    /// the grantor acts.
     pub(super) fn after_transfer(&mut self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(next_turk) = self.grantors.get(service).and_then(Grantor::next_turk_due) {
             self.transfer(service, next_turk, cx);
@@ -289,8 +289,7 @@ impl Locks {
         self.answer_bids(service, cx);
     }
 
-    /// The bids of this member have won, if its grantor acts and is not about to give the role
-    /// away.
+    /// Answers this member's bids as won, if its grantor acts and does not give its role up.
     pub(super) fn answer_bids(&mut self, service: &ServiceName, cx: &mut StepContext) {
         if self.relinquishing.contains(service) {
             return;
@@ -304,8 +303,8 @@ impl Locks {
         }
     }
 
-    /// There is a newer grantor than the one here. An acting grantor will hear from it; a
-    /// recovering one would wait for ever for the reports of others.
+    /// Handles the news of a newer grantor than the one here. The newer one asks an acting grantor
+    /// for its table. A recovering one would wait for ever for reports, so it ends.
     pub(super) fn on_deposed(
         &mut self,
         service: &ServiceName,
@@ -324,7 +323,8 @@ impl Locks {
         }
     }
 
-    /// This member stops granting the service, because it leaves or has destroyed the service.
+    /// Gives up the grantor role of a service, because this member leaves or has destroyed the
+    /// service.
     pub(crate) fn depart_service(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let (Some(view), Some(grantor)) = (cx.view, self.grantors.get_mut(service)) else {
             self.relinquishing.remove(service);
@@ -337,13 +337,13 @@ impl Locks {
         }
     }
 
-    /// Returns whether this member still grants a service that it gives away, or its successor has
-    /// not got the whole table.
+    /// Returns whether this member still grants a service whose role it gives up, or its successor
+    /// does not have the whole table yet.
     pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
         self.relinquishing.contains(service) || self.pending_transfers.contains(service)
     }
 
-    /// Returns whether nothing is granted here any more, and all successors have got their whole
+    /// Returns whether nothing is granted here any more, and all successors have their whole
     /// tables.
     pub(crate) fn has_handed_over(&self) -> bool {
         self.grantors.is_empty() && self.pending_transfers.is_empty()
@@ -356,7 +356,7 @@ impl Locks {
         }
     }
 
-    /// The services for which a successor is to be proposed again, as many as one step proposes.
+    /// The services for which a successor is to be proposed again, at most as many as one step may.
     pub(crate) fn due_to_depart(&self, now: Time, most: u32) -> BTreeSet<ServiceName> {
         self.relinquishing.due(now, most as usize)
     }
@@ -366,7 +366,7 @@ impl Locks {
         self.grantors.keys().cloned().collect()
     }
 
-    /// The named successor of this member's grantor declines.
+    /// Notes that the named successor of the grantor here declines.
     pub(super) fn on_successor_declined(
         &mut self,
         service: ServiceName,
@@ -378,13 +378,13 @@ impl Locks {
             grantor.on_successor_declined(by);
             self.depart_service(&service, cx);
         } else if by != cx.me {
-            // Requests that are still in the table here may have been released there: a new
-            // epoch asks for them.
+            // Requests in the table here may have been released elsewhere meanwhile: a new epoch
+            // asks for them.
             cx.send_elder(self.client.question(&service));
         }
     }
 
-    /// A request is over.
+    /// Handles the end of a request.
     pub(super) fn on_release(
         &mut self,
         from: ProcessId,
@@ -412,7 +412,7 @@ impl Locks {
         if let Some(grantor) = self.grantors.get_mut(&service)
             && grantor.epoch() >= epoch
         {
-            // A request for an earlier epoch here comes again, after its member's earlier requests.
+            // The member repeats a request for an earlier epoch, after its earlier requests.
             let own = grantor.epoch();
             if own == epoch {
                 grantor.on_request_lock(asked, cx);
@@ -425,8 +425,7 @@ impl Locks {
             }
             return;
         }
-        // If this member has heard of the epoch and does not grant in it, it was the grantor
-        // before.
+        // If this member knows of the epoch but does not grant in it, its grantor role has ended.
         let outdated = self.client.has_heard_of(&service, epoch);
         let early = self.early_requests.entry(service.clone()).or_default();
         let weight = asked.lock.entry_weight();
@@ -441,15 +440,15 @@ impl Locks {
             );
             return;
         }
-        // This member may be named already, with the message still on its way: wait for it, and ask
-        // the elder to be sure.
+        // The message that names this member may be on its way. The request waits for it, and the
+        // elder is asked to be sure.
         if early.is_empty() {
             cx.send_elder(self.client.question(&service));
         }
         early.push((asked.from, asked.request), weight, (epoch, asked));
     }
 
-    /// The grantor after that epoch, if it is another member, and known.
+    /// The grantor after this epoch, if it is known and at another member.
     fn grantor_after(
         &self,
         service: &ServiceName,
@@ -460,8 +459,8 @@ impl Locks {
         by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != me)
     }
 
-    /// A report arrives after the end of its epoch. Its waiting requests were sent to no other
-    /// member.
+    /// Tells the member of a report that came after the end of its epoch to ask elsewhere. No other
+    /// member was asked for the reported waits.
     pub(super) fn send_reported_on(
         &self,
         from: ProcessId,
@@ -471,7 +470,8 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         let instead = self.grantor_after(service, epoch, cx.me);
-        // One answer for a hold counts for all of them: open objects need a grantor, too.
+        // One answer counts for all holds of the report. Even holds need one, since open objects
+        // need a grantor.
         let held = holds.first().map(|hold| hold.request);
         for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
             cx.send(
@@ -481,9 +481,9 @@ impl Locks {
         }
     }
 
-    /// A member has destroyed a service, and has released all that it had of it. A table that was
-    /// transferred meanwhile may still have some of it, and so may a grantor that was silent for a
-    /// while. If there is no grantor here, and none is known, the elder can tell.
+    /// Answers a member that has destroyed a service and released everything of it. A table that
+    /// was transferred meanwhile may still contain some of it. So may the table of a grantor that
+    /// was silent for a while. If no grantor is here and none is known, the elder is asked.
     pub(super) fn on_confirm_destroy(
         &mut self,
         from: ProcessId,
@@ -496,7 +496,7 @@ impl Locks {
             (Some(grantor), ..) => grantor.confirms_destruction(from, request),
             _ if planted!(cx.mutant, SettleElsewhere) => Ok(()),
             // The elder knows when no member grants any more, regardless of the grantor that its
-            // lock client knows.
+            // own lock client knows.
             (_, Some(registry), _) if cx.may_name() => registry.confirms_destruction(service),
             (.., Some(by)) => Err(Some(by)),
             (_, Some(_), _) => Err(None),
@@ -518,7 +518,7 @@ impl Locks {
         );
     }
 
-    /// A member queries the grantor here.
+    /// Handles a member's query.
     pub(super) fn on_query(
         &mut self,
         from: ProcessId,
@@ -532,7 +532,7 @@ impl Locks {
         {
             grantor.on_query(from, request, at, cx);
         } else if !self.client.has_heard_of(&service, epoch) && cx.is_member {
-            // This member may be named already, with the message still on its way.
+            // The message that names this member may be on its way.
             cx.send(
                 from,
                 ClientMessage::QueryReply {
@@ -547,9 +547,9 @@ impl Locks {
         }
     }
 
-    /// The grantor here, in the epoch of the request. Otherwise the requester is told where to ask,
-    /// or that there is no answer yet. A request for an earlier epoch here may have been served
-    /// elsewhere since: the requester repeats it if it still needs it.
+    /// The grantor here, if it acts in the epoch of the request. Otherwise the requester is told
+    /// where to ask, or that there is no answer yet. A request for an earlier epoch may have been
+    /// answered elsewhere since: the requester repeats it if needed.
     pub(super) fn asked_of(
         &mut self,
         from: ProcessId,
@@ -563,7 +563,7 @@ impl Locks {
             cx.send(
                 from,
                 if is_early && cx.is_member {
-                    // This member may be named already, with the message still on its way.
+                    // The message that names this member may be on its way.
                     Message::Client(ClientMessage::Refuse {
                         service,
                         epoch,
@@ -587,7 +587,8 @@ impl Locks {
         Some(grantor)
     }
 
-    /// The elder names the grantor: members with early requests here are told to ask there.
+    /// Handles the elder's news of the grantor: members with early requests here are told to ask
+    /// there.
     pub(super) fn send_on_early(
         &mut self,
         service: &ServiceName,
@@ -596,7 +597,7 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         if grantor == cx.me {
-            return; // its own naming is on its way, in order, on the same link
+            return; // the message that names this member follows on the same link
         }
         for (asked_for, asked) in self.early_requests.remove(service).unwrap_or_default() {
             if asked_for <= epoch {
@@ -614,7 +615,7 @@ impl Locks {
         }
     }
 
-    /// A newer grantor has heard from this member: an older one here is over.
+    /// Ends an older grantor here, because a newer one has this member's answer.
     pub(super) fn end_grantor_below(
         &mut self,
         service: &ServiceName,
@@ -628,10 +629,10 @@ impl Locks {
         }
     }
 
-    /// There is another elder, or may have been one meanwhile. It knows no grantor that a former
-    /// elder named and that has not begun, and may have named others since. An epoch that began
-    /// only now could begin after theirs. A member that still wants the role bids again. An
-    /// unchanged elder is told, or it would wait for this grantor.
+    /// Ends the grantors here that have not begun, because the elder has changed, or may have for a
+    /// while. The new elder does not know them, and may have named others since. If they began only
+    /// now, they could begin after those. A member that still wants the role bids again. An
+    /// unchanged elder is told, since it would wait for them.
     pub(in crate::protocol) fn end_unbegun(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, BeginForFormerElder => return);
         let over = |grantor: &Grantor| !grantor.is_acting();
@@ -646,7 +647,7 @@ impl Locks {
         }
     }
 
-    /// The grantor here ends. Its waiters are sent to the next grantor, or to the elder.
+    /// Ends the grantor here. Its waiters are told to ask the next grantor, or the elder.
     fn end_grantor(
         &mut self,
         service: &ServiceName,
@@ -665,8 +666,8 @@ impl Locks {
         }
     }
 
-    /// A grantor here ends, and another may follow. A new elder may not know which: it would send
-    /// every member here for ever.
+    /// Reports the end of a grantor here to the elder. A new elder may not know it otherwise, and
+    /// would send every member here for ever.
     fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, cx: &mut StepContext) {
         let epoch = grantor.epoch();
         self.client.on_ended(service, epoch);

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Locks {
-    /// The services that come `after` a mark, and their locks: `most` of both together at most, but
-    /// at least one. `None`: these are the last.
+    /// The services after the mark `after`, with their locks: at most `most` of both together, but
+    /// at least one. The last value is `None` if no more follow.
     pub(crate) fn status_page(
         &self,
         me: ProcessId,
@@ -12,7 +12,7 @@ impl Locks {
         after: Option<&StatusMark>,
         most: usize,
     ) -> (Vec<ServiceStatus>, Option<StatusMark>) {
-        // A service with further locks appears on the next page again.
+        // A service with further locks also appears on the next page.
         let from = after.map_or(Bound::Unbounded, |mark| match mark.lock {
             Some(_) => Bound::Included(&mark.service),
             None => Bound::Excluded(&mark.service),
@@ -33,7 +33,8 @@ impl Locks {
                 if !is_end {
                     let last = status.locks.last().map(|lock| lock.name.clone());
                     let lock = last.or_else(|| told.cloned());
-                    // None of its locks is listed yet: it comes whole with the next page.
+                    // The page lists none of its locks yet: the service comes whole with the next
+                    // page.
                     if lock.is_some() || page.is_empty() {
                         page.push(status);
                         return (page, Some(StatusMark { service, lock }));
@@ -52,8 +53,8 @@ impl Locks {
         (page, None)
     }
 
-    /// The services for a process outside the cluster, with their number beyond: at most `most`
-    /// services, and `most` locks in all; the rest is counted.
+    /// The services for a process outside the cluster: at most `most` services and `most` locks in
+    /// all. The rest is counted.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn status_cut(
         &self,
@@ -75,7 +76,7 @@ impl Locks {
         (services, more)
     }
 
-    /// The first services from there on, without their locks.
+    /// The first services from the bound on, without their locks.
     fn services_from(
         &self,
         me: ProcessId,

@@ -1,21 +1,21 @@
-//! The lock table of one service: its holds, its waits, and the next request to grant.
+//! The lock table of one service: its holds and waits, and the next request to grant.
 //!
-//! All waiting requests stand in one line, in the order of the [tickets](Ticket). The queue of a
-//! name is the part of the line that wants the name. The line alone decides which requests may be
+//! All waiting requests stand in one line, ordered by their [tickets](Ticket). The queue of a name
+//! is the part of the line that wants the name. The line alone decides which requests may be
 //! granted:
-//! - a lock or a batch, when it is the first in the queue of each of its names and no request holds
-//!   one of them;
-//! - a share, when it is the first in its queue and the name has no holds but shares;
-//! - permits, when they are the first in their queue, the name has no holds but permits, and the
-//!   sum is within the limit;
-//! - a suspension, when no request but its owner's holds anything, and no request before it in the
-//!   line could be granted. A request that still waits before it then waits for the suspension's
+//! - a lock or a batch, when it is first in the queue of each of its names, and no request holds
+//!   any of them;
+//! - a share, when it is first in its queue and the name has no holds except shares;
+//! - permits, when they are first in their queue, the name has no holds except permits, and the sum
+//!   is within the limit;
+//! - a suspension, when only requests of its own owner hold anything, and no earlier request in the
+//!   line could be granted. An earlier request that still waits then waits for the suspension's
 //!   owner, which would otherwise wait for itself;
 //! - no request behind the **first suspension** of the line. While a suspension is held, only the
 //!   requests that passed it stand before that position.
 //!
-//! A request of an owner with a hold **passes**: it gets a position in the line right before the
-//! first suspension. So tickets have room:
+//! A request whose owner has a hold **passes**: its position is right before the first suspension.
+//! So tickets have room:
 //! ```text
 //! number of a ticket:   block (32 bits) | position in the block (32 bits)
 //!                         0 ..      in the order of arrival
@@ -23,17 +23,17 @@
 //!                           .. 2^32 suspensions of holders that passed it, and it, at the very end
 //! ```
 //! A request that passes a held suspension goes before all others. The later the suspension was
-//! granted, the further in front the request goes. Its ticket says which suspension it passed, so
-//! recovery and transfer need only holds and tickets.
+//! granted, the further in front it goes. Its ticket tells which suspension it passed, so recovery
+//! and transfer need only holds and tickets.
 //!
-//! **Objects** are not locks. A request to have an object open is not a hold and waits for no other
-//! request. It is granted before all others, also while the service is suspended. An object exists
-//! while a member has it open.
+//! **Objects** are not locks. A request to open an object is not a hold and waits for no other
+//! request. It is granted before all others, even while the service is suspended. An object exists
+//! as long as a member has it open.
 //!
 //! - A name is in the table only while it is held, waited for or open: an idle name costs nothing.
-//! - Nothing scans a queue, but for queries: an operation costs the logarithm of the table for each
-//!   of its names.
-//! - It has no clock, no tokens of its own and no messages: the grantor has.
+//! - Only queries scan a queue: the cost of any other operation is logarithmic in the size of the
+//!   table, for each name.
+//! - The table has no clock, no tokens of its own and no messages: the grantor has these.
 //!
 //! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, and `holders.rs`
 //! the holders of each name. `requests.rs` has the requests of each member, and `objects.rs` the
@@ -76,15 +76,15 @@ use occupancy::Occupancy;
 use queue_rank::{POSITION, QueueRank};
 use request::{MemberRequests, RequestKey, TableRequest, TableRequestState, WaitStart, nth};
 
-/// Holds and waits, with their members, as one grantor sends them to another.
+/// Holds and waits with their members, as one grantor sends them to another.
 pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
 /// The state of a request in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum EntryStatus {
-    /// The request holds, with this token.
+    /// The request holds with this token.
     Holds(Token),
-    /// The request waits, at this position.
+    /// The request waits at this position.
     Waits(Ticket),
 }
 
@@ -92,26 +92,26 @@ pub(crate) enum EntryStatus {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Table {
     epoch: Epoch,
-    /// The number of the last ticket that was dealt to an arriving request.
+    /// The number of the last ticket for an arriving request.
     arrivals: u64,
-    /// How many requests have passed. It only rises, so that of the requests that passed one
-    /// suspension the first goes first.
+    /// The number of requests that have passed. It only rises. So of the requests that passed the
+    /// same suspension, the earliest is granted first.
     passes: u64,
     parts: BTreeMap<ProcessId, MemberRequests>,
-    /// How many hold.
+    /// The number of requests that hold.
     holds: usize,
     held: NameMap<Occupancy>,
     objects: BTreeMap<LockName, TableObject>,
     suspended: Option<(Token, RequestKey)>,
     queues: BTreeMap<LockName, BTreeSet<QueueRank>>,
     suspensions: BTreeSet<QueueRank>,
-    /// Waiting locks and batches that miss nothing: to be granted if they are before the first
-    /// suspension.
+    /// Waiting locks and batches whose names are free. They are granted if they are before the
+    /// first suspension.
     ready: BTreeSet<QueueRank>,
-    /// The requests that wait to have an object open, for nothing but a token.
+    /// The requests that wait to open an object: they need only a token.
     opening: BTreeSet<QueueRank>,
-    /// Always empty: it keeps the memory of a removed part for the next part. Otherwise a member
-    /// that takes one lock after the other would allocate memory each time.
+    /// An empty map whose memory the next added part reuses. Without it, a member that takes one
+    /// lock after another would allocate each time.
     spare: PagedMap<TableRequest>,
     bounds: TableLimits,
     /// A planted break.
@@ -119,16 +119,16 @@ pub(crate) struct Table {
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
-/// The room that tickets have, and the sizes of an answer, see [`Limits`].
+/// The room of tickets, and the sizes of an answer, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct TableLimits {
-    /// How many positions of a block are for arriving requests, and how many for passing ones.
+    /// The positions of a block for arriving requests, and equally many for passing ones.
     room: u64,
-    /// The block from which on there is no room in blocks.
+    /// The first block without room.
     blocks: u64,
-    /// The most entries of a list that one answer has.
+    /// The most entries of a list in an answer.
     listed: usize,
-    /// The most that is counted of the requests that wait before another one, or hold.
+    /// The highest count of requests that hold, or that wait before another one.
     counted: usize,
 }
 
@@ -163,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Returns the same table with the bounds of a member.
+    /// Returns the same table with the limits of a member.
     pub(crate) fn within(self, cx: &StepContext) -> Table {
         Table {
             bounds: TableLimits::of(cx.limits),
@@ -173,12 +173,12 @@ impl Table {
         }
     }
 
-    /// Returns the same table, which deals the tickets of a later epoch from now on.
+    /// Returns the same table, which now deals the tickets of a later epoch.
     pub(crate) fn renew(self, epoch: Epoch) -> Table {
         Table { epoch, arrivals: 0, ..self }
     }
 
-    /// Returns the state of the request, if it is known.
+    /// Returns the state of the request, if the table has it.
     pub(crate) fn entry_status(&self, key: RequestKey) -> Option<EntryStatus> {
         Some(match self.get(key)?.state {
             TableRequestState::Holds { token, .. } => EntryStatus::Holds(token),
@@ -187,7 +187,7 @@ impl Table {
     }
 
     /// Returns `Ok` if a request that is not in the table could be granted at once; otherwise the
-    /// obstacle.
+    /// reason why not.
     pub(crate) fn is_free(
         &self,
         process: ProcessId,
@@ -252,13 +252,13 @@ impl Table {
         self.suspended.is_some() || !self.suspensions.is_empty()
     }
 
-    /// Returns whether no request has this name or waits for it, and no suspension is held or
-    /// waits. The name is then free for every member.
+    /// Returns whether no request holds this name or waits for it, and there is no suspension. The
+    /// name is then free for every member.
     pub(crate) fn is_clear(&self, name: &LockName) -> bool {
         self.is_unwanted(name) && !self.held.contains_key(name)
     }
 
-    /// Records a hold of a request that [is free](Table::is_free).
+    /// Records a hold for a request that [is free](Table::is_free).
     pub(crate) fn hold(&mut self, key: RequestKey, entry: LockRequest, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
@@ -268,13 +268,13 @@ impl Table {
         );
     }
 
-    /// Returns whether the end of a hold of this name concerns no other request: no request waits
-    /// for the name or for a suspension.
+    /// Returns whether the end of a hold of this name affects no other request: none waits for the
+    /// name or for a suspension.
     pub(crate) fn is_unwanted(&self, name: &LockName) -> bool {
         self.suspended.is_none() && self.suspensions.is_empty() && self.head(name).is_none()
     }
 
-    /// Gives a request the names, the suspension or the object that it wants.
+    /// Records that a request holds its names or the suspension, or has its object open.
     fn take(&mut self, key: RequestKey, want: &Want, token: Token) {
         match want {
             Want::Suspension => self.suspended = Some((token, key)),
@@ -288,9 +288,9 @@ impl Table {
         }
     }
 
-    /// Records a hold that a member reported. Of two holds that exclude each other the higher token
-    /// wins. A loser is not brought back when the winner loses against a third hold. Permits are
-    /// kept at any limit. Returns the losers.
+    /// Records a hold that a member reported. Of two holds that exclude each other, the one with
+    /// the higher token stays. A removed hold does not return when a third one removes the other.
+    /// Permits are recorded at any limit. Returns the removed holds.
     pub(crate) fn claim(
         &mut self,
         key: RequestKey,
@@ -302,7 +302,7 @@ impl Table {
         if let Some(EntryStatus::Holds(_)) = status {
             return Vec::new();
         }
-        // Nearly always the request is new and no request has the lock.
+        // In nearly all cases the request is new and the lock is free.
         if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) =
             (status, &entry.want)
             && self.occupy(name, key, &entry.want)
@@ -345,7 +345,7 @@ impl Table {
         losers.into_iter().collect()
     }
 
-    /// Forgets a request, whether it holds or waits. Unknown ones are ignored.
+    /// Removes a request, whether it holds or waits. Unknown requests are ignored.
     pub(crate) fn release(&mut self, key: RequestKey) {
         let Some(TableRequest { entry, state }) = self.remove(key) else { return };
         let names = entry.want.names();
@@ -364,8 +364,9 @@ impl Table {
         }
     }
 
-    /// Requests of the same member hold a lock, or shares of it, in place of the one that was
-    /// granted it. If that one is among them, it holds as before. None: it is over.
+    /// Lets requests of the same member hold a lock, or shares of it, in place of the granted
+    /// request. If the granted request is among them, it continues to hold. Without any of them, it
+    /// ends.
     pub(crate) fn replace(&mut self, key: RequestKey, holds: Vec<HoldReport>, now: Time) {
         let has = match self.held_by(key) {
             Some(has @ (Want::Lock(_) | Want::Share(_))) => has.clone(),
@@ -391,7 +392,7 @@ impl Table {
         }
     }
 
-    /// Another request of the same member holds a lock in place of the one that was granted it.
+    /// Lets another request of the same member hold a lock in place of the granted request.
     fn replace_lock(
         &mut self,
         (key, name): (RequestKey, &LockName),
@@ -411,19 +412,19 @@ impl Table {
             by,
             TableRequest { entry, state: TableRequestState::Holds { token, since } },
         );
-        // It may be a share by now.
+        // The hold may have been reduced to a share already.
         if wants != has {
-            self.narrow(by, &wants, token);
+            self.reduce(by, &wants, token);
         }
     }
 
-    /// Forgets all requests of a process.
+    /// Removes all requests of a process.
     #[cfg(test)]
     fn end_all(&mut self, process: ProcessId) {
         self.end_some(process, usize::MAX);
     }
 
-    /// Forgets requests of a process, `most` of them at most. Returns how many.
+    /// Removes at most `most` requests of a process. Returns their number.
     pub(crate) fn end_some(&mut self, process: ProcessId, most: usize) -> usize {
         let requests: Vec<RequestId> = self.requests_of(process).take(most).collect();
         for request in &requests {
@@ -432,7 +433,7 @@ impl Table {
         requests.len()
     }
 
-    /// How many tokens the next request takes that can be granted, if there is one.
+    /// The number of tokens that the next grantable request needs, if there is one.
     pub(crate) fn next(&self) -> Option<u32> {
         let (_, key) = self.first()?;
         self.get(key).map(|request| request.entry.want.tokens())
@@ -453,9 +454,9 @@ impl Table {
         Some(key)
     }
 
-    /// A hold is reduced: a share in place of its lock, or fewer permits, with the token that its
-    /// holder has. Anything else is ignored.
-    pub(crate) fn narrow(&mut self, key: RequestKey, to: &Want, has: Token) {
+    /// Reduces a hold, which keeps its token: its lock becomes a share, or its permits become
+    /// fewer. Anything else is ignored.
+    pub(crate) fn reduce(&mut self, key: RequestKey, to: &Want, has: Token) {
         let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) =
             self.get_mut(key)
         else {
@@ -468,7 +469,7 @@ impl Table {
         }
     }
 
-    /// Turns the only share of a lock into the lock. A hold that is the lock already gets another
+    /// Turns the only share of a lock into the lock. A hold that already has the lock gets another
     /// token.
     pub(crate) fn upgrade(&mut self, key: RequestKey, by: Token) {
         debug_assert!(
@@ -487,7 +488,7 @@ impl Table {
         self.exchange(key, &from, &to);
     }
 
-    /// Everything, for another grantor: holds, and waits in the order of the line.
+    /// All entries, for another grantor: the holds, and the waits in the order of the line.
     pub(crate) fn export(&self, now: Time) -> Contents {
         let (mut holds, mut waits) = (Vec::new(), Vec::new());
         for ((process, id), TableRequest { entry, state }) in self.all() {
@@ -508,7 +509,7 @@ impl Table {
         (holds, waits)
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub(crate) fn size(&self) -> usize {
         let (holds, waits) = self.load();
         let opens: usize = self.parts.values().map(|part| part.opens).sum();

@@ -1,5 +1,5 @@
 //! Chains of waits and holds: the requests for which the owner of a hold waits, and probes that
-//! look for a circle of owners. The chapter on blockers has the rules.
+//! search for a circle of owners. The rules are in the chapter on blockers.
 
 use crate::protocol::id::{
     LockName, Mode, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token,
@@ -7,10 +7,10 @@ use crate::protocol::id::{
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The most pairs of a wait and a hold in one chain.
+/// The most pairs of a wait and a hold in a chain.
 pub const MAX_CHAIN: usize = 16;
 
-/// The messages that one probe and its copies may cause in their first round.
+/// The most messages that a probe and its copies may cause in their first round.
 pub(crate) const PROBE_BUDGET: u32 = 256;
 
 /// A request for which an owner waits.
@@ -23,81 +23,82 @@ pub struct OwnerWait {
     pub request: RequestId,
     /// The lock, or the first lock of a batch; `None`: the suspension of the service.
     pub name: Option<LockName>,
-    /// How many locks it waits for.
+    /// The number of locks of the request.
     pub names: u32,
-    /// The mode that it waits for.
+    /// The mode in which the request wants them.
     pub mode: Mode,
 }
 
-/// A hold as its own member knows it.
+/// The state of a hold, as the holder's own member knows it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum HoldState {
-    /// There is no such hold any more.
+    /// The hold no longer exists.
     NotHeld,
-    /// It is held.
+    /// The hold exists.
     Held {
-        /// How much of its own lease is left; `None`: it has none, and lasts until it is released
-        /// or lost.
+        /// The time left of the hold's own lease; `None`: the hold has none, and lasts until it is
+        /// released or lost.
         lease_left: Option<Duration>,
-        /// The requests for which its owner waits, in all services: the first of them.
+        /// The first requests for which the hold's owner waits, in all services.
         waits: Vec<OwnerWait>,
-        /// How many more there are.
+        /// The number of further such requests.
         more: u64,
     },
 }
 
-/// A waiting request and a hold that it waits for, or an earlier request of the queue.
+/// A waiting request, and a hold or an earlier request of the queue for which it waits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ChainLink {
     /// The waiting request.
     pub wait: (ProcessId, RequestId),
-    /// The request that holds, or the earlier one.
+    /// The request that holds, or the earlier request.
     pub hold: (ProcessId, RequestId),
-    /// The owner of that request.
+    /// The owner of `hold`.
     pub owner: OwnerId,
-    /// The token of the hold. `QUEUE`: that request waits.
+    /// The token of the hold. `QUEUE`: `hold` is an earlier request that waits.
     pub token: Token,
 }
 
 impl ChainLink {
-    /// In place of a token: the link leads to an earlier request of the queue. No hold has it.
+    /// Stands for a token if the link leads to an earlier request of the queue. No hold has this
+    /// token.
     pub(crate) const QUEUE: Token = Token::new(Slot::MAX, Slot::TOKENS as u32 - 1);
 
-    /// Whether it leads to an earlier request of the queue.
+    /// Returns whether the link leads to an earlier request of the queue.
     pub(crate) fn is_queue(&self) -> bool {
         self.token == Self::QUEUE
     }
 }
 
-/// A search for a circle of owners, on its way.
+/// A message that searches for a circle of owners.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Probe {
-    /// The request that is to be told.
+    /// The request that is told of a circle.
     pub origin: (ProcessId, RequestId),
     /// The owner of that request.
     pub owner: OwnerId,
-    /// The messages that it may cause yet.
+    /// The number of messages that the probe may still cause.
     pub budget: u32,
-    /// The chain that it has passed.
+    /// The links that the probe has followed.
     pub path: Vec<ChainLink>,
-    /// In the second round: how much of the path is confirmed.
+    /// In the second round: the number of confirmed links of the path.
     pub confirmed: Option<u32>,
 }
 
 impl Probe {
-    /// The budget of each of its copies, if it is passed on to so many.
+    /// The budget of each copy, if the probe is forwarded in so many copies.
     pub(crate) fn share(&self, copies: usize) -> u32 {
         let copies = (copies as u32).min(self.budget).max(1);
         self.budget.saturating_sub(copies) / copies
     }
 
-    /// The link of the path that the second round comes to next.
+    /// The next link that the second round has to confirm.
     pub(crate) fn next_link(&self) -> Option<&ChainLink> {
         self.path.get(self.confirmed? as usize)
     }
 
-    /// The link that it came by.
+    /// The link that led to this member.
     pub(crate) fn last_link(&self) -> Option<&ChainLink> {
         match self.confirmed {
             Some(confirmed) => self.path.get((confirmed as usize).checked_sub(1)?),
@@ -105,7 +106,7 @@ impl Probe {
         }
     }
 
-    /// Whether a hold of the owner is already on the path.
+    /// Returns whether a hold of the owner is already on the path.
     pub(crate) fn has_passed(&self, process: ProcessId, owner: OwnerId) -> bool {
         let mut holds = self.path.iter().filter(|link| !link.is_queue());
         holds.any(|link| (link.hold.0, link.owner) == (process, owner))

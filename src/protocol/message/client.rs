@@ -8,55 +8,56 @@ use crate::protocol::id::{Epoch, LockName, ProcessId, RequestId, ServiceName, Ti
 use crate::protocol::versioned::Since;
 use serde::{Deserialize, Serialize};
 
-/// The answer of the grantor of an object, beside the object's content.
+/// The answer of the grantor of an object; the object's content comes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum ObjectReply {
     /// The object is open, with this token for the request.
     Opened(Token),
     /// The object was written.
     Written {
-        /// The version that the write made.
+        /// The new version, made by the write.
         version: Token,
-        /// The number that a step made; `None` for a set value.
+        /// The new number, made by a step; `None` for a set value.
         number: Option<i32>,
     },
-    /// The object was not written: it has another version than the expected one, or the number edit
-    /// is refused.
+    /// The object was not written: its version is not the expected one, or the number edit is
+    /// refused.
     Unwritten,
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The request does not wait, and this holder is in its way.
+    /// The request does not wait, and this hold excludes it.
     Held(HolderInfo),
     /// The request does not wait, and earlier requests wait for this lock, or to suspend the
-    /// service. Also for a suspension if its requester holds so much that no other holder is found
-    /// to be named.
+    /// service. Also the answer to a suspension whose requester has so many holds that no other
+    /// holder is found.
     Waited(Option<LockName>),
     /// The request does not wait, and the grantor cannot answer yet.
     Undecided,
-    /// The owner of the request has a hold and wants to suspend the service, and so does an earlier
-    /// owner with a hold. Each would wait for the other for ever.
+    /// The request's owner has a hold and wants to suspend the service. So does the owner of an
+    /// earlier suspension that waits. Each would wait for the other for ever.
     Deadlock,
     /// The request wants permits of an object that its member does not have open.
     NotOpen,
-    /// The request does not wait, no member has a permit, and this limit is too low for it.
+    /// The request does not wait and wants more permits than this limit, and no member has a
+    /// permit.
     Limit(u32),
-    /// An upgrade of a share: this many others have a share too.
+    /// The share cannot become the lock: this many other requests have a share.
     Shared(u64),
 }
 
-/// Grantors answer a lock client and ask it, and lock clients ask each other.
+/// Messages of grantors to a lock client, and messages between lock clients.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum ClientMessage {
-    /// There is a newer grantor than the receiver.
+    /// A newer grantor than the receiver exists.
     Deposed {
         /// The service.
         service: ServiceName,
         /// The newer grantor, if the sender knows it.
         by: Option<ProcessId>,
-        /// Its epoch.
+        /// The newer grantor's epoch.
         epoch: Epoch,
     },
     /// The request's position in the queue.
@@ -70,7 +71,7 @@ pub enum ClientMessage {
         /// The position.
         ticket: Ticket,
     },
-    /// The request holds.
+    /// The request is granted.
     Grant {
         /// The service.
         service: ServiceName,
@@ -78,10 +79,11 @@ pub enum ClientMessage {
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// The fencing token. For a batch it is the token of the first lock; the others follow.
+        /// The fencing token. For a batch: the token of the first lock; the tokens of the others
+        /// follow it.
         token: Token,
-        /// How many tokens behind it the receiver may grant itself: it keeps the lock. 0: it does
-        /// not.
+        /// The number of following tokens that the receiver may grant itself with, because it keeps
+        /// the lock. 0: it does not keep the lock.
         #[serde(with = "Since::<13>")]
         kept: u32,
     },
@@ -96,7 +98,7 @@ pub enum ClientMessage {
         /// The reason.
         refusal: Box<Refusal>,
     },
-    /// The sender does not grant this service, or no longer in that epoch.
+    /// The sender does not grant this service, or no longer grants it in that epoch.
     NotGrantor {
         /// The service.
         service: ServiceName,
@@ -104,10 +106,10 @@ pub enum ClientMessage {
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// The newer grantor and its epoch, if the sender has heard of one.
+        /// The newer grantor and its epoch, if the sender knows them.
         instead: Option<(ProcessId, Epoch)>,
     },
-    /// The share is the lock now, with a new token.
+    /// The share has become the lock, with a new token.
     Upgraded {
         /// The service.
         service: ServiceName,
@@ -118,7 +120,8 @@ pub enum ClientMessage {
         /// The new token.
         token: Token,
     },
-    /// An object's content, to every member that has it open, whenever the content changes.
+    /// An object's content, sent to every member that has the object open, whenever the content
+    /// changes.
     Value {
         /// The service.
         service: ServiceName,
@@ -128,8 +131,8 @@ pub enum ClientMessage {
         name: LockName,
         /// The content.
         content: Box<Content>,
-        /// The request of the receiver that this answers, and its reply. The receiver takes both or
-        /// neither.
+        /// The receiver's request that this answers, and the reply. The receiver uses both content
+        /// and reply, or neither.
         answers: Option<(RequestId, ObjectReply)>,
     },
     /// A new grantor asks every member for its holds and waits. The answer ends every older epoch
@@ -144,29 +147,29 @@ pub enum ClientMessage {
         /// The new grantor's epoch.
         epoch: Epoch,
     },
-    /// The receiver's hold lost against another of the same lock with a higher token.
+    /// The receiver's hold has ended, because another hold of the lock has a higher token.
     Supersede {
         /// The service.
         service: ServiceName,
         /// The grantor's epoch.
         epoch: Epoch,
-        /// The request whose hold is over.
+        /// The request whose hold has ended.
         request: RequestId,
     },
-    /// The grantor has nothing left of the receiver's.
+    /// The grantor has nothing of the receiver's requests any more.
     DestroyConfirmed {
         /// The service of the `ConfirmDestroy` that this answers.
         service: ServiceName,
         /// The number of that question.
         request: RequestId,
     },
-    /// The sender cannot confirm that yet, or another member has to.
+    /// The sender cannot confirm the destruction yet, or another member has to.
     DestroyUnconfirmed {
         /// The service of the `ConfirmDestroy` that this answers.
         service: ServiceName,
         /// The number of that question.
         request: RequestId,
-        /// The grantor now.
+        /// The present grantor; `None`: not known.
         instead: Option<ProcessId>,
     },
     /// The answer to `Query`, and to `FindService`.
@@ -178,7 +181,7 @@ pub enum ClientMessage {
         /// The answer to the question.
         seen: Box<QueryReply>,
     },
-    /// Requests a revocable hold back.
+    /// Requests the release of a hold, or orders its end.
     ///
     /// ```text
     /// A ->[RequestRevocation] H  H ->[RevocationReply] A
@@ -186,11 +189,11 @@ pub enum ClientMessage {
     RequestRevocation {
         /// The service.
         service: ServiceName,
-        /// The requester's number for it; the holder is told of a repeated request once.
+        /// The requester's number of the revocation; the holder is told of a repeated one once.
         request: RequestId,
         /// The request of the holder.
         hold: RequestId,
-        /// The token with which it is held.
+        /// The token of the hold.
         token: Token,
         /// The question or the order.
         demand: RevocationDemand,
@@ -201,12 +204,13 @@ pub enum ClientMessage {
         service: ServiceName,
         /// The number of that request.
         request: RequestId,
-        /// The token of that request.
+        /// The token in that request.
         token: Token,
         /// The answer of the holder's member.
         heard: RevocationAnswer,
     },
-    /// Asks a holder's member for the rest of the hold's lease, and the waits of its owner.
+    /// Asks a holder's member for the time left of the hold's lease, and for the waits of its
+    /// owner.
     ///
     /// ```text
     /// A ->[AskHolder] H     H ->[HolderReply] A
@@ -214,11 +218,11 @@ pub enum ClientMessage {
     AskHolder {
         /// The service.
         service: ServiceName,
-        /// The requester's number for it.
+        /// The requester's number of the question.
         request: RequestId,
         /// The request of the holder.
         hold: RequestId,
-        /// The token with which it is held.
+        /// The token of the hold.
         token: Token,
     },
     /// The answer to `AskHolder`.
@@ -227,21 +231,22 @@ pub enum ClientMessage {
         service: ServiceName,
         /// The number of the question.
         request: RequestId,
-        /// The hold.
+        /// The state of the hold.
         state: Box<HoldState>,
     },
-    /// A probe for the grantors of all requests for which the owner of a hold waits.
+    /// A probe that is to be forwarded to the grantors of all requests for which the hold's owner
+    /// waits.
     ProbeHold {
         /// The service of the hold.
         service: ServiceName,
-        /// The request of the receiver that holds.
+        /// The receiver's request that holds.
         hold: RequestId,
-        /// The token with which it is held.
+        /// The token of the hold.
         token: Token,
         /// The probe.
         probe: Box<Probe>,
     },
-    /// Another member asks for a lock that the receiver keeps.
+    /// Recalls a lock that the receiver keeps, because another member asks for it.
     ///
     /// ```text
     /// G ->[Recall] K     K ->[Release] G        (free)
@@ -250,13 +255,13 @@ pub enum ClientMessage {
     Recall {
         /// The service.
         service: ServiceName,
-        /// The request that was granted the lock to keep.
+        /// The request for which the lock was granted to be kept.
         request: RequestId,
     },
 }
 
 impl ClientMessage {
-    /// The name of its variant.
+    /// The variant name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             ClientMessage::Deposed { .. } => "Deposed",

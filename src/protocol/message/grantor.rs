@@ -8,7 +8,7 @@ use crate::protocol::id::{Epoch, LockName, ProcessId, RequestId, ServiceName, To
 use crate::protocol::versioned::Since;
 use serde::{Deserialize, Serialize};
 
-/// Members ask a grantor and report to it, and another grantor sends it a table.
+/// Messages of members to a grantor, and of another grantor that sends its table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum GrantorMessage {
     /// Asks for the receiver's table. The answer ends every older epoch at the receiver.
@@ -52,41 +52,41 @@ pub enum GrantorMessage {
         service: ServiceName,
         /// The grantor's epoch as the requester knows it.
         epoch: Epoch,
-        /// The requester's number for it; a repeated request is granted once.
+        /// The requester's number of the request; a repeated request is granted once.
         request: RequestId,
         /// The names, the owner and the options.
         lock: LockRequest,
-        /// Do not queue: refuse unless free.
+        /// Whether the request is refused, and not queued, if it cannot be granted at once.
         only_if_free: bool,
-        /// How many tokens the requester wants behind that of the grant, to keep the lock; 0: it
-        /// does not keep it.
+        /// The number of tokens beyond that of the grant that the requester wants, to keep the
+        /// lock. 0: it does not keep the lock.
         #[serde(with = "Since::<13>")]
         keep: u32,
     },
-    /// The request is over: released, cancelled, or an unwanted grant that is returned.
+    /// The request is over: released or cancelled, or its grant is unwanted.
     Release {
         /// The service.
         service: ServiceName,
         /// The request.
         request: RequestId,
     },
-    /// The request that holds goes on with less: a share in place of its lock, or fewer permits.
-    /// One-way, as `Release` is.
+    /// The hold of a request continues with less: a share in place of its lock, or fewer permits.
+    /// No answer follows, as with `Release`.
     Reduce {
         /// The service.
         service: ServiceName,
-        /// The newest epoch of which the holder has heard. A grantor of a later epoch asks for all
-        /// holds when it begins, and may have enlarged this one since.
+        /// The newest epoch that the holder knows. A grantor of a later epoch asks for all holds
+        /// when it begins, and may have upgraded this one since.
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// The want that it holds from now on.
+        /// The want that the hold has from now on.
         want: Want,
-        /// The token of the hold: the grantor may have given another, of which the holder has not
-        /// heard.
+        /// The token of the hold as the holder knows it: the grantor may have given another one
+        /// since.
         token: Token,
     },
-    /// Asks that a share become the lock.
+    /// Asks the grantor to turn a share into the lock.
     ///
     /// ```text
     /// H ->[Upgrade] G     G ->[Upgraded] H      (no other share)
@@ -97,12 +97,12 @@ pub enum GrantorMessage {
         service: ServiceName,
         /// The grantor's epoch as the requester knows it.
         epoch: Epoch,
-        /// The requester's number for it; a repeated upgrade is done once.
+        /// The requester's number of the upgrade; a repeated upgrade is done once.
         request: RequestId,
         /// The request that has the share.
         hold: RequestId,
     },
-    /// A write into an object that the sender has open.
+    /// Writes into an object that the sender has open.
     ///
     /// ```text
     /// W ->[Write] G     G ->[Value] all that have it open; to W with its request
@@ -112,21 +112,21 @@ pub enum GrantorMessage {
         service: ServiceName,
         /// The grantor's epoch as the writer knows it.
         epoch: Epoch,
-        /// The writer's number for it; a repeated write is made once.
+        /// The writer's number of the write; a repeated write is made once.
         request: RequestId,
         /// The object.
         name: LockName,
         /// The edit.
         edit: Box<Edit>,
     },
-    /// The answer, in chunks.
+    /// The answer to `Recover`, in chunks.
     Report {
         /// The service.
         service: ServiceName,
         /// The epoch of the `Recover` that this answers.
         epoch: Epoch,
-        /// Objects that the sender has open, as far as it has heard. All of them come before all
-        /// holds.
+        /// The objects that the sender has open, with the contents that it knows. All of them come
+        /// before all holds.
         objects: Box<[(LockName, Content)]>,
         /// Holds of the sender.
         holds: Vec<HoldReport>,
@@ -135,26 +135,26 @@ pub enum GrantorMessage {
         /// Whether this is the last chunk.
         last: bool,
     },
-    /// Asks for a confirmation as soon as the grantor has nothing left of the sender's in the
-    /// destroyed service.
+    /// Asks for a confirmation as soon as the grantor has nothing of the sender's requests left in
+    /// the destroyed service.
     ConfirmDestroy {
         /// The service.
         service: ServiceName,
-        /// The requester's number for it.
+        /// The requester's number of the question.
         request: RequestId,
     },
-    /// A question about the grantor's table.
+    /// A query of the grantor's table.
     Query {
         /// The service.
         service: ServiceName,
         /// The grantor's epoch as the requester knows it.
         epoch: Epoch,
-        /// The requester's number for it.
+        /// The requester's number of the query.
         request: RequestId,
         /// The question.
         at: Box<Query>,
     },
-    /// A probe for the holders of all holds that a request of the sender waits for.
+    /// A probe that is to be forwarded to the holders for which a request of the sender waits.
     ///
     /// ```text
     /// M ->[ProbeWait] G   G ->[ProbeHold] H, for each hold   H ->[ProbeWait] G', for each wait
@@ -167,15 +167,16 @@ pub enum GrantorMessage {
         /// The probe.
         probe: Box<Probe>,
     },
-    /// A kept lock is in use. From now on its uses are ordinary holds, in place of the one that was
-    /// granted. The lock is kept no longer.
+    /// Kept locks are in use. From now on the requests that use the lock have ordinary holds, in
+    /// place of the granted request. The lock is no longer kept.
     KeepInUse {
         /// The service.
         service: ServiceName,
-        /// The latest epoch that the sender knows. A grantor of a later one has this in the
-        /// sender's report.
+        /// The latest epoch that the sender knows. A grantor of a later epoch learns of these holds
+        /// from the sender's report.
         epoch: Epoch,
-        /// The request that was granted the lock to keep. If it is not among the holds, it is over.
+        /// The request for which the lock was granted to be kept. If it is not among the holds, it
+        /// is over.
         place: RequestId,
         /// The holds: one of the lock, or up to 64 of its shares. Their tokens are of the range
         /// that came with the grant.
@@ -184,7 +185,7 @@ pub enum GrantorMessage {
 }
 
 impl GrantorMessage {
-    /// The name of its variant.
+    /// The variant name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             GrantorMessage::RequestTable { .. } => "RequestTable",

@@ -5,31 +5,32 @@ use crate::protocol::id::{MAX_VALUE, Metadata, OwnerId, RequestId, Ticket, Token
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A request for locks: one value from the call to the grantor's table, and in each report.
+/// A request for locks. The same value goes from the call to the grantor's table, and is in each
+/// report.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LockRequest {
     /// The locks, or the suspension.
     pub want: Want,
     /// The owner.
     pub owner: OwnerId,
-    /// Whether other members may request the hold back.
+    /// Whether other members may request the release of the hold.
     pub revocable: bool,
     /// The requester's metadata.
     pub metadata: Metadata,
 }
 
 impl LockRequest {
-    /// The approximate number of its bytes in a message.
+    /// The approximate bytes of the request in a message.
     pub(crate) fn weight(&self) -> usize {
         self.want.weight() + self.metadata.as_bytes().len()
     }
 
-    /// The approximate number of bytes of a hold or a wait of it in a chunk.
+    /// The approximate bytes of the request's hold or wait in a chunk.
     pub(crate) fn entry_weight(&self) -> usize {
         entry_weight(&self.want, self.metadata.as_bytes().len())
     }
 
-    /// The approximate number of bytes that it makes a grantor keep, now or later.
+    /// The most bytes, approximately, that the request makes a grantor store, now or later.
     pub(crate) fn kept_weight(&self) -> usize {
         kept_weight(&self.want, self.metadata.as_bytes().len())
     }
@@ -62,7 +63,7 @@ pub struct HoldReport {
     pub lock: LockRequest,
     /// The token of the grant; of a batch, that of its first lock.
     pub token: Token,
-    /// How long it has held.
+    /// The time for which the request has held.
     pub held_for: Duration,
 }
 
@@ -73,6 +74,6 @@ pub struct WaitReport {
     pub request: RequestId,
     /// The request itself.
     pub lock: LockRequest,
-    /// Its position, if one was acknowledged.
+    /// The position of the wait, if the grantor acknowledged one.
     pub ticket: Option<Ticket>,
 }

@@ -9,40 +9,40 @@ use serde::{Deserialize, Serialize};
 pub enum Origin {
     /// No member holds anything.
     Free,
-    /// Some member may hold: the grantor asks every member.
+    /// A member may hold something: the grantor asks every member.
     Everyone,
-    /// This member may have the table.
+    /// This process may have the table.
     Predecessor(ProcessId),
 }
 
-/// The elder tells a member of grantors, and asks it for its own.
+/// Messages of the elder to a member about grantors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum MemberMessage {
-    /// The grantor of a service is this member, in this epoch.
+    /// `grantor` grants the service, in this epoch.
     GrantorIs {
         /// The service.
         service: ServiceName,
         /// The grantor.
         grantor: ProcessId,
-        /// Its epoch.
+        /// The grantor's epoch.
         epoch: Epoch,
     },
-    /// The receiver is the grantor. The epoch is the first token of the range.
+    /// The receiver becomes the grantor of the service. Its epoch is the first token of the range.
     NameGrantor {
         /// The service.
         service: ServiceName,
-        /// Tokens to grant with.
+        /// The grantor's first tokens.
         range: TokenRange,
         /// The source of other members' holds and waits.
         origin: Origin,
-        /// The last of the receiver's bids; `None`: it made none.
+        /// The receiver's last bid that the elder knows; `None`: it made none.
         asked: Option<RequestId>,
     },
-    /// A later bid outbids the receiver's: the elder will not name it.
+    /// A later bid ends the receiver's bid: the elder will not name the receiver for it.
     Outbid {
         /// The service.
         service: ServiceName,
-        /// The receiver's last request that arrived at the elder. A later request may still win.
+        /// The receiver's last bid that the elder knows. A later bid may still win.
         request: RequestId,
         /// The young turk of the later bid.
         by: ProcessId,
@@ -54,16 +54,16 @@ pub enum MemberMessage {
         /// The member that declines.
         by: ProcessId,
     },
-    /// More tokens.
+    /// Deals more tokens to a grantor.
     Tokens {
         /// The service.
         service: ServiceName,
         /// The grantor's epoch.
         epoch: Epoch,
-        /// The range; higher than every one dealt before.
+        /// The range: above every range that was dealt before.
         range: TokenRange,
     },
-    /// A new elder asks every member which grantors it hosts, and of which it has heard.
+    /// A new elder asks every member which grantors it hosts, and which others it knows.
     Inventory {
         /// The view in which the elder asks.
         view: ViewNumber,
@@ -71,7 +71,7 @@ pub enum MemberMessage {
 }
 
 impl MemberMessage {
-    /// The name of its variant.
+    /// The variant name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             MemberMessage::GrantorIs { .. } => "GrantorIs",

@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-/// A proposal number: a round, then the proposer. Round 0 belongs to the elder of the view.
+/// A proposal number: a round and the proposer. Round 0 belongs to the elder of the view.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Ballot {
-    /// 0 for the elder's first proposal, which needs no question first.
+    /// The round. The elder's first proposal has round 0 and needs no `Prepare`.
     pub round: u32,
     /// The proposing process.
     pub process: ProcessId,
 }
 
-/// The affiliation of a process, as it answers a hello.
+/// The affiliation of a process, as its hello and its answer to one state it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Affiliation {
-    /// The sender is in no view yet. `bound`: it has agreed to be founded with others.
+    /// The sender is in no view yet.
     Discovery {
-        /// The seed addresses it was configured with.
+        /// The sender's configured seed addresses.
         seeds: BTreeSet<SocketAddr>,
-        /// Whether it has already agreed to a founding.
+        /// Whether the sender has already agreed to be founded with others.
         bound: bool,
     },
     /// The sender is in a view.
@@ -34,79 +34,80 @@ pub enum Affiliation {
         view: ViewNumber,
         /// The elder of that view.
         elder: MemberInfo,
-        /// The version of the wire that its members speak.
+        /// The version of the wire format that the members of that view use.
         version: u16,
-        /// Whether the answering member's lease runs: some elder has a quorum.
+        /// Whether the sender's lease runs: some elder then has a quorum.
         led: bool,
-        /// Whether a process that starts on its directory would know of that view. True without
-        /// storage.
+        /// Whether a process that starts on the sender's directory would know of that view. `true`
+        /// without storage.
         kept: bool,
-        /// Whether the answering member knows that a quorum of the view's council has the view.
+        /// Whether the sender knows that a quorum of that view's council has the view.
         settled: bool,
     },
     /// The sender is in no view, and has the stored vote of a former process.
     VoteSuccessor {
-        /// The vote that it has.
+        /// The claim to that vote.
         claim: VoteClaim,
-        /// The lineage of the latest view that it knows.
+        /// The lineage of the latest view that the sender knows.
         lineage: Lineage,
         /// The number of that view.
         view: ViewNumber,
     },
 }
 
-/// A statement about membership. Its sender sends a lost one again by timers of its own.
+/// A statement about membership. Notices may be lost: the sender repeats them by timers of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Notice {
-    /// Asks which process is there. `asked` is the address that the sender dialled.
+    /// Asks which process is at an address.
     Hello {
         /// The sender.
         me: MemberInfo,
-        /// The address it dialled.
+        /// The address that the sender dialled.
         asked: SocketAddr,
         /// The sender's affiliation.
         belonging: Affiliation,
-        /// A number that only the process at that address sees; 0 where it may be any process.
+        /// A number that only the process at that address sees; 0 if any process may answer.
         nonce: u64,
     },
     /// The answer to `Hello`.
     HelloReply {
         /// The sender.
         me: MemberInfo,
-        /// The address in the question.
+        /// The address in the `Hello` that this answers.
         asked: SocketAddr,
         /// The sender's affiliation.
         belonging: Affiliation,
-        /// As in the question: it shows that the sender is the process that was asked.
+        /// The number in the `Hello` that this answers: it proves that the sender is the process
+        /// that was asked.
         nonce: u64,
     },
-    /// Founding: proposes the first view.
+    /// Proposes the first view of a founding.
     ///
     /// ```text
     /// coordinator ->[Found] every seed    every seed ->[FoundOk] coordinator
     /// coordinator ->[FullView] every seed
     /// ```
     Found {
-        /// Rises with each attempt of one coordinator.
+        /// The number of the coordinator's attempt: it rises with each.
         attempt: u32,
         /// The proposed first view. Its first member is the coordinator.
         view: View,
     },
-    /// Yes: the sender agrees to no other founding.
+    /// Agrees to a founding: the sender agrees to no other one.
     FoundOk {
-        /// The attempt it answers.
+        /// The attempt that this answers.
         attempt: u32,
     },
-    /// A process that is in no view asks the elder to be taken in.
+    /// Asks the elder to let a process that is in no view join.
     Join {
-        /// The process.
+        /// The process that wants to join.
         me: MemberInfo,
-        /// The view it has heard of: a much older request does not count.
+        /// The view that the process knows of: a much older request is ignored.
         heard: ViewNumber,
     },
-    /// A member says goodbye: it holds nothing, grants nothing and will not vote again.
+    /// The goodbye of a member: it holds nothing, grants nothing and will not vote again.
     Leave,
-    /// A member shows itself to the elder and asks for a renewal.
+    /// Shows the elder that a member lives, and asks for a renewal of its lease.
     ///
     /// ```text
     /// M ->[Beat k] E          E ->[Pulse p, renews k] M          (and again)
@@ -114,60 +115,60 @@ pub enum Notice {
     Beat {
         /// The sender's view.
         view: ViewNumber,
-        /// Counts up; the lease runs from the sending of the beat that is renewed.
+        /// The number of the beat: it rises. The lease runs from the sending of the beat that is
+        /// renewed.
         beat: u64,
-        /// The latest pulse it has from this elder: a promise not to vote for another for one elder
-        /// lease.
+        /// The latest pulse of this elder that the sender has. With it the sender promises to vote
+        /// for no other elder for one elder lease.
         pulse: u64,
-        /// The latest of its beats that it knows to be renewed.
+        /// The sender's latest beat that it knows to be renewed.
         confirmed: u64,
-        /// Whether a process that starts on its directory would know of that view. True without
-        /// storage.
+        /// Whether a process that starts on the sender's directory would know of that view. `true`
+        /// without storage.
         kept: bool,
     },
-    /// The elder answers.
+    /// The elder's answer to a beat.
     Pulse {
         /// The elder's view.
         view: ViewNumber,
-        /// Counts up over all members and views of this elder.
+        /// The number of the pulse: it rises over all members and views of this elder.
         pulse: u64,
-        /// The beat of the receiver from which its lease runs; 0 for none.
+        /// The receiver's beat from which its lease runs; 0 for none.
         renews: u64,
-        /// Beat again at once: the elder waits for its quorum.
+        /// Whether the receiver is to beat again at once: the elder waits for its quorum.
         again: bool,
-        /// A quorum of that view's council is known to have that view, on its disks where there
-        /// are some. A process without a place in it may forget it.
+        /// Whether a quorum of that view's council is known to have the view, on its disks where
+        /// there are some. A process without a place in the view may then forget it.
         settled: bool,
     },
-    /// The process is dead for sure: a member on the same host saw it end.
+    /// States that a process is dead for certain: a member on the same host saw it end.
     Vouch {
         /// The dead process.
         dead: ProcessId,
     },
-    /// The process refuses the sender's connections, or the sender does not reach it. The sender
-    /// asks whether the receiver hears it. Sent only where a refused connection may count as a
-    /// death.
+    /// Asks whether the receiver hears a process that refuses the sender's connections, or that the
+    /// sender does not reach. Sent only where a refused connection may count as a death.
     ///
     /// ```text
     /// refused ->[SuspectDead] council ->[SuspectDead] refused: may take it for dead
     ///                         council ->[Alive] refused: it lives
     /// ```
     SuspectDead {
-        /// The process.
+        /// The suspected process.
         process: ProcessId,
     },
-    /// The answer to `SuspectDead`: the sender has heard the process since.
+    /// The answer to `SuspectDead`: the sender still hears the process.
     Alive {
-        /// The process.
+        /// The suspected process.
         process: ProcessId,
     },
-    /// Asks whether the receiver would promise this ballot. Binds no voter.
+    /// Asks whether the receiver would promise this ballot. The answer binds no voter.
     PreVote {
         /// The view to be decided.
         instance: ViewNumber,
-        /// The ballot that would follow.
+        /// The ballot that is to follow.
         ballot: Ballot,
-        /// The processes that the sender knows to be dead for sure.
+        /// The processes that the sender knows to be dead for certain.
         dead: BTreeSet<ProcessId>,
     },
     /// The answer to `PreVote`.
@@ -176,7 +177,7 @@ pub enum Notice {
         instance: ViewNumber,
         /// The ballot of the `PreVote` that this answers.
         ballot: Ballot,
-        /// Whether it would.
+        /// Whether the sender would promise the ballot.
         willing: bool,
     },
     /// Asks the receiver to promise this ballot, and to report its earlier acceptance.
@@ -185,7 +186,7 @@ pub enum Notice {
         instance: ViewNumber,
         /// The ballot to promise.
         ballot: Ballot,
-        /// The processes that the sender knows to be dead for sure.
+        /// The processes that the sender knows to be dead for certain.
         dead: BTreeSet<ProcessId>,
     },
     /// The answer to `Prepare`: the sender has promised the ballot.
@@ -197,18 +198,18 @@ pub enum Notice {
         /// The sender's acceptance under the highest earlier ballot.
         accepted: Option<(Ballot, Change)>,
     },
-    /// Refused: a higher ballot is promised.
+    /// Refuses a ballot: the sender has promised a higher one.
     Nack {
         /// The view to be decided.
         instance: ViewNumber,
-        /// The ballot promised.
+        /// The ballot that the sender has promised.
         promised: Ballot,
     },
-    /// Accept this as the next view.
+    /// Asks the receiver to accept a change as the next view.
     Accept {
         /// The view to be decided.
         instance: ViewNumber,
-        /// The ballot of the message.
+        /// The ballot of the proposal.
         ballot: Ballot,
         /// The change to the view before it.
         change: Change,
@@ -220,37 +221,37 @@ pub enum Notice {
         /// The ballot of the `Accept` that this answers.
         ballot: Ballot,
     },
-    /// Decided, for members that have the view before it.
+    /// The decided change, for members that have the view before it.
     Install {
-        /// The lineage.
+        /// The lineage of the view.
         lineage: Lineage,
         /// The decided view.
         instance: ViewNumber,
-        /// The change that makes it.
+        /// The change to the view before it.
         change: Change,
-        /// As in `Fetch`, if it answers one; otherwise 0.
+        /// The nonce of the `Fetch` that this answers; 0 if it answers none.
         nonce: u64,
     },
-    /// The stored vote of `voter` is older than a vote that this process is known to have had: it
-    /// does not count.
+    /// The stored vote of `voter` does not count: it is older than a vote that this process is
+    /// known to have had.
     StaleVote {
-        /// The process whose vote it is.
+        /// The process whose vote is stored.
         voter: ProcessId,
-        /// The nonce of the `Hello` that it answers.
+        /// The nonce of the `Hello` that this answers.
         nonce: u64,
     },
-    /// Decided, whole.
+    /// A decided view as a whole.
     FullView {
         /// The view.
         view: View,
-        /// The nonce of the question that it answers; otherwise 0.
+        /// The nonce of the question that this answers; 0 if it answers none.
         nonce: u64,
     },
-    /// Send me your view; mine is this.
+    /// Asks for the receiver's view, and tells the sender's.
     Fetch {
         /// The lineage of the requester's view.
         lineage: Lineage,
-        /// Its number.
+        /// The number of the requester's view.
         have: ViewNumber,
         /// A nonce, as in `Hello`.
         nonce: u64,
@@ -258,14 +259,14 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// A view that is sent without a question.
+    /// A view that answers no question.
     pub(crate) fn full_view(view: &View) -> Notice {
         Notice::FullView { view: view.clone(), nonce: 0 }
     }
 }
 
 impl Notice {
-    /// The name of its variant.
+    /// The variant name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Notice::Hello { .. } => "Hello",

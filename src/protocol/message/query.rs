@@ -6,33 +6,34 @@ use crate::protocol::versioned::Since;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The holder of a lock, as a refused request learns it.
+/// The holder of a lock, as the answer to a query or a refusal tells it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HolderInfo {
-    /// The lock; `None`: it has suspended the whole service.
+    /// The lock; `None`: the holder has suspended the whole service.
     pub name: Option<LockName>,
     /// The holder's process.
     pub process: ProcessId,
-    /// The number of its request, by which that process finds the hold.
+    /// The number of the holder's request. The process finds the hold by it.
     pub request: RequestId,
-    /// The [owner](crate::LockBuilder::owner) of its request within that process; 0: the process as
+    /// The [owner](crate::LockBuilder::owner) of the request within that process; 0: the process as
     /// a whole.
     pub owner: u64,
-    /// Its token.
+    /// The token of the hold.
     pub token: Token,
-    /// How it holds it.
+    /// The mode of the hold.
     pub mode: Mode,
-    /// Whether it may be [requested back](crate::LockBuilder::revocable).
+    /// Whether other members may [request its release](crate::LockBuilder::revocable).
     pub revocable: bool,
-    /// Its metadata.
+    /// The metadata of the request.
     pub metadata: Metadata,
-    /// How long it has held, by the grantor's clock.
+    /// The time for which it has held, by the grantor's clock.
     pub held_for: Duration,
 }
 
-/// A request as its grantor sees it. A waiter has no lease until it is granted, so there is no end
-/// to tell. [`LockService::hold_state`](crate::LockService::hold_state) has the lease of a holder.
+/// A waiting request, as its grantor knows it. A waiter has no lease until it is granted, so it has
+/// no end to tell. [`LockService::hold_state`](crate::LockService::hold_state) tells the lease of a
+/// holder.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaiterInfo {
@@ -41,17 +42,17 @@ pub struct WaiterInfo {
     /// The [owner](crate::LockBuilder::owner) within that process; 0: the process as
     /// a whole.
     pub owner: u64,
-    /// Its metadata.
+    /// The metadata of the request.
     pub metadata: Metadata,
-    /// The mode that it waits for.
+    /// The mode that the request wants.
     pub mode: Mode,
-    /// The number of its request, by which its process finds it. `None`: a member of the release
-    /// before was asked, or passed it on.
+    /// The number of the request. Its process finds the request by it. `None`: a member of the
+    /// release before answered, or forwarded the answer.
     #[serde(with = "Since::<12>")]
     pub request: Option<RequestId>,
 }
 
-/// The request whose blockers are asked for.
+/// The request whose blockers are queried.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Blocked {
     /// A new request for this lock.
@@ -62,7 +63,7 @@ pub enum Blocked {
     Request(ProcessId, RequestId),
 }
 
-/// A hold that has to end before a request is granted.
+/// A hold that has to end before the request is granted.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct BlockingHold {
     /// The holder.
@@ -71,7 +72,7 @@ pub struct BlockingHold {
     pub is_sure: bool,
 }
 
-/// A question to a grantor, or to the elder.
+/// A query of a grantor, or of the elder.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Query {
     /// The holders of a lock, and its waiters.
@@ -80,11 +81,11 @@ pub enum Query {
     Suspension,
     /// The number of requests before this request of the requester.
     Position(RequestId),
-    /// The held locks after this one, in the order of their names.
+    /// The held locks after this name, in the order of their names.
     Held(Option<LockName>),
     /// The waiters for a lock, after this position.
     Waiting(LockName, Option<QueuePosition>),
-    /// Whether the service exists. The elder answers, so that no grantor is named for it.
+    /// Whether the service exists. The elder answers, and names no grantor for it.
     Service,
     /// The holds that have to end before a request is granted.
     Blockers(Blocked),
@@ -98,54 +99,54 @@ pub type QueuePosition = (Ticket, ProcessId, RequestId);
 pub enum QueryReply {
     /// A lock or the suspension.
     Lock {
-        /// The first holders: many of shares or permits, but one of a lock or suspension.
+        /// The first holders: one of a lock or suspension, possibly many of shares or permits.
         holders: Vec<HolderInfo>,
-        /// How many more have it.
+        /// The number of further holders.
         more_holders: u64,
-        /// The permits that all holders have together; none of a lock.
+        /// The sum of the permits that are held; 0 for a lock.
         permits: u64,
         /// The object of that name, if a member has it open.
         content: Option<Content>,
-        /// How many members have it open.
+        /// The number of members that have the object open.
         opener_count: u64,
         /// The first waiters, in their order.
         waiters: Vec<WaiterInfo>,
-        /// How many more wait.
+        /// The number of further waiters.
         more: u64,
     },
-    /// A position.
+    /// The position of a waiting request.
     Position {
-        /// Requests that go first. For a lock: the requests before it in its queue. For a batch:
-        /// those in the longest of its queues. For a suspension: all earlier waiting requests.
+        /// The number of requests before it. For a lock: in its queue. For a batch: in the longest
+        /// of its queues. For a suspension: all that wait and came earlier.
         before: u64,
-        /// Holds that have to end first.
+        /// The number of holds that have to end before.
         holds: u64,
         /// The request that has suspended the service, or waits to suspend it before this one.
         suspension: Option<WaiterInfo>,
     },
     /// Holders, in the order of the names.
     Held {
-        /// Some of them.
+        /// The holders on this page.
         holders: Vec<HolderInfo>,
-        /// Whether there are no more.
+        /// Whether this is the last page.
         last: bool,
     },
     /// Waiters, in their order.
     Waiting {
-        /// Some of them.
+        /// The waiters on this page.
         waiters: Vec<WaiterInfo>,
-        /// The position of the last of these, if more follow.
+        /// The position of the last waiter, if more follow.
         last: Option<QueuePosition>,
     },
     /// The request is not known, or holds already.
     Unknown,
-    /// The grantor does not act yet, or the elder cannot say yet.
+    /// The grantor does not act yet, or the elder does not know yet.
     Undecided,
     /// Whether the service exists.
     Service(bool),
-    /// The holds that a request waits for.
+    /// The holds for which a request waits.
     Blockers {
-        /// The first of them.
+        /// The first such holds.
         holds: Vec<BlockingHold>,
         /// Whether there may be more.
         more: bool,

@@ -3,7 +3,7 @@
 use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, ViewNumber};
 use serde::{Deserialize, Serialize};
 
-/// Members ask the elder for grantors, and tell it of their own.
+/// Messages of members to the elder about grantors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RegistryMessage {
     /// Asks for the grantor of this service. The first member that asks becomes the grantor.
@@ -14,7 +14,7 @@ pub enum RegistryMessage {
     FindGrantor {
         /// The service.
         service: ServiceName,
-        /// The youngest epoch of it that the member has heard of: it believes in no earlier one.
+        /// The youngest epoch of the service that the sender knows: it trusts no earlier one.
         heard: Option<Epoch>,
     },
     /// A young turk's bid to become grantor.
@@ -27,58 +27,58 @@ pub enum RegistryMessage {
     Become {
         /// The service.
         service: ServiceName,
-        /// The sender's last such request.
+        /// The sender's last bid.
         request: RequestId,
     },
-    /// A grantor has begun to act.
+    /// The sender has begun to act as the grantor.
     Acts {
         /// The service.
         service: ServiceName,
-        /// Its epoch.
+        /// The grantor's epoch.
         epoch: Epoch,
     },
-    /// A leaving grantor proposes this member as its successor.
+    /// A leaving grantor proposes a successor.
     ProposeSuccessor {
         /// The service.
         service: ServiceName,
         /// The leaving grantor's epoch.
         epoch: Epoch,
-        /// The successor.
+        /// The proposed successor.
         to: ProcessId,
     },
-    /// A grantor is over, and its table was empty.
+    /// A grantor has ended, and its table was empty.
     Vacant {
         /// The service.
         service: ServiceName,
-        /// Its epoch.
+        /// The grantor's epoch.
         epoch: Epoch,
     },
-    /// The named member will not grant in that epoch.
+    /// The named member will not grant in this epoch.
     Decline {
         /// The service.
         service: ServiceName,
-        /// The epoch that it declines.
+        /// The epoch.
         epoch: Epoch,
     },
-    /// The grantor's tokens run low.
+    /// A grantor's tokens run low.
     MoreTokens {
         /// The service.
         service: ServiceName,
         /// The grantor's epoch.
         epoch: Epoch,
-        /// The number of tokens that it asks for. It may get fewer, and asks again.
+        /// The number of tokens that the grantor asks for. If it gets fewer, it asks again.
         count: u32,
     },
-    /// The answer, in chunks.
+    /// The answer to `Inventory`, in chunks.
     InventoryReply {
         /// The view of the `Inventory` that this answers.
         view: ViewNumber,
-        /// Services with the grantor known to the sender and its epoch.
+        /// The services that the sender knows, each with its grantor and the grantor's epoch.
         known: Vec<(ServiceName, ProcessId, Epoch)>,
         /// Whether this is the last chunk.
         last: bool,
     },
-    /// Asks whether a member grants this service. No member becomes its grantor by it.
+    /// Asks whether a member grants this service. The question makes no member its grantor.
     ///
     /// ```text
     /// M ->[FindService] E    E ->[QueryReply] M
@@ -92,7 +92,7 @@ pub enum RegistryMessage {
 }
 
 impl RegistryMessage {
-    /// The name of its variant.
+    /// The variant name.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             RegistryMessage::FindGrantor { .. } => "FindGrantor",

@@ -1,25 +1,25 @@
-//! Revocations: the question or the order to a holder's member, and its answer.
+//! Revocations: the demand to a holder's member, and its answer.
 
 use crate::protocol::id::Metadata;
 use serde::{Deserialize, Serialize};
 
-/// A question or an order to a holder's member about its hold.
+/// A demand to a holder's member about its hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RevocationDemand {
-    /// The holder is told that the hold is requested back, with the requester's metadata.
+    /// Tells the holder that its release is requested, with the requester's metadata.
     Ask(Metadata),
-    /// The hold ends, if its holder has been told.
+    /// Ends the hold, if its holder has been told.
     Take,
-    /// The hold ends, revocable or not, if the member allows it.
+    /// Ends the hold, revocable or not, if the member allows it.
     Force(ForceOrder),
 }
 
 /// An operator's order to end a hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ForceOrder {
-    /// The operator, by its own word.
+    /// The operator's name, as the operator gave it.
     pub operator: Metadata,
-    /// The reason.
+    /// The operator's reason.
     pub reason: Metadata,
 }
 
@@ -30,15 +30,15 @@ pub enum RevocationAnswer {
     HolderTold,
     /// The hold is revoked.
     Revoked,
-    /// The hold is not revoked: the holder has not been told yet.
+    /// The hold was not revoked: its holder has not been told yet.
     HolderNotTold,
     /// The hold is not revocable.
     NotRevocable,
     /// The member allows no forced revokes.
     ForceNotAllowed,
-    /// The member knows no such hold, but has the same lock with another token or waits for it. The
-    /// requester queries again in a while.
+    /// The member knows no such hold, but has the lock with another token, or waits for it. The
+    /// requester asks again later.
     TryAgain,
-    /// There is no such hold any more.
+    /// The hold no longer exists.
     NotHeld,
 }

@@ -1,4 +1,4 @@
-//! Inputs from outside: hints and packets. Messages about locks come on links.
+//! Inputs from outside: hints and packets. Messages about locks arrive on links.
 
 use super::super::id::MemberInfo;
 use super::*;
@@ -51,7 +51,8 @@ impl Node {
             Packet::Relay { from: origin, to, troubled, heard, packet } => {
                 self.on_relay(now, from, *origin, (to, troubled, heard), *packet, out);
             }
-            // The driver of its destination has opened it, or this member has no key for it.
+            // The driver of the destination should have opened it, so this member has no key for
+            // it.
             Packet::Sealed { .. } => {}
             Packet::VoteSuccessor { claim, me, lineage, notice } => {
                 let claim = (*claim, lineage);
@@ -60,8 +61,9 @@ impl Node {
         }
     }
 
-    /// A packet that this member relays, or that came to it through another. A packet on a detour
-    /// shows that its sender has trouble with the direct path; so do the answers to it.
+    /// Handles a packet that this member relays, or that came to it through another member. A
+    /// packet on a detour shows that its sender has trouble with the direct path; so do the answers
+    /// to it.
     fn on_relay(
         &mut self,
         now: Time,

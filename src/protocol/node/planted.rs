@@ -8,7 +8,7 @@ use crate::protocol::step_context::Standing;
 use crate::protocol::time::Time;
 
 impl Node {
-    /// Returns the time until which steps may be short. Breaks are planted in full steps.
+    /// Returns the time until which steps may be short. Planted breaks act only in full steps.
     pub(super) fn plant_quiet(&self, quiet_until: Time, is_quiet: bool) -> Time {
         match self.cluster.config().mutant {
             None => quiet_until,
@@ -19,7 +19,7 @@ impl Node {
 }
 
 impl StepParts<'_> {
-    /// A message that was received before is handled once more.
+    /// Handles a message once more that was received before.
     pub(super) fn plant_repeat(
         &mut self,
         now: Time,

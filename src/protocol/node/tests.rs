@@ -1,5 +1,5 @@
-//! Cases that no World reaches: a lock that was granted twice, and more requests than any program
-//! makes.
+//! Cases that no simulated run reaches: a lock that was granted twice, and more requests than any
+//! program makes.
 
 use super::*;
 use crate::protocol::chance;
@@ -86,7 +86,7 @@ const NOW: Time = Time::from_nanos(10_000_000_000);
 const ANN: ProcessId = ProcessId(1);
 const BOB: ProcessId = ProcessId(2);
 
-/// A member that has founded a cluster of its own.
+/// A member that has founded a cluster alone.
 fn lone() -> Node {
     let me = MemberInfo::new(ProcessId(7), ([127, 0, 0, 1], 7400).into());
     let config = Config { found_alone: true, ..Config::new(me, Timing::fast()) };
@@ -119,7 +119,7 @@ const fn token(n: u32) -> Token {
     Token::new(Slot(1), n)
 }
 
-/// A request for a lock that waits for as long as it takes.
+/// A request for a lock that waits without a limit.
 fn lock_call(request: RequestId, want: Want) -> LockCall {
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     LockCall {
@@ -134,7 +134,7 @@ fn lock_call(request: RequestId, want: Want) -> LockCall {
     }
 }
 
-/// A hold whose request has the number of its token.
+/// A hold whose request has the same number as its token.
 fn hold(name: &str, n: u32) -> HoldReport {
     HoldReport {
         request: RequestId(n.into()),
@@ -149,7 +149,7 @@ fn hold(name: &str, n: u32) -> HoldReport {
     }
 }
 
-/// The member, and two more that it has never heard of in its view.
+/// A member whose view has two more members, from which it has never heard.
 fn with_two_more() -> Node {
     let mut node = lone();
     let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
@@ -161,7 +161,8 @@ fn with_two_more() -> Node {
     node
 }
 
-/// The messages that a grantor with this origin, whose member's lease runs, sends to others.
+/// The messages that a grantor with this origin sends to other members. The lease of its member
+/// runs.
 fn said(
     origin: Origin,
     act: impl FnOnce(&mut Grantor, &View, &mut StepContext),
@@ -177,7 +178,7 @@ fn said(
     outbox.into()
 }
 
-/// The holds that a grantor with this origin revokes, and their members.
+/// The holds that a grantor with this origin ends, and their members.
 fn revoked(
     origin: Origin,
     act: impl FnOnce(&mut Grantor, &View, &mut StepContext),
@@ -214,8 +215,8 @@ fn revoke(n: u32) -> Message {
     })
 }
 
-/// A young turk repeats its bid in each new view. Otherwise each of two would hear that the other
-/// came after it, and neither would become grantor.
+/// A young turk repeats its bid in each new view. If a repeated bid counted as a new one, two young
+/// turks would end each other's bids, and neither would become the grantor.
 #[test]
 fn an_outbid_bid_that_is_repeated_is_named_after_no_other() {
     let mut node = with_two_more();
@@ -231,8 +232,8 @@ fn an_outbid_bid_that_is_repeated_is_named_after_no_other() {
     assert!(ask(ANN, 2), "this is not");
 }
 
-/// The grantor still grants when it hears that another asked after it. Its table is empty before
-/// the other member asks for it.
+/// The grantor still grants when it is told of a later bid. Its table is empty before the later
+/// bidder asks for it.
 #[test]
 fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     let mut node = with_two_more();
@@ -252,8 +253,8 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     );
 }
 
-/// The member that outbid it was lost before it could grant, and this member was named again. Then
-/// there is another elder: the bid is made again there, and may win.
+/// The later bidder was lost before it could grant, and this member was named again. Then another
+/// elder begins: the bid is made again there, and may win.
 #[test]
 fn a_member_that_is_named_after_it_was_outbid_is_not_superseded() {
     let mut node = with_two_more();
@@ -273,7 +274,7 @@ fn a_member_that_is_named_after_it_was_outbid_is_not_superseded() {
     assert!(!out.iter().any(is_answered), "{out:?}");
 }
 
-/// The elder's member would never take the short way again.
+/// A request that stayed would keep the elder from ever taking a short step again.
 #[test]
 fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut node = with_two_more();
@@ -294,7 +295,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     assert!(!registry.has_parked());
 }
 
-/// Geode's defect P19: there the first keeps the lock, and the second gets no message.
+/// Geode's defect P19: there the first member keeps the lock, and the second gets no message.
 #[test]
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_superseded() {
     for (first, second) in [(30, 40), (40, 30)] {
@@ -319,7 +320,7 @@ fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_superseded
     }
 }
 
-/// The same after a transfer: a member that claims a hold that the transferred table does not have.
+/// After a transfer, too, a member loses a hold that the transferred table does not have.
 #[test]
 fn a_member_that_claims_a_lock_of_another_holder_is_superseded() {
     let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, cx| {
@@ -337,8 +338,8 @@ fn a_member_that_claims_a_lock_of_another_holder_is_superseded() {
     assert_eq!(revoked, [(BOB, revoke(30))]);
 }
 
-/// A member that is told so no longer believes in its lock; the message of an earlier grantor does
-/// not count.
+/// A member whose hold is superseded no longer trusts its lock. The message of an earlier grantor
+/// is ignored.
 #[test]
 fn a_hold_that_is_revoked_is_lost() {
     let mut node = lone();
@@ -370,8 +371,9 @@ fn a_hold_that_is_revoked_is_lost() {
     assert_eq!(held, 0);
 }
 
-/// Geode's 5.2: a request that finds no room where it arrives is never answered. Here a request
-/// beyond the backlog of a member that does not answer is refused at once, at the asking member.
+/// Geode's 5.2: a request that finds no room where it arrives is never answered. Here, a request
+/// beyond the backlog of a member that does not answer is refused at once, by the requester's own
+/// member.
 #[test]
 fn more_requests_than_an_unresponsive_member_can_keep_are_refused_at_once() {
     let mut node = with_two_more();
@@ -389,8 +391,8 @@ fn more_requests_than_an_unresponsive_member_can_keep_are_refused_at_once() {
     );
 }
 
-/// Two that take one another for the elder sent it to and fro for ever, and once more for each time
-/// that it asked.
+/// Two members that took each other for the elder would forward it for ever, and once more for each
+/// time that the joiner asked.
 #[test]
 fn a_joiner_is_redirected_once() {
     let mut node = with_two_more();
@@ -417,7 +419,7 @@ fn a_joiner_is_redirected_once() {
     assert!(!sends_on(BOB));
 }
 
-/// A wait that ended with its process must not be answered once more when it is extended.
+/// An ended wait of the process must not be answered a second time when it is extended.
 #[test]
 fn nothing_is_held_by_a_process_that_is_gone() {
     let mut node = lone();
@@ -434,7 +436,7 @@ fn nothing_is_held_by_a_process_that_is_gone() {
     assert_eq!(out, [Output::Answer { request, outcome: Outcome::NotHeld }]);
 }
 
-/// The end that it had before is forgotten.
+/// The former end of the hold is dropped.
 #[test]
 fn a_hold_that_is_extended_without_limit_does_not_end() {
     let mut node = lone();
@@ -474,7 +476,7 @@ fn share(n: u32) -> HoldReport {
     hold
 }
 
-/// The modes in which the lock `x` is held there, with the tokens.
+/// The modes and tokens in which the grantor has `x` as held.
 fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
     let (holds, _) = grantor.contents(NOW);
     holds
@@ -483,9 +485,9 @@ fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
         .collect()
 }
 
-/// The grantor asks members for their holds when it begins with another's table, and acts
-/// meanwhile. A report may be older than the grantor's own change of the hold, whose message is
-/// still on its way. If the report counted, the member would believe in its lock beside new shares.
+/// A grantor that begins with a transferred table already acts while it asks members for their
+/// holds. A report may be older than the grantor's own change of the hold, whose message is still
+/// on its way. If the report counted, the member would trust its lock beside new shares.
 #[test]
 fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
     said(Origin::Predecessor(BOB), |grantor, view, cx| {
@@ -516,8 +518,8 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
     });
 }
 
-/// An upgrade that the earlier grantor made, and that the member has not heard of, is undone by the
-/// member's report. It is made anew if the member asks for it first.
+/// The former grantor upgraded a share, but the member does not know it. The member's report undoes
+/// the upgrade. It is made anew if the member asks for it first.
 #[test]
 fn an_upgrade_of_an_earlier_epoch_counts_only_if_its_holder_has_heard_of_it() {
     for asks_first in [false, true] {
@@ -558,7 +560,7 @@ fn written(version: Token) -> ObjectReply {
     ObjectReply::Written { version, number: None }
 }
 
-/// Written by Ann with the request 9, as version 50.
+/// A content that Ann wrote with request 9, as version 50.
 fn content() -> Content {
     let writes = BTreeMap::from([(
         ANN,
@@ -567,14 +569,15 @@ fn content() -> Content {
     Content { value: value("green"), version: token(50), maybe_stale: false, writes }
 }
 
-/// Ann has it open.
+/// A hold by which Ann has the object open.
 fn open() -> HoldReport {
     let mut hold = hold("x", 40);
     hold.lock.want = Want::Open(OpenRequest::new(object(), value("red")));
     hold
 }
 
-/// The last message to Ann about the object: the version, whether it may be stale, and its answer.
+/// The last message to Ann about the object: the version, whether it may be stale, and the answer
+/// in it.
 fn told(cx: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
     cx.outbox.iter().rev().find_map(|(to, message)| match message {
         Message::Client(ClientMessage::Value { content, answers, .. }) if *to == ANN => {
@@ -584,7 +587,7 @@ fn told(cx: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
     })
 }
 
-/// The answer was lost with the grantor before; the content knows its last writers.
+/// The answer was lost with the former grantor, but the content names its last writers.
 #[test]
 fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
     for is_recovery in [false, true] {
@@ -614,7 +617,8 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             grantor.on_write((ANN, RequestId(11)), &object(), &set("blue", Some(token(50))), cx);
             let (version, stale, answer) = told(cx).expect("it is told");
             assert!(version > token(100) && !stale && answer == Some(written(version)));
-            // The object knows of the former write no more, and its member has been answered since.
+            // The object no longer knows of the former write, and its member has been answered
+            // since.
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), cx);
             assert!(matches!(
                 cx.outbox.back(),
@@ -625,8 +629,8 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
     }
 }
 
-/// Only contents that members report may be stale: a table that arrived whole is whole, regardless
-/// of the fate of its source.
+/// Only contents that members report may be stale. A transferred table is whole, regardless of the
+/// fate of its source.
 #[test]
 fn a_content_of_a_whole_table_is_not_stale_when_its_source_leaves() {
     for whole in [true, false] {
@@ -646,7 +650,7 @@ fn a_content_of_a_whole_table_is_not_stale_when_its_source_leaves() {
     }
 }
 
-/// The former grantor's message to its last opener may have arrived too late.
+/// The former grantor's message to the last opener may have arrived too late.
 #[test]
 fn a_member_that_reports_an_older_version_after_a_transfer_gets_the_newer_one() {
     said(Origin::Predecessor(BOB), |grantor, view, cx| {
@@ -663,8 +667,8 @@ fn a_member_that_reports_an_older_version_after_a_transfer_gets_the_newer_one() 
     });
 }
 
-/// If a former grantor's answer counted without its value, a member would be told "written" and see
-/// an older value.
+/// If a former grantor's answer counted without its value, a member would be told "written" and
+/// still see an older value.
 #[test]
 fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let mut node = lone();
@@ -719,8 +723,8 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     assert_eq!((hears(former, 5), hears(next, 6)), (Some(false), Some(true)));
 }
 
-/// If two guards of one hold both ask for the lock, the one that gives up must not undo the other's
-/// upgrade.
+/// If two guards of one hold both ask for the lock, and one gives up, the other's upgrade must not
+/// be undone.
 #[test]
 fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let mut node = with_two_more();
@@ -748,8 +752,8 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     });
 }
 
-/// An elder that decides a view without itself stays until the others know. It is about to come
-/// back as another process.
+/// An elder that decides a view without itself stays until the other members know the view. It is
+/// about to come back as another process.
 #[test]
 fn an_expelled_member_that_stays_for_the_others_reports_expelled_and_never_left() {
     let mut node = with_two_more();
@@ -788,7 +792,8 @@ fn an_expelled_member_that_stays_for_the_others_reports_expelled_and_never_left(
     );
 }
 
-/// Otherwise the questions of a large cluster without an elder would grow with its square.
+/// Otherwise the number of questions in a large cluster without an elder would grow with the square
+/// of its size.
 #[test]
 fn a_member_without_a_lease_greets_the_council_each_time_and_the_others_in_turn() {
     const MEMBERS: u16 = 40;
@@ -822,7 +827,8 @@ fn a_member_without_a_lease_greets_the_council_each_time_and_the_others_in_turn(
     assert_eq!(greeted, (1..MEMBERS).map(addr).collect());
 }
 
-/// The asked member did not know yet that it is the grantor, and grants in that very epoch.
+/// The asked member did not know yet that it was the grantor. It grants in the very epoch of the
+/// request.
 #[test]
 fn a_request_without_a_grantor_is_repeated_in_the_same_tenure() {
     let mut node = with_two_more();

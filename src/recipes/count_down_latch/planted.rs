@@ -3,7 +3,7 @@
 use super::*;
 
 impl CountDownLatch {
-    /// Writes one less than this member knows.
+    /// Writes the count that this member knows, less one.
     pub(super) async fn count_down_blindly(&self) -> Result<u32, CountError> {
         let left = self.count()?.saturating_sub(1);
         self.count.set(left as i32).await.map(|_| left)

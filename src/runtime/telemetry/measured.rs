@@ -14,18 +14,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How often gauges are read and messages counted: several times between two looks of any
-/// collector.
+/// The time between two readings of gauges and message counts: a collector reads less often.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Services with a label of their own in this process. Further ones share [`OTHERS`]: other
-/// members' names of services must not make series without end.
+/// The most services with a label of their own in this process. Further ones share [`OTHERS`]:
+/// services that other members name must not create series without a limit.
 const MAX_LABELS: usize = 1024;
 
-/// No service of a member that names few services has this label.
+/// The label of all further services. A member that names few services never uses it.
 const OTHERS: &str = "(others)";
 
-/// Outcomes of a wait, frequent ones first.
+/// The outcomes of a wait, frequent ones first.
 const WAITS: [&str; 11] = [
     "granted",
     "timed_out",
@@ -40,7 +39,7 @@ const WAITS: [&str; 11] = [
     "left",
 ];
 
-/// Outcomes of a hold. All but the first are losses.
+/// The outcomes of a hold. All but the first are losses.
 const HOLDS: [&str; 9] = [
     "released",
     "lease_ended",
@@ -54,7 +53,7 @@ const HOLDS: [&str; 9] = [
 ];
 
 /// The frequent instruments of one handle of a service. Each is registered when it is first used,
-/// and then kept. Rare events that alerts count have a series before the first of them: a collector
+/// and then kept. Rare events that alerts count have a series before the first event: a collector
 /// sees no increase in a series that begins with 1.
 #[derive(Clone)]
 pub(crate) struct Meter(Arc<Instruments>);
@@ -69,7 +68,7 @@ struct Instruments {
 }
 
 impl Instruments {
-    /// The losses by this outcome of [`HOLDS`].
+    /// The counter of losses with this outcome of [`HOLDS`].
     fn losses_by(&self, at: usize) -> &Counter {
         self.losses[at].get_or_init(|| {
             let (service, reason) = (self.service.clone(), HOLDS[at]);
@@ -124,7 +123,7 @@ impl Meter {
         }
     }
 
-    // These are too rare to be kept.
+    // These instruments are used too rarely to be kept.
 
     pub(super) fn view_changed() {
         counter!("elderlock_view_changes_total").increment(1);
@@ -146,7 +145,7 @@ fn label(service: &ServiceName) -> SharedString {
     LABELS.lock().unwrap_or_else(PoisonError::into_inner).of(service.as_str()).into()
 }
 
-/// The labels that are in use.
+/// The services whose names are labels.
 struct Labels(BTreeSet<Arc<str>>);
 
 impl Labels {
@@ -181,7 +180,7 @@ fn index(outcomes: &[&'static str], outcome: &'static str) -> Option<usize> {
     index
 }
 
-/// How long one hold lasts. Its end is recorded once, by the thread that notices it first.
+/// The duration of one hold. Its end is recorded once, by the thread that notices it first.
 pub(crate) struct HoldMeter {
     since: Time,
     /// Set when the caller takes the granted hold.
@@ -199,13 +198,13 @@ impl HoldMeter {
         Some(self.since)
     }
 
-    /// Notes that the caller has the hold. A grant that no caller takes is a cancelled wait, and no
-    /// hold.
+    /// Notes that the caller has the hold. A grant that no caller takes counts as a cancelled wait,
+    /// and not as a hold.
     pub(crate) fn begin(&self, meter: &Meter) {
         let _ = self.meter.set(meter.clone());
     }
 
-    /// Notes that the hold is over; `why` gives the reason if it was lost.
+    /// Notes that the hold is over; `why` returns the reason if it was lost.
     pub(crate) fn end(&self, why: impl FnOnce() -> Option<LostReason>) {
         let Some(meter) = self.meter.get() else { return };
         if !self.over.swap(true, Ordering::AcqRel) {
@@ -229,7 +228,7 @@ fn loss(reason: LostReason) -> &'static str {
     }
 }
 
-/// Packets by kind, and by service, counted under the engine's lock and told by the timer task.
+/// Packets by kind, and by service, counted under the engine's lock and reported by the timer task.
 #[derive(Default)]
 pub(crate) struct PacketCounts {
     sent: PacketTally,
@@ -245,14 +244,15 @@ impl PacketCounts {
         self.sent.count(packet, service_of(packet));
     }
 
-    /// `is_in_view`: this member is in a view. Then the network reads no more of a stranger's
-    /// packet than its head. In no view the packet may be a stranger's, whose names make no series.
+    /// `is_in_view`: this member is in a view, so that the network reads only the heads of
+    /// strangers' packets. Without a view the packet may be a stranger's, whose names must not
+    /// create series.
     pub(crate) fn received(&mut self, packet: &Packet, is_in_view: bool) {
         self.received.count(packet, service_of(packet).filter(|_| is_in_view));
     }
 }
 
-/// Packets that belong to no service are counted under `None`.
+/// The counts by service. Packets without a service are under `None`.
 #[derive(Default)]
 struct PacketTally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
 
@@ -326,7 +326,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
 /// The readings of one instant.
 pub(crate) struct Sample {
     /// The gauges of each service that is granted here, or of which this member keeps locks. They
-    /// are whether it is granted here, holds, waits, kept locks, and kept locks in use.
+    /// are: whether it is granted here, holds, waits, kept locks, kept locks in use.
     loads: BTreeMap<ServiceName, [f64; 5]>,
     /// The gauges of the member, in the order of [`MEMBER_GAUGES`].
     member: [f64; MEMBER_GAUGES.len()],
@@ -341,8 +341,8 @@ const MEMBER_GAUGES: [&str; 4] = [
     "elderlock_suspected_members",
 ];
 
-/// Reports the periodic readings. It belongs to the timer task, so no reading is older than one
-/// that was reported before. When that task ends, however it ends, its gauges go back to 0.
+/// Reports the periodic readings. It belongs to the timer task, so each report is newer than the
+/// one before. When that task ends, in whatever way, its gauges return to 0.
 pub(crate) struct Sampler {
     due: Time,
     services: BTreeMap<ServiceName, [GaugeShare; 5]>,
@@ -375,7 +375,7 @@ impl Sampler {
         now >= self.due
     }
 
-    /// Reads, under the engine's lock.
+    /// Reads the gauges, under the engine's lock.
     pub(crate) fn read(
         node: &Node,
         is_connected: bool,
@@ -434,7 +434,7 @@ impl Sampler {
     }
 }
 
-/// One name, with a counter for each service and kind.
+/// One metric, with a counter for each service and kind.
 struct CounterFamily {
     name: &'static str,
     kept: BTreeMap<Option<SharedString>, BTreeMap<&'static str, Counter>>,
@@ -461,8 +461,8 @@ impl CounterFamily {
     }
 }
 
-/// One member's part of a gauge. Several members of one process add up, so it is moved and never
-/// set.
+/// One member's part of a gauge. The parts of several members in one process add up, so the gauge
+/// is changed by differences and never set.
 struct GaugeShare {
     gauge: Gauge,
     shown: f64,
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(&*labels.of("service-0"), "service-0", "an early one keeps its label");
         assert_eq!(&*labels.of("one more"), OTHERS);
     }
-    /// A process in no view reads whole packets of strangers.
+    /// A process without a view reads whole packets of strangers.
     #[test]
     fn a_packet_in_no_view_counts_for_no_service() {
         let service = ServiceName::new("stock").expect("a good name");

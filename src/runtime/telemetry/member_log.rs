@@ -1,4 +1,4 @@
-//! `MemberLog`: the lines of a member's log that an operator reads.
+//! `MemberLog`: the lines that an operator reads in a member's log.
 
 use super::super::net::rate_limit::RateLimit;
 use crate::protocol::{
@@ -9,14 +9,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tracing::{info, warn};
 
-/// Lines about lost locks in a row, and in the long run. A member may lose a million at once.
+/// The most lines about lost locks in a row, and per second in the long run. A member may lose a
+/// million at once.
 const MOST_LOSSES: u32 = 16;
 const LOSSES_A_SECOND: u32 = 1;
-/// Lines about refused claims, and about bounds, as of all that other processes cause.
+/// The most lines about refused claims, and about bounds. Other processes cause them, so the limit
+/// is that of all such lines.
 const MOST_CLAIMS: u32 = 16;
 const CLAIMS_A_SECOND: u32 = 1;
 
-/// The longest name that a line shows. Names have up to 4096 bytes, each of which may be escaped.
+/// The longest name in a line. Names have up to 4096 bytes, each of which may be escaped.
 const LONGEST_NAME: usize = 100;
 
 /// The words about changes of a member's own state, in its log and in its events.
@@ -37,7 +39,7 @@ pub(crate) struct MemberLog {
     view: Option<View>,
     /// The last lineage of this member, in any incarnation.
     lineage: Option<Lineage>,
-    /// How members of the view are about to end, as far as this member heard.
+    /// The reasons why members of the view are about to end, as far as this member knows them.
     ends: BTreeMap<ProcessId, MemberEnd>,
     losses: RateLimit,
     claims: RateLimit,
@@ -54,7 +56,7 @@ enum MemberEnd {
     Killed,
 }
 
-/// A line, written when the engine is unlocked: a subscriber is the program's code.
+/// A line, which is written when the engine is unlocked: a subscriber is the program's code.
 pub(crate) enum LogNote {
     Joined(MemberInfo),
     Left(MemberInfo),
@@ -110,7 +112,7 @@ impl MemberLog {
         }
     }
 
-    /// The lines about an event of the core.
+    /// Adds the lines about an event of the core.
     pub(crate) fn said(&mut self, event: &Event, me: ProcessId, notes: &mut Vec<LogNote>) {
         match event {
             Event::ViewInstalled(view) => self.installed(view, me, notes),
@@ -118,7 +120,7 @@ impl MemberLog {
                 self.is_suspended = true;
                 notes.push(LogNote::Suspended);
             }
-            // The first lease of a member is not news.
+            // The first lease of a member is no news.
             Event::Resumed if std::mem::take(&mut self.is_suspended) => {
                 notes.push(LogNote::Resumed);
             }
@@ -150,8 +152,8 @@ impl MemberLog {
         }
     }
 
-    /// A member that told of more than is kept, and the number of lines about such members that
-    /// were left out before. `None`: this line is left out, too.
+    /// A member that reported more than is kept, and the number of left-out lines about such
+    /// members before. `None`: this line is left out, too.
     fn beyond_bound(&self, process: ProcessId) -> Option<(MemberInfo, u64)> {
         let info = self.view.as_ref()?.member(process)?.info.clone();
         Some((info, self.bounds.pass()?))
@@ -183,7 +185,7 @@ impl MemberLog {
                 None => notes.push(match self.ends.get(&process) {
                     Some(MemberEnd::Left) => LogNote::Left(info),
                     Some(MemberEnd::Killed) => LogNote::Died { info, cause: "killed" },
-                    // An elder has no other reason without a goodbye or a witness.
+                    // Without a goodbye or a witness an elder has no other reason for a removal.
                     None if member.ghost || view.elder().process == me => {
                         LogNote::Died { info, cause: "lease over" }
                     }
@@ -193,7 +195,7 @@ impl MemberLog {
         }
         let is_new = |process| before.as_ref().is_none_or(|before| !before.contains(process));
         for member in view.members.iter().filter(|member| is_new(member.info.process)) {
-            // A member that joins names itself. The others were there before.
+            // A member that joins writes a line about itself. The other members were there before.
             if before.is_some() || member.info.process == me {
                 notes.push(LogNote::Joined(member.info.clone()));
             }
@@ -205,7 +207,7 @@ impl MemberLog {
         self.ends.retain(|process, _| view.contains(*process));
     }
 
-    /// The line about a hold that is over against the program's will.
+    /// Adds the line about a hold that ended against the program's will.
     pub(crate) fn lost(
         &mut self,
         (service, want): (ServiceName, Want),
@@ -296,14 +298,14 @@ impl LogNote {
     }
 }
 
-/// The names of a hold, on one line of bounded length; of a suspension there are none.
+/// The names of a hold, on one line of bounded length. A suspension has none.
 struct LostNames<'a>(&'a Want);
 
 impl fmt::Display for LostNames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.0.names();
         if let Some(name) = names.first() {
-            // A lock's name writes itself escaped.
+            // The `Display` of a lock's name escapes it.
             write!(f, "{}", Shortened(&name.to_string()))?;
         }
         match names.len() {
@@ -322,7 +324,7 @@ impl fmt::Display for ShownService<'_> {
     }
 }
 
-/// The beginning of a text.
+/// A text, cut to a bounded length.
 struct Shortened<'a>(&'a str);
 
 impl fmt::Display for Shortened<'_> {
@@ -361,7 +363,7 @@ mod tests {
         let _ = log.lost((service, Want::Suspension), Token::new(Slot(1), 1), reason);
     }
 
-    /// Also those whose own lines were left out.
+    /// The count includes locks whose own lines were left out.
     #[test]
     fn the_line_about_another_lineage_counts_the_locks_that_were_lost() {
         let mut log = MemberLog::default();
@@ -422,7 +424,7 @@ mod tests {
         assert!(waits * 2 >= MOST_CLAIMS && notes.len() < 2 * MOST_CLAIMS as usize);
     }
 
-    /// A process on another kernel cannot see a member end, and a process outside the view may say
+    /// A process on another host cannot see a member end, and a process outside the view may send
     /// anything.
     #[test]
     fn a_member_is_said_to_be_killed_by_the_word_of_a_member_on_its_host_only() {

@@ -1,4 +1,4 @@
-//! The empty form of the measurements, at no cost: without the feature `metrics`.
+//! The empty form of the measurements, without the feature `metrics`. It costs nothing.
 
 use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
 use crate::runtime::net::counters::Counters;

@@ -1,4 +1,4 @@
-//! `Access`: which requests are answered.
+//! `Access`: decides which requests are answered.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 #[derive(Default)]
 pub(super) struct Access {
     pub(super) token: Option<String>,
-    /// Names that a `Host` may have, in small letters.
+    /// Names that a `Host` may have, in lower case.
     pub(super) hosts: Vec<String>,
     pub(super) insecure: bool,
 }
@@ -22,7 +22,7 @@ impl Access {
             }
             None => host.split(':').next().unwrap_or_default().to_ascii_lowercase(),
         };
-        // An address is not a name that another site could point here.
+        // Another site cannot point an IP address here, as it can a name.
         name.parse::<IpAddr>().is_ok() || name == "localhost" || self.hosts.contains(&name)
     }
 
@@ -47,7 +47,8 @@ impl Access {
     }
 }
 
-/// Takes as long for a text that begins like the token as for any other of its length.
+/// Compares in constant time: a text that begins like the token takes as long as any other of its
+/// length.
 fn is_same(given: &[u8], token: &[u8]) -> bool {
     let differs = given.iter().zip(token).fold(0, |seen, (one, other)| seen | (one ^ other));
     given.len() == token.len() && std::hint::black_box(differs) == 0

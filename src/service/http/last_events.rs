@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 
-/// Events that the page shows.
+/// The number of events on the page.
 const MOST: usize = 32;
 
 /// The last events. They are read when a request comes, so that no task is needed in between. Until
-/// then no more of them are kept than are shown.
+/// then only as many are kept as the page shows.
 pub(super) struct LastEvents {
     reader: Receiver<(Time, Announcement)>,
     last: VecDeque<(Time, String)>,
@@ -24,22 +24,23 @@ pub(super) struct LastEvents {
 pub(super) struct ShownEvent {
     /// The event in words.
     text: String,
-    /// How long ago it was, in seconds.
+    /// The age of the event, in seconds.
     age: f64,
 }
 
 impl LastEvents {
-    /// The events of this member from now on.
+    /// Collects the events of this member from now on.
     pub(super) fn of(member: &Member) -> LastEvents {
         LastEvents { reader: member.engine().subscribe_last(MOST), last: VecDeque::new() }
     }
 
-    /// Reads on, and lists the last events with their ages at this time, the latest first.
+    /// Reads the new events, and lists the last ones with their ages at this time, the latest
+    /// first.
     pub(super) fn catch_up(&mut self, member: &Member) -> Vec<ShownEvent> {
         loop {
             let (time, event) = match self.reader.try_recv() {
                 Ok((time, announcement)) => (time, member_event(announcement)),
-                // The next ones are the last events.
+                // The next events in the ring are the last ones.
                 Err(TryRecvError::Lagged(_)) => continue,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             };

@@ -1,29 +1,29 @@
-//! `MemberSlot`: the member of a view, which may not be there yet.
+//! `MemberSlot`: the member of a view, which may not exist yet.
 
 use super::last_events::{LastEvents, ShownEvent};
 use crate::service::member::Member;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The member that a view shows: that of the join that began last.
+/// The member that a view shows: that of the latest join.
 pub(in crate::service) struct MemberSlot(Mutex<SlotState>);
 
 struct SlotState {
-    /// The ordinal of the join that began last. Zero: none has begun.
+    /// The number of the latest join. Zero: no join has begun.
     latest: u64,
     content: SlotContent,
 }
 
 enum SlotContent {
-    /// It has no identity yet: it binds its address, or opens its data directory.
+    /// The member has no identity yet: it binds its address, or opens its data directory.
     Starting,
-    /// It joins, or it has joined.
+    /// The member joins, or has joined.
     There(Member, LastEvents),
-    /// It has not become a member.
+    /// The join has failed or was cancelled.
     Over,
 }
 
-/// A join whose member a view shows. Dropping this takes the member out of its view: a view keeps
-/// no member whose join has failed or was given up. A join that began later keeps its own.
+/// A join whose member a view shows. Dropping this removes the member from its view: a view keeps
+/// no member whose join has failed or was cancelled. The member of a later join stays.
 pub(in crate::service) struct ShownJoin {
     slot: Arc<MemberSlot>,
     ordinal: u64,
@@ -31,12 +31,12 @@ pub(in crate::service) struct ShownJoin {
 }
 
 impl MemberSlot {
-    /// The slot of a member that is not there yet.
+    /// The slot of a member that does not exist yet.
     pub(in crate::service) fn starting() -> Arc<MemberSlot> {
         MemberSlot::with(SlotContent::Starting)
     }
 
-    /// The slot of this member. It has the events from now on.
+    /// The slot of this member, with its events from now on.
     pub(super) fn of(member: &Member) -> Arc<MemberSlot> {
         MemberSlot::with(SlotContent::there(member))
     }
@@ -52,12 +52,13 @@ impl MemberSlot {
         let ordinal = state.latest;
         let before = std::mem::replace(&mut state.content, SlotContent::Starting);
         drop(state);
-        // Without the lock: the last handle of a member leaves.
+        // The value is dropped without the lock: dropping the last handle of a member makes it
+        // leave.
         drop(before);
         ShownJoin { slot: self, ordinal, is_kept: false }
     }
 
-    /// The member. `Err` says why there is none: whether it is over.
+    /// The member. `Err`: why there is none.
     pub(super) fn member(&self) -> Result<Member, NoMember> {
         match &self.lock().content {
             SlotContent::There(member, _) => Ok(member.clone()),
@@ -82,9 +83,9 @@ impl MemberSlot {
 /// Why a slot has no member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NoMember {
-    /// It starts.
+    /// The join has begun, without an identity of the member so far.
     Starting,
-    /// It has not become a member, and tries no more.
+    /// The join has failed or was cancelled.
     Over,
 }
 
@@ -100,7 +101,7 @@ impl ShownJoin {
         self.set(SlotContent::there(member));
     }
 
-    /// The member has joined: the view keeps it.
+    /// Keeps the member in the view: it has joined.
     pub(in crate::service) fn keep(mut self) {
         self.is_kept = true;
     }
@@ -111,7 +112,8 @@ impl ShownJoin {
             std::mem::swap(&mut state.content, &mut content);
         }
         drop(state);
-        // Without the lock: the last handle of a member leaves.
+        // The value is dropped without the lock: dropping the last handle of a member makes it
+        // leave.
         drop(content);
     }
 }
@@ -148,7 +150,7 @@ mod tests {
         later.keep();
         assert_eq!(shown(), Ok(second.process()));
 
-        // A join without a member takes the earlier member out of the view too.
+        // A join without a member removes the earlier member from the view too.
         drop(slot.clone().begin());
         assert_eq!(shown(), Err(NoMember::Over));
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Writes the lines of each metric: its help, its type, and its samples. The text of an exporter
-/// comes first, and no metric comes twice: if both have one, the exporter's stays.
+/// comes first. If it has one of these metrics, the metric is not written again.
 pub(super) fn write(member: &Member, exported: &str) -> String {
     let mut out = MetricsText::after(exported);
     let status = member.status();
@@ -80,7 +80,7 @@ pub(super) fn write(member: &Member, exported: &str) -> String {
     out.text
 }
 
-/// The text, and the metrics that stand in it.
+/// The text, and the metrics that are in it.
 struct MetricsText {
     text: String,
     names: BTreeSet<String>,
@@ -97,7 +97,7 @@ impl MetricsText {
         MetricsText { text, names }
     }
 
-    /// Writes a metric, unless it stands there.
+    /// Writes a metric, unless the text has it already.
     fn family(
         &mut self,
         name: &str,
@@ -116,7 +116,7 @@ impl MetricsText {
     }
 }
 
-/// A label's value: the three characters that the format escapes.
+/// A label's value, with the three characters escaped that the format requires.
 fn label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

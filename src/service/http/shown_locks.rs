@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Locks that the page lists. Each page asks for their leases every second, so they are few.
+/// The most locks on the page. The page asks for their leases every second, so they are few.
 const MOST: usize = 20;
 
 /// The longest time that a request waits for the holders' answers about leases.
@@ -25,17 +25,18 @@ const ANSWER: Duration = Duration::from_millis(300);
 #[derive(Serialize)]
 pub(super) struct ShownLock {
     service: String,
-    /// How long the first waiter has waited for this grantor.
+    /// How long the first waiter has waited at this grantor.
     waits_for: Option<f64>,
-    /// Whether the holder's member has told in time how long the lease of the hold lasts.
+    /// Whether the holder's member has answered in time how long the hold's lease lasts.
     lease_known: bool,
-    /// The rest of that lease in seconds; `None`: unknown, or it has none.
+    /// The rest of that lease in seconds; `None`: it is unknown, or the hold has none.
     lease_left: Option<f64>,
     #[serde(flatten)]
     lock: LockReport,
 }
 
-/// Lists the locks that are waited for longest, and behind them those that are held longest.
+/// Lists the locks that have been waited for longest, and after them those that have been held
+/// longest.
 pub(super) async fn list(engine: &Arc<Engine>, status: &Status) -> Vec<ShownLock> {
     let mut locks: Vec<(&ServiceName, &LockStatus)> = status
         .services

@@ -36,8 +36,8 @@ impl LockService {
     }
 
     /// Asks the grantor for the holders of a lock and its waiters, with their owners. Costs one
-    /// round trip; if the service has no grantor, this member becomes it. The end of a hold's lease
-    /// is not in the answer: it runs on the holder's clock, and
+    /// round trip. If the service has no grantor, this member becomes the grantor. The end of a
+    /// hold's lease is not in the answer, since the lease runs on the holder's clock.
     /// [`hold_state`](LockService::hold_state) asks the holder's member for it.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl LockService {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
-    /// Geode: `DLockService.queryLock`, which is not public and tells of no waiters.
+    /// Geode: `DLockService.queryLock`, which is not public and lists no waiters.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -63,13 +63,13 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, InspectError> {
-        // The argument is not held over the await: its type may not be fit for other threads.
+        // The argument is not held across the await: its type may not be fit for other threads.
         let at = Query::Lock(LockName::new(name.as_ref())?);
         self.inspect_at(at).await
     }
 
     /// Asks the grantor which member has suspended the service, with the reason as metadata, and
-    /// which wait to.
+    /// which members wait to suspend it.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -115,8 +115,8 @@ impl LockService {
         }
     }
 
-    /// Asks a holder's member whether it has the hold still, and how long the lease of the hold
-    /// lasts. The answer also tells for which requests the hold's owner waits, in all services.
+    /// Asks a holder's member whether it still has the hold, and how long the lease of the hold
+    /// lasts. The answer also lists the requests for which the hold's owner waits, in all services.
     ///
     /// # Errors
     /// [`InspectError`], [`Undecided`](InspectError::Undecided) if the holder's member does not
@@ -148,12 +148,12 @@ impl LockService {
     /// on through all services. A chain that leads back to one of its owners is a
     /// [circle](crate::Blocker::circle).
     ///
-    /// Two questions for each hold: to the holder's member, and to the grantor of each request for
-    /// which its owner waits. At most 256 holds are listed, and 16 in a row.
+    /// Each hold takes two questions: one to the holder's member, and one to the grantor of each
+    /// request for which its owner waits. At most 256 holds are listed, and 16 in a row.
     ///
     /// # Errors
-    /// [`InspectError`] if the grantor of this service does not answer. If another member does
-    /// not, the chain is not [complete](Blockers::is_complete). Nothing is changed.
+    /// [`InspectError`] if the grantor of this service does not answer. If another member does not
+    /// answer, the chain is not [complete](Blockers::is_complete). Nothing is changed.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -200,7 +200,7 @@ impl LockService {
         HeldLocks::new(self.inner.clone())
     }
 
-    /// All requests that wait for a lock, in their order, however many there are.
+    /// All requests that wait for a lock, in their order. Their number has no limit.
     ///
     /// # Errors
     /// [`InvalidName`].

@@ -1,24 +1,24 @@
-//! Revocation: holds are requested back, or taken away.
+//! Revocation: members request holds back, or force their release.
 
 use super::LockService;
 use crate::protocol::{ForceOrder, HolderInfo, LockName, Metadata};
 use crate::service::revocation::{self, RevokeBuilder, RevokeError};
 
 impl LockService {
-    /// Asks for a lock back: tells every holder, and completes when the holders' members have
-    /// confirmed it. The holders decide: each may release the lock at once, after a while or never.
-    /// Any member may ask, whether it waits for the lock or not.
+    /// Requests a lock back: tells every holder, and completes when the holders' members have
+    /// confirmed that. The holders decide: each may release the lock at once, after a while or
+    /// never. Any member may call this, whether it waits for the lock or not.
     ///
-    /// The holders at the moment of the grantor's answer are told; waiters and later holders are
-    /// not. All holders of shares are told, and all holders of permits of an object of that name. A
-    /// batch with the lock is requested back as a whole. Each call is told once.
+    /// The call reaches the holders at the moment of the grantor's answer, and neither waiters nor
+    /// later holders. It reaches all holders of shares, and all holders of permits of an object of
+    /// that name. A batch with the lock is requested back as a whole. Each call is reported once.
     ///
     /// # Errors
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
-    /// holders may be told all the same. Nothing else stays.
+    /// holders may be told nevertheless. No other effect remains.
     ///
     /// Curator: `Revoker.attemptRevoke`. OpenVMS and the Linux DLM: the blocking AST.
     ///
@@ -42,7 +42,7 @@ impl LockService {
         RevokeBuilder::new(self.inner.clone(), LockName::new(name.as_ref()).map(Some))
     }
 
-    /// Asks for the suspension of the service back; as [`revoke`](LockService::revoke) for a lock.
+    /// Requests the suspension of the service back; as [`revoke`](LockService::revoke) for a lock.
     ///
     /// # Errors
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
@@ -53,25 +53,25 @@ impl LockService {
         RevokeBuilder::new(self.inner.clone(), Ok(None))
     }
 
-    /// Takes a hold away from a holder that was told of the request and keeps it: for operators.
-    /// Take the holder from the result of [`revoke`](LockService::revoke).
+    /// Forces the release of a hold whose holder was told of the request and kept it: for
+    /// operators. Take the holder from the result of [`revoke`](LockService::revoke).
     ///
     /// The holder's own member ends the hold: all guards of the hold fail with
     /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next waiter get
     /// the lock. So the lock never has two holders at once, and a resource that checks tokens
     /// refuses later writes of the former holder. If that member does not answer for one [member
-    /// lease](crate::Timing::member_lease), this is [`Undecided`](RevokeError::Undecided). The
-    /// member is then stopped or cut off, its lease ends the hold, and nothing can do so earlier.
+    /// lease](crate::Timing::member_lease), the result is [`Undecided`](RevokeError::Undecided).
+    /// The member is then stopped or cut off, its lease ends the hold, and nothing can do so
+    /// earlier.
     ///
     /// # Errors
-    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
+    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no hold was ended.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
-    /// the hold may end all the same. Nothing else stays.
+    /// the hold may end nevertheless. No other effect remains.
     ///
-    /// Curator: none; deleting the holder's node, by hand, takes the lock from a holder that goes
-    /// on.
+    /// Curator: none; an operator can delete the holder's node, but the holder does not stop.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -92,16 +92,16 @@ impl LockService {
         revocation::take(self.inner.clone(), holder.clone()).await
     }
 
-    /// Takes a hold away by order of an operator, whether it is
+    /// Forces the release of a hold by an operator's order, whether it is
     /// [revocable](crate::LockBuilder::revocable) or not, and without a request before. This works
     /// only if the holder's member allows [forced revokes](crate::MemberBuilder::forced_revokes).
     /// That member ends the hold as by [`force_revoke`](LockService::force_revoke), so the lock
-    /// never has two holders at once. It reports
+    /// never has two holders at once. The member reports
     /// [`MemberEvent::ForcedRevoke`](crate::MemberEvent::ForcedRevoke) with `operator` and
     /// `reason`, each up to 4096 bytes.
     ///
     /// # Errors
-    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
+    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no hold was ended.
     ///
     /// # Cancel safety
     /// As for `force_revoke`.

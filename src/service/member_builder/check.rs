@@ -8,17 +8,17 @@ use crate::wire::secure::Keyring;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The longest cluster name, in bytes: it is in front of every datagram.
+/// The longest cluster name, in bytes: each datagram begins with it.
 const MAX_CLUSTER_NAME: usize = 64;
 
 /// The largest council: each of its members takes part in each decision about views.
 const MAX_COUNCIL: u8 = 31;
 
-/// The longest that a thread may be kept from its other tasks.
+/// The longest time for which a thread may be kept from its other tasks.
 const LONGEST_BUSY_POLL: Duration = Duration::from_millis(1);
 
 impl MemberBuilder {
-    /// All errors that can be found before anything is done.
+    /// Returns the first error that can be found before anything is done.
     pub(super) fn check(&self) -> Result<(), JoinError> {
         let length = self.cluster.len();
         if length == 0 || length > MAX_CLUSTER_NAME {
@@ -65,7 +65,7 @@ impl MemberBuilder {
     }
 }
 
-/// `host:port`, where the host is a name or an address; IPv6 addresses in brackets.
+/// Checks a `host:port`. The host is a name or an address; IPv6 addresses are in brackets.
 fn address(what: &'static str, given: &str, zero_allowed: bool) -> Result<(), JoinError> {
     let wrong = |why| Err(JoinError::InvalidAddress { what, given: given.to_owned(), why });
     let port = match given.parse::<SocketAddr>() {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 
-/// How often a process that joins logs the seeds that it waits for.
+/// The interval in which a joining process logs the seeds that it waits for.
 const WAITING: Duration = Duration::from_secs(3);
 
 impl MemberBuilder {
@@ -42,10 +42,10 @@ impl MemberBuilder {
     /// this process as a member for longer than its lease.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves again, in the background. The data directory is free again as
-    /// soon as the disk has answered the call under way, and its vote is whole.
+    /// Dropping the future makes the member leave, in the background. The data directory is free
+    /// again as soon as the disk has answered the call under way, and its vote is intact.
     pub async fn join(self) -> Result<Member, JoinError> {
-        // First of all: a view says of any join that fails that it is over.
+        // The view is told first, so that it shows the failure of any join.
         #[cfg(feature = "http")]
         let shown = self.shown.upgrade().map(MemberSlot::begin);
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
@@ -152,13 +152,13 @@ impl MemberBuilder {
         };
         engine.close(EngineClosed::Unheard);
         let mut phase = engine.phase();
-        // Waits until the transport has stopped, so that the port is free when the error is seen.
-        // The sender lives as long as the engine.
+        // Waits until the transport has stopped, so that the port is free when the caller gets the
+        // error. The sender lives as long as the engine.
         let _ = phase.wait_for(|phase| phase.stopped).await;
         Err(error)
     }
 
-    /// Logs what the member found and its operator may not expect.
+    /// Logs properties of the cluster that its operator may not expect.
     fn log_surprises(&self, status: &Status) {
         let Some(view) = &status.view else { return };
         if view.timing != self.timing {
@@ -167,7 +167,7 @@ impl MemberBuilder {
                 "the cluster was founded with other times; this member keeps the cluster's"
             );
         }
-        // The other processes behind a name may not be resolved yet.
+        // Other processes behind a name may not have resolved yet.
         let names: Vec<&str> = self
             .seeds
             .iter()
@@ -184,7 +184,7 @@ impl MemberBuilder {
         }
     }
 
-    /// The given name, or that of the host and the port.
+    /// The configured name, or one made of the host's name and the port.
     fn member_name(&self, addr: SocketAddr) -> Result<MemberName, InvalidMemberName> {
         if let Some(name) = &self.name {
             return MemberName::new(name);
@@ -198,7 +198,7 @@ impl MemberBuilder {
     }
 
     /// Logs an [`expect`](MemberBuilder::expect) with which two groups of seeds may each found.
-    /// Returns whether it does.
+    /// Returns whether it has logged.
     fn log_low_expect(&self, transport: &Transport) -> bool {
         let seeds = self.seeds.len().max(transport.seeds().len());
         let is_low = self.expect > 1 && self.expect * 2 <= seeds;

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use tokio::runtime::Handle as Runtime;
 
 impl Member {
-    /// A cluster of one, within this process and without sockets: for tests and for trying things
-    /// out. Each call makes a cluster of its own.
+    /// A cluster of one, within this process and without sockets: for tests and experiments. Each
+    /// call makes a cluster of its own.
     ///
-    /// Its leases and waits go by the clock of this tokio runtime, also where a test pauses and
-    /// advances it. That clock stands still while the machine sleeps.
+    /// The member's leases and waits count by the clock of this tokio runtime, also where a test
+    /// pauses and advances it. That clock stands still while the machine sleeps.
     ///
     /// # Errors
     /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
@@ -37,7 +37,7 @@ impl Member {
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
         let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let builder = Member::builder("local").found();
-        // No process dials it: nothing listens on port 0.
+        // No process dials the member: nothing listens on port 0.
         let me = MemberInfo::new(process, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let engine = Engine::new(EngineOptions {
             config: builder.config(me, BTreeSet::new()),

@@ -7,7 +7,7 @@ use crate::service::orders;
 use crate::wire::Order;
 use std::sync::Weak;
 
-/// The packets that the network receives, on their way to the engine. Does not keep it alive.
+/// Passes the packets that the network receives to the engine. Does not keep the engine alive.
 pub(super) struct NetworkInbox {
     pub(super) engine: Weak<Engine>,
 }

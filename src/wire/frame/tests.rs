@@ -30,7 +30,7 @@ fn a_question_of_an_older_program_is_for_the_member_that_hears_it() {
     let older = &newer[..newer.len() - 1];
     assert_eq!(member_in(&question(of)), Ok(of));
     assert_eq!((member_in(&newer), member_in(older)), (Ok(None), Ok(None)));
-    // A member of an older release reads the front.
+    // A member of an older release reads the front of the question.
     assert!(question(of).starts_with(older));
 }
 
@@ -60,7 +60,7 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// Puts the length in front that these bytes have, and the checksum behind that belongs to them.
+/// Puts the right length in front of these bytes, and the right checksum behind them.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut bytes = ((body.len() + CHECKSUM) as u32).to_be_bytes().to_vec();
     bytes.extend_from_slice(body);
@@ -115,18 +115,18 @@ fn a_body_cut_at_any_byte_is_an_error() {
         for frame in frames {
             let whole = bytes_of(&frame);
             for cut in 0..whole.len() {
-                // The names of 4096 equal bytes would take minutes in a debug build and tell
-                // nothing new.
+                // The names of 4096 equal bytes would take minutes in a debug build and add no new
+                // case.
                 if cut > 300 && cut + 300 < whole.len() && cut % 64 != 0 {
                     continue;
                 }
-                // Unfinished: more is needed.
+                // The frame is incomplete, so more bytes are needed.
                 let mut bytes = whole[..cut].to_vec();
                 assert_eq!(decoder(opened, &bytes).next(), Ok(None));
                 if cut < LENGTH {
                     continue;
                 }
-                // Finished by its length, but short.
+                // The frame is complete by its length, but short.
                 bytes[..LENGTH].copy_from_slice(&((cut - LENGTH) as u32).to_be_bytes());
                 let result = decoder(opened, &bytes).next();
                 assert!(result.is_err(), "{frame:?} cut to {cut} bytes: {result:?}");
@@ -140,7 +140,7 @@ fn a_body_cut_at_any_byte_is_an_error() {
     }
 }
 
-/// No frame comes out, at once or when the rest of the stream has come.
+/// No frame is decoded, at once or when the rest of the stream has come.
 #[test]
 fn every_flipped_bit_of_a_frame_is_seen() {
     for (opened, frames) in [(true, frames()), (false, hellos())] {
@@ -156,7 +156,7 @@ fn every_flipped_bit_of_a_frame_is_seen() {
                     let mut decoder = decoder(opened, &bytes);
                     let mut result = decoder.next();
                     if let (0..LENGTH, Ok(None)) = (at, &result) {
-                        // It takes the following bytes for its own.
+                        // The damaged frame takes the following bytes for its own.
                         let rest = frame_length(&bytes).unwrap() - bytes.len();
                         decoder.back().resize(bytes.len() + rest, 0x5a);
                         result = decoder.next();
@@ -214,7 +214,7 @@ fn an_oversized_length_is_refused_before_its_body_is_there() {
     assert_eq!(out, [1, 2, 3]);
 }
 
-/// A decoder that did not would stop its link for ever.
+/// A decoder that refused such a frame would stop its link for ever.
 #[test]
 fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let name = |number: usize| LockName::new(format!("{number:04096}").as_bytes()).unwrap();
@@ -390,8 +390,8 @@ fn another_version_is_told_apart_from_garbage() {
     }
 }
 
-/// The first version had no checksum: its refusal is read all the same, and its hello is told which
-/// version is here.
+/// The first version had no checksum. Its refusal is read nevertheless, and its hello is answered
+/// with the version that is spoken here.
 #[test]
 fn the_version_without_checksums_is_told_apart() {
     let first = |kind: u8| [&[0, 0, 0, 9, kind][..], b"EldT", &[0, 1, 2, 3]].concat();
@@ -462,7 +462,7 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
     let mut out = vec![9];
     assert_eq!(encode(&Frame::Packet(outer), PROTOCOL_VERSION, &mut out), Err(FrameError::Garbage));
     assert_eq!(out, [9]);
-    // A relay whose body claims the fourth kind of packet, as often as fits.
+    // A relay that begins with the fourth kind of packet, as often as fits.
     let head = body_of(&Frame::Packet(inner));
     let mut body = head[..head.len() - 2].to_vec();
     let level: Vec<u8> = [&[3][..], &head[3..head.len() - 2]].concat();
@@ -482,7 +482,7 @@ fn an_unsound_view_is_garbage() {
     }
 }
 
-/// xorshift64*: enough chance for garbage, the same in every run.
+/// xorshift64*: random enough for garbage, and the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -506,7 +506,8 @@ fn garbage_never_panics() {
     let (mut refused, mut taken) = (0, 0);
     for round in 0..100_000 {
         let body = if round % 2 == 0 {
-            // Noise with a kind in front, so that the decoders behind it are reached.
+            // Random bytes behind the number of a kind, so that the decoders of all kinds are
+            // reached.
             let mut body: Vec<u8> =
                 (0..1 + chance.below(64)).map(|_| chance.next() as u8).collect();
             body[0] %= 8;
@@ -526,7 +527,7 @@ fn garbage_never_panics() {
             Err(_) => refused += 1,
         }
     }
-    // Both ways were really taken.
+    // Both outcomes really occurred.
     assert!(refused > 10_000 && taken > 1_000, "{refused} refused, {taken} taken");
 }
 
@@ -577,7 +578,7 @@ fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read(
 fn a_frame_beyond_the_rate_is_dropped_before_it_is_decoded() {
     let frames = [1, 2, 3].map(|byte| Frame::Gossip(vec![byte; 100]));
     let mut bytes = frames.each_ref().map(bytes_of);
-    // It would break the connection.
+    // The wrong checksum would break the connection, if the frame were read.
     *bytes[1].last_mut().expect("it has bytes") ^= 1;
     let mut decoder = Decoder::new();
     decoder.open();
@@ -588,7 +589,7 @@ fn a_frame_beyond_the_rate_is_dropped_before_it_is_decoded() {
     assert!(!decoder.skip_unless(|| unreachable!("the last frame is not whole")));
     decoder.back().extend_from_slice(&bytes[2][bytes[2].len() - 1..]);
     assert_eq!(decoder.next(), Ok(Some(frames[2].clone())));
-    // One that is too long is not a frame to skip, but an error.
+    // A frame that is too long is not a frame to skip, but an error.
     decoder.back().extend_from_slice(&u32::MAX.to_be_bytes());
     assert!(!decoder.skip_unless(|| false));
     assert!(matches!(decoder.next(), Err(FrameError::Oversized(_))));

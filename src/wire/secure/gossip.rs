@@ -19,9 +19,10 @@ const MAGIC: [u8; 4] = *b"EldS";
 const HEAD: usize = MAGIC.len() + 2 + 1 + 16 + 16 + 8;
 /// The number in the head of a sealed datagram.
 pub const DATAGRAM_NUMBER: Range<usize> = HEAD - 8..HEAD;
-/// Stands for any process at the address.
+/// The destination of a datagram for any process at the address.
 const ANY: ProcessId = ProcessId(0);
-/// Senders with a window of numbers: many times the largest cluster. All of them hold the key.
+/// The most senders with a window of numbers: many times the largest cluster. All of them have the
+/// key.
 const MAX_SENDERS: usize = 4096;
 
 const PAYLOAD: u8 = 0;
@@ -33,13 +34,14 @@ const ID_ANSWER: u8 = 2;
 pub enum OpenedDatagram<'a> {
     /// A packet of gossip.
     Payload(&'a [u8]),
-    /// The sender asks for the process id of the receiver. [`SealedGossip::answer_id`] answers.
+    /// The sender's question for the process id of the receiver. [`SealedGossip::answer_id`]
+    /// answers it.
     IdQuestion(ProcessId),
-    /// This process is at the address that the datagram came from.
+    /// The id of the process at the address that the datagram came from.
     IdAnswer(ProcessId),
 }
 
-/// The reason to drop a datagram. Its window has moved only if it is [`Misaddressed`].
+/// Why a datagram is dropped. The window of its sender has moved only if it is [`Misaddressed`].
 ///
 /// [`Misaddressed`]: GossipError::Misaddressed
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -50,14 +52,14 @@ pub enum GossipError {
     /// The datagram has another version.
     #[error("a sealed datagram of version {0}; this member reads {GOSSIP_VERSION}")]
     Version(u16),
-    /// No key of the ring sealed it for this cluster, or it was changed.
+    /// No key of the ring sealed the datagram for this cluster, or it was changed.
     #[error("a datagram that no key of this member opens: forged, damaged, or of another cluster")]
     Forged,
-    /// A datagram of its number was opened before, or the number is too old.
+    /// A datagram of this number was opened before, or the number is too old.
     #[error("a repeated datagram")]
     Repeated,
-    /// The datagram is for a former process of this address, or for another address. Its sender
-    /// holds the key.
+    /// The datagram is for a former process of this address, or for another address. Its sender has
+    /// the key.
     #[error("a datagram of {from} for another process")]
     Misaddressed {
         /// The sender of the datagram.
@@ -66,10 +68,10 @@ pub enum GossipError {
 }
 
 struct Sender {
-    /// The keys that opened the latest datagram. `None`: the cluster key was removed.
+    /// The keys that opened the sender's latest datagram. `None`: the cluster key was removed.
     key: Option<(ClusterKey, LessSafeKey)>,
     window: ReplayWindow,
-    /// The count of datagrams at its latest one.
+    /// The count of all datagrams when the sender's latest one was opened.
     heard: u64,
 }
 
@@ -110,12 +112,12 @@ impl SealedGossip {
         self.write(PAYLOAD, to, payload, out)
     }
 
-    /// Replaces `out` with the question for the process at an address.
+    /// Replaces `out` with the question for the process id at an address.
     pub fn ask_id(&mut self, out: &mut Vec<u8>) -> bool {
         self.write(ID_QUESTION, ANY, &[], out)
     }
 
-    /// Replaces `out` with the answer to the process `to`.
+    /// Replaces `out` with the answer to that question of the process `to`.
     pub fn answer_id(&mut self, to: ProcessId, out: &mut Vec<u8>) -> bool {
         self.write(ID_ANSWER, to, &[], out)
     }
@@ -147,8 +149,8 @@ impl SealedGossip {
     /// Opens a datagram in place.
     ///
     /// # Errors
-    /// [`GossipError`]: the datagram is to be dropped. State is unchanged, except that a
-    /// misaddressed datagram is reported once.
+    /// [`GossipError`]: drop the datagram. The state is unchanged, except that a misaddressed
+    /// datagram is reported once.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<OpenedDatagram<'a>, GossipError> {
         if datagram.len() < HEAD + TAG
             || datagram.len() > MAX_DATAGRAM
@@ -176,7 +178,8 @@ impl SealedGossip {
         }
         planted!(MoveWindowFirst => self.move_window(from, number));
         let used = self.open_with(from, number, head, sealed).ok_or(GossipError::Forged)?;
-        // Also a misaddressed one: repeated, it would be answered each time.
+        // The number of a misaddressed datagram is noted too: a repeated one would be answered each
+        // time otherwise.
         self.note(from, number, used);
         if to != self.me && kind != ID_QUESTION && !planted!(HearForOthers) {
             return Err(GossipError::Misaddressed { from });
@@ -190,7 +193,7 @@ impl SealedGossip {
     }
 
     /// Opens with the key that the sender used last, then with each key of the ring. Returns the
-    /// key if it is another one.
+    /// key if it is another one than before.
     fn open_with(
         &self,
         from: ProcessId,
@@ -199,7 +202,7 @@ impl SealedGossip {
         sealed: &mut [u8],
     ) -> Option<Option<(ClusterKey, LessSafeKey)>> {
         let known = self.senders.get(&from).and_then(|sender| sender.key.as_ref());
-        // A key that does not fit spoils the bytes in place for the next key.
+        // A wrong key destroys the bytes in place, so the next key needs a copy.
         let copy = (self.ring.keys().len() > 1).then(|| sealed.to_vec());
         let mut opens = |key: &LessSafeKey| {
             key.open_in_place(nonce(number), Aad::from(head), &mut *sealed).is_ok()

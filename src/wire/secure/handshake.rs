@@ -1,6 +1,6 @@
 //! The handshake: Noise `XXpsk0`, with a tag in front and process ids bound to static keys.
 //!
-//! These are the bodies of frames, behind magic:
+//! The bodies of the frames, behind magic:
 //!
 //! ```text
 //! Initiate   highest version 2 | lowest 2 | length of name 1 | cluster name | psk, e | tag 16
@@ -26,10 +26,11 @@ use zeroize::{Zeroize as _, Zeroizing};
 const PATTERN: &str = "Noise_XXpsk0_25519_AESGCM_SHA256";
 /// The start of the transcript.
 const PROLOGUE: &[u8] = b"elderlock handshake 1";
-/// Noise's first message: an ephemeral key, and the seal of nothing.
+/// The length of Noise's first message: an ephemeral key, and the seal of an empty payload.
 const FIRST: usize = 32 + TAG;
 
-/// The static key of one incarnation, and the process id that it proves. Overwritten when dropped.
+/// The static key of one incarnation, and the process id that it proves. Its bytes are overwritten
+/// when it is dropped.
 pub struct StaticKey {
     private: Zeroizing<[u8; 32]>,
     public: [u8; 32],
@@ -37,7 +38,7 @@ pub struct StaticKey {
 }
 
 impl StaticKey {
-    /// The key that these random bytes make.
+    /// Makes the key from these random bytes.
     pub fn new(entropy: [u8; 32]) -> Self {
         let dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
         let mut dh = dh.expect("the default resolver has X25519");
@@ -57,8 +58,8 @@ impl StaticKey {
         StaticPublicKey(self.public)
     }
 
-    /// The secret that only this key and the private key of `public` make. `None`: `public` is one
-    /// of the few points that make the same secret with every key.
+    /// The secret that only this key and the private key of `public` produce. `None`: `public` is
+    /// one of the few points that produce the same secret with every key.
     pub(super) fn agree(&self, public: &[u8; 32]) -> Option<Secret> {
         let dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
         let mut dh = dh.expect("the default resolver has X25519");
@@ -122,19 +123,19 @@ pub struct HandshakeSetup<'a> {
     pub entropy: [u8; 32],
 }
 
-/// The reason why a handshake failed.
+/// Why a handshake failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecureError {
-    /// The packet does not have the form of one.
+    /// The packet is malformed.
     #[error("a malformed handshake")]
     Malformed,
     /// No key of the ring has tagged the packet.
     #[error("a handshake under a key that this member does not have")]
     UnknownKey,
-    /// The key fits, the cluster's name does not.
+    /// The key fits, but the cluster's name does not.
     #[error("the other side has the key, and belongs to another cluster")]
     OtherCluster,
-    /// The key fits, and no version is spoken by both.
+    /// The key fits, but the two sides have no version in common.
     #[error(
         "the other side has the key, and speaks protocol version {0}; this member speaks {VERSIONS}"
     )]
@@ -145,13 +146,13 @@ pub enum SecureError {
     /// The other side has the key and claimed an id that its static key does not prove.
     #[error("the process there has the key, and claimed the id {claimed} of another process")]
     Impostor {
-        /// The id that it claimed.
+        /// The id that the other side claimed.
         claimed: ProcessId,
     },
     /// The role of the other side's key does not allow its purpose.
     #[error("a process with an {0} key that wants more than this key allows")]
     Role(Role),
-    /// The chosen version is not the highest that both offer.
+    /// The chosen version is not the highest that both sides offer.
     #[error("version {0} was chosen, and both sides offer a higher one")]
     Downgraded(u16),
 }
@@ -161,9 +162,9 @@ pub enum SecureError {
 pub struct Session {
     /// The dialler's purpose. For the dialler: the listener's information.
     pub purpose: Purpose,
-    /// The version to speak.
+    /// The version that both sides speak from now on.
     pub version: u16,
-    /// The cluster key that was used.
+    /// The name of the cluster key that was used.
     pub key: KeyName,
     /// Seals the frames of this side.
     pub sealer: Sealer,
@@ -171,7 +172,7 @@ pub struct Session {
     pub opener: Opener,
 }
 
-/// The resolver: ring's cipher and hash, dalek's curve, and the caller's randomness.
+/// A resolver with ring's cipher and hash, dalek's curve, and the caller's randomness.
 struct Resolver([u8; 32]);
 
 impl Drop for Resolver {
@@ -246,13 +247,12 @@ fn encoded<T: Serialize>(value: &T) -> Result<Vec<u8>, SecureError> {
 }
 
 fn decoded<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, SecureError> {
-    // A later version may have more at the end.
+    // A later version may have further bytes at the end.
     let read = codec::read_front::<T, MAX_HELLO>(bytes, FROZEN);
     read.map(|(value, _)| value).map_err(|_| SecureError::Malformed)
 }
 
-/// Checks that the static key of the other side proves its process id, and stands in its
-/// information.
+/// Checks that the static key of the other side proves its process id, and is in its information.
 fn check_identity(noise: &HandshakeState, info: &MemberInfo) -> Result<(), SecureError> {
     let key = noise.get_remote_static();
     let is_told = info.static_key.as_ref().map(|key| &key.0[..]) == key;
@@ -268,18 +268,18 @@ fn tag_of(key: &ClusterKey, bytes: &[u8]) -> [u8; TAG] {
     *tag.as_ref().first_chunk().expect("HMAC-SHA256 has 32 bytes")
 }
 
-/// Compares in constant time: both sides are tagged once more, under the same key.
+/// Compares in constant time: both tags are tagged once more, under the same key.
 fn has_tag(key: &ClusterKey, bytes: &[u8], tag: &[u8]) -> bool {
     hmac::verify(key.packet(), &tag_of(key, bytes), hmac::sign(key.packet(), tag).as_ref()).is_ok()
 }
 
-/// The version in front of a packet's body. No later version may move it.
+/// Reads the version in front of a packet's body. No later version may move it.
 fn version_in(body: &[u8]) -> Result<(u16, &[u8]), SecureError> {
     let (version, rest) = body.split_first_chunk::<2>().ok_or(SecureError::Malformed)?;
     Ok((u16::from_be_bytes(*version), rest))
 }
 
-/// The dialler, which waits for Respond.
+/// The dialler, while it waits for Respond.
 pub struct Initiator {
     noise: HandshakeState,
     key: KeyName,
@@ -287,7 +287,7 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Begins a handshake under `key`. Returns the body of Initiate too.
+    /// Begins a handshake under `key`. Also returns the body of Initiate.
     ///
     /// # Errors
     /// [`SecureError::Malformed`]: the cluster's name is too long.
@@ -307,10 +307,10 @@ impl Initiator {
         Ok((Initiator { noise, key: key.name(), versions: setup.versions }, body))
     }
 
-    /// Takes Respond. Returns the body of Confirm too, which goes before all records.
+    /// Takes Respond. Also returns the body of Confirm, which precedes all records.
     ///
     /// # Errors
-    /// [`SecureError`]: the connection is to be closed without another byte.
+    /// [`SecureError`]: close the connection without sending another byte.
     pub fn finish(
         mut self,
         respond: &[u8],
@@ -346,7 +346,7 @@ impl fmt::Debug for Initiator {
     }
 }
 
-/// The listener, which waits for Confirm.
+/// The listener, while it waits for Confirm.
 pub struct Responder {
     noise: HandshakeState,
     key: KeyName,
@@ -355,7 +355,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Takes Initiate. Returns the body of Respond too. A packet without a key of the ring costs a
+    /// Takes Initiate. Also returns the body of Respond. A packet without a key of the ring costs a
     /// tag of each role for each key.
     ///
     /// # Errors
@@ -394,10 +394,10 @@ impl Responder {
         Ok((Responder { noise, key: key.name(), role: key.role(), version }, respond))
     }
 
-    /// Takes Confirm. It proves that the other side is present and has its process id.
+    /// Takes Confirm, which proves that the other side is present and has its process id.
     ///
     /// # Errors
-    /// [`SecureError`]: the connection is not to be adopted.
+    /// [`SecureError`]: the connection must not be adopted.
     pub fn finish(mut self, confirm: &[u8]) -> Result<Session, SecureError> {
         let (version, message) = version_in(confirm)?;
         if version != self.version {

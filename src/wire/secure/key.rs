@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 /// The roles that have a key of their own, derived from the cluster key.
 const DERIVED: [Role; 2] = [Role::Observer, Role::Operator];
 
-/// The most keys of a ring. Rotation takes two, and each costs a tag of each role for every unknown
-/// packet.
+/// The most keys of a ring. Rotation takes two, and each key costs a tag of each role for every
+/// unknown packet.
 pub const MAX_KEYS: usize = 8;
 
 /// The secret that all members of a cluster share: 32 random bytes, written in base64.
@@ -37,7 +37,8 @@ struct Derived {
     secret: Secret,
     name: KeyName,
     role: Role,
-    /// The keys of the lower roles, as [`DERIVED`]. Empty: it is one of them itself.
+    /// The keys of the lower roles, in the order of [`DERIVED`]. Empty if this is such a key
+    /// itself.
     roles: Vec<ClusterKey>,
     /// Noise's pre-shared key.
     handshake: Secret,
@@ -45,7 +46,7 @@ struct Derived {
     packet: hmac::Key,
 }
 
-/// A key's name: eight hexadecimal digits of a hash of it. It is not a secret.
+/// A key's name: eight hexadecimal digits of a hash of the key. The name is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName([u8; 4]);
 
@@ -67,8 +68,7 @@ impl serde::Serialize for KeyName {
     }
 }
 
-/// The reason why text or bytes are not a cluster key or keyring. The error never contains any of
-/// them.
+/// Why text or bytes are not a cluster key or keyring. The error never contains any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -93,7 +93,7 @@ pub enum KeyError {
         "a keyring has at most {MAX_KEYS} keys: remove those that no member seals with any more"
     )]
     TooMany,
-    /// The same key stands in the keyring twice.
+    /// The keyring has the same key twice.
     #[error("key {0} stands in the keyring twice")]
     Twice(KeyName),
     /// A key of a role derives no other role.
@@ -102,7 +102,7 @@ pub enum KeyError {
 }
 
 impl ClusterKey {
-    /// The key of these bytes.
+    /// Makes a key from these bytes.
     ///
     /// # Errors
     /// [`KeyError::Weak`] if all bytes are the same.
@@ -127,8 +127,8 @@ impl ClusterKey {
         }))
     }
 
-    /// The key of a role that may do less, by HKDF. The cluster key cannot be computed from it, nor
-    /// the key of another role. A key derives itself for its own role.
+    /// Derives the key of a role with fewer rights, by HKDF. The cluster key cannot be computed
+    /// from it, nor the key of another role. For its own role a key returns itself.
     ///
     /// # Errors
     /// [`KeyError::NotDerived`]: only a cluster key derives the keys of other roles.
@@ -145,13 +145,13 @@ impl ClusterKey {
         self.0.role
     }
 
-    /// This key, and the keys of the lower roles: all under which its holder answers.
+    /// This key, and the keys of the lower roles: a member answers under each of them.
     pub(super) fn with_roles(&self) -> impl Iterator<Item = &ClusterKey> {
         std::iter::once(self).chain(&self.0.roles)
     }
 
-    /// The key as text, for a file that only its owner can read. That of a role's key begins with
-    /// the role: `observer:` or `operator:`.
+    /// The key as text, for a file that only its owner can read. The text of a role's key begins
+    /// with the role: `observer:` or `operator:`.
     pub fn to_base64(&self) -> Zeroizing<String> {
         let text = Zeroizing::new(BASE64_STANDARD.encode(self.0.secret.as_slice()));
         match self.role() {
@@ -185,7 +185,7 @@ impl FromStr for ClusterKey {
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
-        // No base64 has a colon.
+        // Base64 has no colon.
         let prefixed = |role: &Role| Some((*role, text.strip_prefix(role.name())?));
         let prefixed = DERIVED.iter().find_map(prefixed);
         let prefixed = prefixed.and_then(|(role, rest)| Some((role, rest.strip_prefix(':')?)));
@@ -214,7 +214,7 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// The keys of a member, at least one. The first key seals, all open.
+/// The keys of a member, at least one. The first key seals, all keys open.
 ///
 /// To rotate without downtime, add the new key to all members. Then make it the first at all
 /// members. Then remove the old key from all members. Each step is a call of `Member::set_keyring`.
@@ -255,8 +255,8 @@ impl Keyring {
         Ok(self)
     }
 
-    /// Reads a ring from text: one key in base64 a line, the first seals. Empty lines, and lines
-    /// that begin with `#`, are skipped.
+    /// Reads a ring from text: one key in base64 a line, of which the first seals. Empty lines, and
+    /// lines that begin with `#`, are skipped.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -274,7 +274,7 @@ impl Keyring {
         ring.ok_or(KeyError::Empty)
     }
 
-    /// The names of the ring's keys, the key that seals first.
+    /// The names of the ring's keys, beginning with the key that seals.
     pub fn names(&self) -> impl Iterator<Item = KeyName> + '_ {
         self.keys.iter().map(ClusterKey::name)
     }
@@ -290,12 +290,12 @@ impl Keyring {
         self.keys.iter().map(ClusterKey::role).find(|role| *role < Role::Member)
     }
 
-    /// Its keys, the key that seals first.
+    /// The keys of the ring, beginning with the key that seals.
     pub fn keys(&self) -> &[ClusterKey] {
         &self.keys
     }
 
-    /// Returns whether a key of this name is in it, or is derived from one in it.
+    /// Returns whether the ring has a key of this name, or a key from which it is derived.
     pub fn has(&self, name: KeyName) -> bool {
         self.keys.iter().flat_map(ClusterKey::with_roles).any(|known| known.name() == name)
     }

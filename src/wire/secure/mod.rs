@@ -1,8 +1,8 @@
 //! Keys, the handshake, records, sealed gossip and sealed relays, as values without input and
 //! output.
 //!
-//! `docs/internals/security.md` specifies them. Randomness is an argument, so that tests repeat
-//! each run. A connection goes through these values:
+//! `docs/internals/security.md` specifies them. Randomness is an argument, so that tests can repeat
+//! each run. A connection uses these values in turn:
 //!
 //! ```text
 //! dialler:  Initiator::start -> Initiate;  Initiator::finish(Respond) -> Session, Confirm
@@ -13,7 +13,7 @@
 //! No function panics on input. A value that has failed is consumed, so its keys are not used
 //! again.
 
-/// A planted break: whether it is planted, or after `=>` a statement that is run if it is. Only
+/// A planted break. Says whether it is planted, or runs the statement after `=>` if it is. Only
 /// builds with `--cfg elderlock_mutants` have any.
 macro_rules! planted {
     ($name:ident => $($statement:tt)+) => {
@@ -58,7 +58,7 @@ use ring::aead::{AES_256_GCM, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
 use zeroize::Zeroizing;
 
-/// Bytes of an authentication tag.
+/// The number of bytes of an authentication tag.
 const TAG: usize = 16;
 
 /// The type of the first packet's tag and of every derived secret.
@@ -86,7 +86,7 @@ fn aead(secret: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).expect("AES-256 takes keys of 32 bytes"))
 }
 
-/// The nonce of a number. No number is used twice under one key.
+/// The nonce for a number. No number is used twice under one key.
 fn nonce(number: u64) -> Nonce {
     let mut bytes = [0; NONCE_LEN];
     bytes[NONCE_LEN - 8..].copy_from_slice(&number.to_be_bytes());

@@ -1,5 +1,5 @@
-//! Planted breaks of the keys' checks, to prove that the tests can fail. They work only with
-//! `--cfg elderlock_mutants`.
+//! Planted breaks of the keys' checks, to prove that the tests can fail. They work only with `--cfg
+//! elderlock_mutants`.
 
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ pub enum KeyMutant {
     HearForOthers,
     /// The chosen version is not compared with what both sides offer.
     BelieveAnyVersion,
-    /// The role of a key is not compared with what its holder wants.
+    /// The role of a key is not compared with the purpose of its holder.
     AdmitAnyRole,
     /// A relayed packet is accepted though its origin has not sealed it.
     TakeUnsealedRelays,
@@ -31,7 +31,7 @@ pub enum KeyMutant {
 }
 
 impl KeyMutant {
-    /// All of them.
+    /// All planted breaks of this list.
     pub const ALL: [KeyMutant; 9] = [
         KeyMutant::BelieveAnyId,
         KeyMutant::MoveWindowFirst,
@@ -45,7 +45,7 @@ impl KeyMutant {
     ];
 }
 
-/// Plants a break on this thread, or takes it out again.
+/// Plants a break on this thread, or removes it.
 pub fn plant(mutant: Option<KeyMutant>) {
     PLANTED.set(mutant);
 }

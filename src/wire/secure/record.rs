@@ -18,9 +18,9 @@ pub const MAX_RECORD: usize = 16 * 1024;
 /// The number of records after which a key is replaced. AES-GCM allows 2^24.5 full records under
 /// one key (RFC 8446, 5.5).
 pub const REKEY_AFTER: u64 = 1 << 20;
-/// Bytes of the length in front.
+/// The number of bytes of the length, which begins a record.
 const LENGTH: usize = 2;
-/// Bytes of a full record.
+/// The number of bytes of a full record.
 const RECORD: usize = LENGTH + MAX_RECORD + TAG;
 
 /// The record is not the next one that the other side sealed, or was changed.
@@ -28,7 +28,7 @@ const RECORD: usize = LENGTH + MAX_RECORD + TAG;
 #[error("a record that the other side did not seal: forged, repeated, out of order, or damaged")]
 pub struct Forged;
 
-/// No number is left. A connection would carry it after some million years.
+/// No number is left. A connection would reach this after some million years.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no record number is left on this connection")]
 pub struct Exhausted;
@@ -45,7 +45,7 @@ impl Direction {
         Direction { key: aead(&secret), secret: Zeroizing::new(secret), number }
     }
 
-    /// The number of the next record, with the key for it in place. `None`: there is none.
+    /// Takes the number of the next record, with its key in place. `None`: no number is left.
     fn next(&mut self) -> Option<u64> {
         let number = self.number;
         self.number = number.checked_add(1)?;
@@ -76,24 +76,24 @@ impl Sealer {
     /// Appends `frames` to `out` as records.
     ///
     /// # Errors
-    /// [`Exhausted`]: `out` is as before, and the connection is to be closed.
+    /// [`Exhausted`]: `out` is as before, and the connection must be closed.
     pub fn seal(&mut self, frames: &[u8], out: &mut Vec<u8>) -> Result<(), Exhausted> {
         let start = out.len();
         out.extend_from_slice(frames);
         self.seal_from(start, out)
     }
 
-    /// Turns the frames that `bytes` has from `start` on into records, in place: a batch is sealed
-    /// without a second buffer of its size.
+    /// Turns the frames that `bytes` has from `start` on into records, in place: so a batch needs
+    /// no second buffer of its size.
     ///
     /// # Errors
-    /// [`Exhausted`]: the frames are gone, so that none leaves unsealed, and the connection is to
+    /// [`Exhausted`]: the frames are removed, so that none leaves unsealed, and the connection must
     /// be closed.
     pub fn seal_from(&mut self, start: usize, bytes: &mut Vec<u8>) -> Result<(), Exhausted> {
         let length = bytes.len() - start;
         bytes.resize(bytes.len() + length.div_ceil(MAX_RECORD) * (LENGTH + TAG), 0);
         let place = &mut bytes[start..];
-        // Each part moves towards the end, so the last one goes first.
+        // Each part moves towards the end, so the last one moves first.
         for (number, from) in (0..length).step_by(MAX_RECORD).enumerate().rev() {
             let end = length.min(from + MAX_RECORD);
             place.copy_within(from..end, number * RECORD + LENGTH);
@@ -129,7 +129,8 @@ impl Opener {
         Opener(Direction::at(secret, number))
     }
 
-    /// The length of the record that begins here, in bytes. `None`: its own length is incomplete.
+    /// The length in bytes of the record at the front of `bytes`. `None`: the length field is
+    /// incomplete.
     ///
     /// # Errors
     /// [`Forged`]: no record has this length.
@@ -147,7 +148,7 @@ impl Opener {
     /// The frames in the next record, opened in place.
     ///
     /// # Errors
-    /// [`Forged`]: the connection is to be closed, because both sides count differently from here
+    /// [`Forged`]: the connection must be closed, because both sides count differently from here
     /// on.
     pub fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], Forged> {
         let number = self.0.next().ok_or(Forged)?;

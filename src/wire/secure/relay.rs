@@ -1,14 +1,15 @@
-//! Sealed relays: packets that other members pass on, and only their destination reads.
+//! Sealed relays: packets that other members pass on, and that only their destination can read.
 //!
-//! Two members that do not reach each other have perhaps never shaken hands. So their key is made
-//! of their static keys, which stand in the view. The process ids prove the static keys.
+//! Two members that do not reach each other have perhaps never shaken hands. So the key of their
+//! packets is derived from their static keys, which the view has. The process ids prove the static
+//! keys.
 //!
 //! ```text
 //! key of A -> B   HKDF(X25519(A, B), "relay", id of A, id of B)
 //! sealed packet   number 8 | sealed (version 2 | packet) | tag 16
 //! ```
 //!
-//! The tag covers the head of the relay too: origin, destination, and what the origin says of its
+//! The tag covers the head of the relay too: origin, destination, and the origin's statement of its
 //! paths. A static key lives as long as its process, so a number is used once under a key.
 
 use super::handshake::{StaticKey, process_of};
@@ -21,12 +22,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes of the number in front.
+/// The number of bytes of the packet's number, which comes first.
 const NUMBER: usize = 8;
-/// Origins with a window of numbers: many times the largest cluster. All of them hold the key.
+/// The most origins with a window of numbers: many times the largest cluster. All of them have the
+/// key.
 const MAX_ORIGINS: usize = 4096;
 
-/// The reason to drop a relayed packet. The window has not moved.
+/// Why a relayed packet is dropped. The window has not moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RelayError {
     /// The packet is not sealed.
@@ -38,7 +40,7 @@ pub enum RelayError {
     /// The tag is wrong, or the opened bytes are not a packet.
     #[error("a relayed packet of {0} that was changed, or made by another process")]
     Forged(ProcessId),
-    /// A packet of its number was opened before, or the number is too old.
+    /// A packet of this number was opened before, or the number is too old.
     #[error("a repeated relayed packet of {0}")]
     Repeated(ProcessId),
     /// The packet is in a version that is not spoken here.
@@ -51,19 +53,19 @@ struct KnownOrigin {
     public: StaticPublicKey,
     key: LessSafeKey,
     window: ReplayWindow,
-    /// The count of opened packets at its latest one.
+    /// The count of all opened packets when the latest one of this origin was opened.
     opened: u64,
 }
 
-/// One process's sealed relays: the numbers of its own, and the windows of other origins.
+/// One process's sealed relays: its own numbers, and the windows of other origins.
 pub struct SealedRelays {
     identity: Arc<StaticKey>,
     /// The static keys of the members of the view.
     members: BTreeMap<ProcessId, StaticPublicKey>,
     /// The keys by destination, with the number of the next packet.
     destinations: BTreeMap<ProcessId, (LessSafeKey, u64)>,
-    /// The first number of a destination that is entered. No forgotten one has had it or a higher
-    /// number, so a process that is entered again has no number twice.
+    /// The first number for a new destination. It is above each number of a destination that was
+    /// removed, so a destination that is added again has no number twice.
     first: u64,
     origins: BTreeMap<ProcessId, KnownOrigin>,
     opened: u64,
@@ -83,8 +85,7 @@ impl SealedRelays {
         }
     }
 
-    /// Learns the static keys of the members. Forgets the destinations that are no members any
-    /// more.
+    /// Takes the static keys of the members. Removes destinations that are no longer members.
     pub fn set_members<'a>(&mut self, members: impl Iterator<Item = &'a MemberInfo>) {
         self.members = members.filter_map(|info| Some((info.process, info.static_key?))).collect();
         let SealedRelays { members, destinations, first, .. } = self;
@@ -99,7 +100,7 @@ impl SealedRelays {
 
     /// Seals the packet in a relay of this process; returns any other packet as it is. `None`: the
     /// view has no static key that proves the id of the destination, and the packet is dropped. The
-    /// packet is encoded in the version, which is that of the view.
+    /// packet is encoded in `version`, which is that of the view.
     pub fn seal(&mut self, relay: Packet, version: u16) -> Option<Packet> {
         let Packet::Relay { from, to, troubled, heard, packet } = relay else { return Some(relay) };
         if from.process != self.identity.process() || matches!(*packet, Packet::Sealed { .. }) {
@@ -125,11 +126,12 @@ impl SealedRelays {
         Some(Packet::Relay { from, to, troubled, heard, packet })
     }
 
-    /// Opens the packet in a relay for this process; returns any other packet as it is. Of a linked
-    /// packet only the head is read if the relay `is_strange`, as from a connection of its own.
+    /// Opens the packet in a relay for this process; returns any other packet as it is.
+    /// `is_strange`: the relay is a stranger. Of a linked packet only the head is read then, as if
+    /// the stranger had sent it.
     ///
     /// # Errors
-    /// [`RelayError`]: the packet is to be dropped. Nothing has changed.
+    /// [`RelayError`]: drop the packet. Nothing has changed.
     pub fn open(&mut self, relay: Packet, is_strange: bool) -> Result<Packet, RelayError> {
         let Packet::Relay { from, to, troubled, heard, packet } = relay else { return Ok(relay) };
         if to != self.identity.process() {
@@ -198,7 +200,7 @@ impl SealedRelays {
     }
 
     /// The key of the packets between two processes, one of which is this one. `None`: the public
-    /// key is one of the few that make the same secret with every key.
+    /// key is one of the few that produce the same secret with every key.
     fn key(
         &self,
         public: &StaticPublicKey,

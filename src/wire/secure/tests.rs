@@ -16,7 +16,7 @@ fn identity(seed: u8) -> StaticKey {
     StaticKey::new([seed; 32])
 }
 
-/// A process with this key, which claims this id.
+/// A process with this key that claims this id.
 fn info(identity: &StaticKey, process: ProcessId) -> MemberInfo {
     let info = MemberInfo::new(process, SocketAddr::from(([127, 0, 0, 1], 7400)));
     MemberInfo { static_key: Some(identity.public()), ..info }
@@ -64,7 +64,7 @@ impl Side {
     }
 }
 
-/// Shakes hands; the sessions of both.
+/// Shakes hands, and returns the sessions of both sides.
 fn shake(dialler: &Side, listener: &Side) -> Result<(Session, Session), SecureError> {
     let (initiator, initiate) = dialler.start();
     let (responder, respond) = listener.answer(&initiate)?;
@@ -135,7 +135,8 @@ fn the_highest_common_version_is_chosen_and_a_lower_one_is_noticed() {
     let wide = |seed| Side { versions: Versions { lowest: 3, highest: 9 }, ..Side::new(seed) };
     let narrow = Side { versions: Versions { lowest: 5, highest: 7 }, ..Side::new(2) };
     assert_eq!(shake(&wide(1), &narrow).unwrap().0.version, 7);
-    // The range is lowered on the way: the tag, and behind it the transcript, cover it.
+    // The range is lowered on the way: the tag covers it, and so does the transcript behind the
+    // tag.
     let (_, mut initiate) = wide(1).start();
     initiate[..2].copy_from_slice(&5_u16.to_be_bytes());
     assert_eq!(wide(2).answer(&initiate).map(|_| ()).unwrap_err(), SecureError::UnknownKey);
@@ -178,7 +179,7 @@ fn a_recorded_session_adopts_nothing() {
     let (initiator, initiate) = dialler.start();
     let (_, respond) = listener.answer(&initiate).unwrap();
     let (_, confirm) = initiator.finish(&respond, &dialler.purpose()).unwrap();
-    // The same listener, in another handshake: only its ephemeral key differs.
+    // The same listener in another handshake, with another ephemeral key.
     let later = Side { entropy: [77; 32], ..Side::new(2) };
     let (responder, _) = later.answer(&initiate).unwrap();
     assert_eq!(responder.finish(&confirm).map(|_| ()).unwrap_err(), SecureError::Forged);
@@ -233,7 +234,7 @@ fn long_writes_share_records_and_keys_are_replaced_in_step() {
         (rest, records) = (behind, records + 1);
     }
     assert_eq!((out, records), (frames, 6));
-    // The old key opens nothing of the new one's.
+    // The old key opens no record of the new key.
     let mut old = Opener::at([3; 32], REKEY_AFTER + 1);
     let mut sealer = Sealer::at([3; 32], REKEY_AFTER);
     sealed(&mut sealer, b"first under the new key");
@@ -272,7 +273,7 @@ fn no_number_is_used_twice_at_the_end() {
 #[test]
 fn a_window_takes_each_number_once_in_any_order_within_its_width() {
     let mut window = ReplayWindow::default();
-    // Backwards in groups, so that each group comes out of order.
+    // The numbers come in groups, and in reverse order within each group.
     for group in 0..50 {
         for number in (group * 100..(group + 1) * 100).rev() {
             assert!(window.is_fresh(number) && window.note(number), "{number}");
@@ -313,7 +314,7 @@ fn ring(keys: &[u8]) -> Keyring {
     more.iter().fold(Keyring::new(key(*first)), |ring, seed| ring.with(key(*seed)).unwrap())
 }
 
-/// A member's gossip under a ring of such keys.
+/// A member's gossip under a ring of these keys.
 fn gossip(seed: u8, keys: &[u8]) -> SealedGossip {
     SealedGossip::new("shop", ProcessId(u128::from(seed)), ring(keys))
 }
@@ -377,7 +378,7 @@ fn datagrams_are_heard_in_any_order_within_the_window_and_not_before_it() {
     }
 }
 
-/// The verdict of a check on a planted break: an error.
+/// The result of a check on a planted break: an error if the check fails.
 type Verdict = Result<(), &'static str>;
 
 fn ensure(holds: bool, what: &'static str) -> Verdict {
@@ -420,7 +421,7 @@ fn a_lower_version_in_front_is_noticed() -> Verdict {
     ensure(initiator.finish(&respond, &dialler.purpose()).is_err(), "a changed version is believed")
 }
 
-/// A handshake under `key` for this purpose, as the listener sees its end.
+/// Shakes hands under `key` for this purpose, and returns the purpose that the listener sees.
 fn purpose_under(key: ClusterKey, purpose: &Purpose) -> Result<Purpose, SecureError> {
     let (dialler, member) = (Side { ring: Keyring::new(key), ..Side::new(1) }, Side::new(2));
     let (initiator, initiate) = dialler.start();
@@ -476,7 +477,7 @@ fn the_key_of_a_role_is_a_key_of_its_own_that_members_do_not_take_for_theirs() {
         }
         let text = derived.to_base64();
         assert_eq!(text.parse::<ClusterKey>().unwrap(), derived);
-        // The same secret in a process that takes it for a cluster key.
+        // The same secret, read as a cluster key.
         let bare: ClusterKey = text.split_once(':').unwrap().1.parse().unwrap();
         assert!(bare != derived && bare.role() == Role::Member);
         for key in [derived, bare] {
@@ -526,7 +527,7 @@ impl TwoEnds {
         Packet::Relay { from, to: self.two.process, troubled: true, heard, packet }
     }
 
-    /// A sealed packet from the first to the second.
+    /// A sealed packet from the first member to the second.
     fn seal(&mut self, seq: u64) -> Packet {
         let plain = self.plain(inner(seq));
         self.ones.seal(plain, PROTOCOL_VERSION).expect("the view has the key of the destination")
@@ -569,7 +570,7 @@ fn a_relayed_packet_is_read_by_its_destination_alone_and_as_its_origin_sealed_it
     let relay = ends.seal(5);
     let text = format!("{relay:?}");
     assert!(!text.contains("Ack"), "the packet is hidden: {text}");
-    // A third member passes it on, and cannot open it.
+    // A third member passes the packet on, and cannot open it.
     let mut third = SealedRelays::new(Arc::new(identity(3)));
     third.set_members([&ends.one, &ends.two].into_iter());
     assert_eq!(third.open(relay.clone(), false), Ok(relay.clone()));

@@ -4,11 +4,11 @@
 pub const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
 
-/// The latest numbers of one sender, as a ring of bits (RFC 6479). A query does not change it: a
-/// number is noted after the tag of its datagram was right.
+/// The latest numbers of one sender, as a ring of bits (RFC 6479). A query does not change the
+/// window: a number is noted only after its datagram's tag was found right.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReplayWindow {
-    /// One more than the highest number noted.
+    /// One more than the highest noted number.
     next: u64,
     /// Bit `number % WINDOW`, for the `WINDOW` numbers below `next`.
     seen: [u64; WORDS],
@@ -17,7 +17,7 @@ pub struct ReplayWindow {
 impl ReplayWindow {
     /// Returns whether a datagram of this number is neither too old nor noted.
     pub fn is_fresh(&self, number: u64) -> bool {
-        // The last number stays unused, so that `next` fits.
+        // The last number stays unused, so that `next` does not overflow.
         if number >= self.next {
             return number < u64::MAX;
         }

@@ -8,23 +8,23 @@ use super::page::escape;
 use super::past::is_routine;
 use std::fmt::Write;
 
-/// Sizes in pixels. This is the height of letters.
+/// The height of letters. All sizes are in pixels.
 const TEXT: i64 = 11;
 const ROW: i64 = 15;
 const BAND: i64 = 16;
 const THIN: i64 = 5;
 /// The space after the last instant, for the labels of the last events.
 const MARGIN: i64 = 190;
-/// How far a hold that outlives the run goes beyond the line.
+/// The length by which a hold that outlives the run is drawn beyond the end.
 const STICKS_OUT: i64 = 14;
-/// Rows of labels in the head and in a lane.
+/// The rows of labels in the head.
 const HEAD_ROWS: usize = 8;
 const LANE_ROWS: usize = 5;
 /// The most characters of a label.
 const LABEL: usize = 60;
-/// The most rows of holds of a lane. Holds beyond are left out of the picture.
+/// The most rows of holds in a lane. Further holds are left out of the picture.
 const HOLD_ROWS: usize = 24;
-/// The highest number of messages drawn when all are shown.
+/// The most messages of a picture of all messages.
 const MESSAGES: usize = 1_200;
 
 /// The picture to draw.
@@ -34,17 +34,17 @@ pub struct DiagramFrame<'a> {
     pub run: &'a DrawnRun,
     /// The part of the run to draw.
     pub window: Span,
-    /// How wide, in pixels.
+    /// The width, in pixels.
     pub width: i64,
     /// The messages to show, as indexes in `run.flights`.
     pub past: &'a [usize],
-    /// Whether those messages are named: the picture of the last moments.
+    /// Whether the messages have labels: in the picture of the last moments.
     pub named: bool,
 }
 
 /// A lane with its position in the picture. From top to bottom it has labels, the member's epochs
-/// as grantor, the shown lock, the other locks, and the line of its life. Messages leave and arrive
-/// at that line.
+/// as grantor, the shown lock, the other locks, and the life line. Messages leave and arrive at the
+/// life line.
 struct Track<'a> {
     site: usize,
     lane: &'a DrawnSite,
@@ -56,11 +56,11 @@ struct Track<'a> {
     others: Vec<Vec<&'a HoldSpan>>,
 }
 
-/// A row of holds while it is filled.
+/// A row of holds that is being filled.
 struct HoldRow<'a> {
-    /// The end of its last hold, in pixels.
+    /// The end of the row's last hold, in pixels.
     until: i64,
-    /// Whether that hold takes less than a pixel.
+    /// Whether the last hold is shorter than a pixel.
     is_short: bool,
     holds: Vec<&'a HoldSpan>,
 }
@@ -82,13 +82,13 @@ impl Track<'_> {
         self.shown_at() + self.shown.len() as i64 * (BAND + 2)
     }
 
-    /// The line of its life.
+    /// The vertical position of the life line.
     fn base(&self) -> i64 {
         (self.others_at() + self.others.len() as i64 * (THIN + 1) + 5).max(self.body() + 14)
     }
 }
 
-/// Draws it: first the names of the lanes, then the rest, as two pictures of one height.
+/// Draws the diagram: first the names of the lanes, then the rest, as two pictures of one height.
 pub fn draw(frame: &DiagramFrame<'_>) -> String {
     let focus = frame.run.focus();
     let mut head = frame.head();
@@ -151,7 +151,7 @@ fn write_label(out: &mut String, words: &str, class: &str, x: i64, y: i64) {
         write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(words));
 }
 
-/// A label in a bar, which the page keeps in sight while its bar is.
+/// Writes a label into a bar. The page keeps the label in sight while the bar is.
 fn write_in_bar(out: &mut String, words: &str, class: &str, bar: (i64, i64), y: i64) {
     let (x, last) = (bar.0 + 4, (bar.1 - labels::width(words, TEXT)).max(bar.0 + 4));
     let words = escape(words);
@@ -175,8 +175,8 @@ impl<'a> DiagramFrame<'a> {
         x.clamp(-20, i128::from(self.plot())) as i64
     }
 
-    /// Returns where a span is to be drawn: its beginning and its width, at least `least`. `None`:
-    /// outside.
+    /// Returns where a span is drawn: its beginning and its width, at least `least`. `None` if the
+    /// span is outside of the window.
     fn part(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         if !span.meets(&self.window) {
             return None;
@@ -185,8 +185,8 @@ impl<'a> DiagramFrame<'a> {
         Some((from, (self.x(span.until) - from).max(least)))
     }
 
-    /// Like [`part`](Self::part), for a span that goes on when the run ends: it sticks out a
-    /// little.
+    /// Like [`part`](Self::part), for a span that continues after the run: it is drawn a little
+    /// longer.
     fn part_going_on(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         let (x, width) = self.part(span, least)?;
         let goes_on = span.until >= self.window.until && self.run.breach.is_some();
@@ -260,7 +260,7 @@ impl<'a> DiagramFrame<'a> {
         Track { site, lane, top: 0, labels, label_rows, services, shown, others }
     }
 
-    /// Puts holds into rows, so that none covers another. Holds of less than a pixel share one.
+    /// Puts holds into rows, so that none covers another. Holds of less than a pixel share a row.
     fn pack(&self, mut holds: Vec<&'a HoldSpan>, gap: i64) -> Vec<Vec<&'a HoldSpan>> {
         holds.sort_by_key(|hold| hold.asked);
         let mut rows: Vec<HoldRow<'_>> = Vec::new();
@@ -338,7 +338,7 @@ impl<'a> DiagramFrame<'a> {
         }
         wanted.sort();
         wanted.dedup();
-        // Right before the end a label stands behind the line.
+        // Just before the end, a label stands to the right of the end line.
         let behind = |x: i64| {
             if x > self.plot() - 36 && self.plot() < self.width {
                 self.plot() + STICKS_OUT + 4
@@ -438,7 +438,7 @@ impl<'a> DiagramFrame<'a> {
         for span in &lane.alive {
             self.rect(out, "life", span, base, 2, 1, "");
         }
-        // The lane of the test has nothing but its notes.
+        // The lane of the test has only notes.
         let ticks = if lane.name.is_some() { &lane.notes } else { &lane.views };
         for view in ticks.iter().filter(|view| self.contains(view.at)) {
             let title = format!("{} at {}: {}", track.name(), duration(view.at), view.words);
@@ -629,7 +629,7 @@ impl<'a> DiagramFrame<'a> {
         let _ = write!(out, "<path {}><title>{}</title></path>", way.0, escape(&way.1));
     }
 
-    /// The lines that go through all lanes, and the labels of the head.
+    /// Draws the lines that go through all lanes, and the labels of the head.
     fn draw_marks(
         &self,
         out: &mut String,
@@ -655,7 +655,7 @@ impl<'a> DiagramFrame<'a> {
     }
 }
 
-/// The beginning of a text that is too long for a label.
+/// The text, cut off if it is too long for a label.
 fn shortened(words: &str) -> String {
     if words.chars().count() <= LABEL {
         return words.to_owned();
@@ -663,7 +663,7 @@ fn shortened(words: &str) -> String {
     words.chars().take(LABEL - 1).chain(['…']).collect()
 }
 
-/// A hold in words.
+/// The hold as text.
 fn about(hold: &HoldSpan) -> String {
     let mut words = format!("m{}, {}, asked at {}", hold.site, hold.lock, duration(hold.asked));
     if let Some(got) = hold.got {
@@ -688,7 +688,7 @@ fn step(at_least: u64) -> u64 {
     }
 }
 
-/// An instant of the axis.
+/// An instant as a label of the axis.
 fn seconds(at: u64, step: u64) -> String {
     let sites = [
         (1_000_000_000, 0),

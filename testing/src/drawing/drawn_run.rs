@@ -16,58 +16,58 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns whether the two have an instant in common.
+    /// Returns whether the two spans have an instant in common.
     pub fn meets(&self, other: &Span) -> bool {
         self.from <= other.until && other.from <= self.until
     }
 }
 
-/// An event at one instant, in words.
+/// An event at one instant, as text.
 #[derive(Clone, Debug)]
 pub struct DrawnNote {
     /// The time.
     pub at: u64,
     /// The text.
     pub words: String,
-    /// 0 is told before 1.
+    /// The order at one instant: 0 comes before 1.
     pub rank: u8,
 }
 
 /// An epoch of a grantor.
 #[derive(Clone, Debug)]
 pub struct EpochSpan {
-    /// The time from its naming, or since it began to ask.
+    /// The time since the grantor was named, or since it began to ask.
     pub span: Span,
-    /// When it began to grant.
+    /// The time at which the grantor began to grant.
     pub acts: Option<u64>,
     /// The service.
     pub service: String,
-    /// The epoch, as people write it.
+    /// The epoch, for people.
     pub epoch: String,
 }
 
-/// A request, and the hold that came of it.
+/// A request and its hold.
 #[derive(Clone, Debug)]
 pub struct HoldSpan {
-    /// The site of its member.
+    /// The site of the member.
     pub site: usize,
     /// `service/name`.
     pub lock: String,
-    /// When it was asked for.
+    /// The time of the request.
     pub asked: u64,
-    /// When it was granted.
+    /// The time of the grant.
     pub got: Option<u64>,
-    /// The token, as people write it.
+    /// The token, for people.
     pub token: String,
-    /// The end of its lease.
+    /// The end of the lock lease.
     pub lease: Option<u64>,
-    /// The end of its member's lease, if that came while the process was stopped.
+    /// The end of the member's lease, if that came while the process was stopped.
     pub stopped: Option<u64>,
-    /// Whether others may hold beside it: a share, or permits.
+    /// Whether others may hold beside this hold: a share, or permits.
     pub shared: bool,
-    /// When it ended, in any way.
+    /// The end of the request or hold, in any way.
     pub over: u64,
-    /// How it ended.
+    /// The kind of the end.
     pub end: String,
 }
 
@@ -76,7 +76,7 @@ impl HoldSpan {
         self.lease.unwrap_or(u64::MAX).min(self.stopped.unwrap_or(u64::MAX))
     }
 
-    /// Returns the time in which its guard may have been believed.
+    /// Returns the time in which the hold's guard may have been believed.
     pub fn held(&self) -> Option<Span> {
         let from = self.got?;
         Some(Span { from, until: self.leased().min(self.over).max(from) })
@@ -86,39 +86,39 @@ impl HoldSpan {
 /// The events of one site, or of the test itself.
 #[derive(Clone, Debug, Default)]
 pub struct DrawnSite {
-    /// The name of a lane that is not a site's.
+    /// The name of a lane that belongs to no site.
     pub name: Option<String>,
-    /// The times in which a process was there.
+    /// The times in which a process ran at the site.
     pub alive: Vec<Span>,
-    /// The times in which it was stopped.
+    /// The times in which the process was stopped.
     pub paused: Vec<Span>,
-    /// The times in which its view said that it is the elder.
+    /// The times in which the member's view named it as elder.
     pub elder: Vec<Span>,
-    /// The times in which its member lease did not run, after it had.
+    /// The times in which the member had no running lease, after its first.
     pub suspended: Vec<Span>,
-    /// Its epochs as grantor.
+    /// The member's epochs as grantor.
     pub terms: Vec<EpochSpan>,
-    /// Views installed here: when, and in words.
+    /// The views that were installed here.
     pub views: Vec<DrawnNote>,
     /// All other events.
     pub notes: Vec<DrawnNote>,
 }
 
-/// A fault, as it is drawn.
+/// A fault as a band of the diagram.
 #[derive(Clone, Debug)]
 pub struct FaultBand {
-    /// Its number in the plan; `None`: the test has caused it.
+    /// The number of the fault in the plan. `None` if the test caused the fault.
     pub number: Option<usize>,
-    /// Its kind.
+    /// The kind of the fault.
     pub kind: String,
-    /// The sites it hit, as far as it was known when it began.
+    /// The affected sites, as far as they were known at the beginning.
     pub sites: Vec<usize>,
     /// The time of the fault.
     pub span: Span,
 }
 
 impl FaultBand {
-    /// Returns the words for a label.
+    /// Returns the text of the fault's label.
     pub fn words(&self, lanes: usize) -> String {
         let whom = match self.sites.len() {
             0 => String::new(),
@@ -132,77 +132,77 @@ impl FaultBand {
     }
 }
 
-/// A packet under way.
+/// A packet on its way.
 #[derive(Clone, Debug)]
 pub struct DrawnPacket {
     /// The sending site.
     pub from: usize,
     /// The receiving site.
     pub to: usize,
-    /// The kind of its content.
+    /// The kind of the packet's content.
     pub kind: String,
-    /// When it left.
+    /// The time at which the packet left.
     pub sent: u64,
-    /// When it arrived.
+    /// The time at which the packet arrived.
     pub arrived: Option<u64>,
-    /// Why it did not arrive.
+    /// The reason why the packet did not arrive.
     pub lost: Option<String>,
 }
 
-/// The end of a broken run.
+/// The violation that ends a broken run.
 #[derive(Clone, Debug)]
 pub struct Breach {
     /// The time.
     pub at: u64,
-    /// The site, if it was seen at one.
+    /// The site, if the violation was seen at a site.
     pub site: Option<usize>,
     /// The invariant.
     pub invariant: String,
-    /// The lock, if it is about one.
+    /// The lock, if the violation is about a lock.
     pub lock: Option<String>,
-    /// The violation in words.
+    /// The violation as text.
     pub words: String,
 }
 
 /// A run, for drawing.
 #[derive(Clone, Debug, Default)]
 pub struct DrawnRun {
-    /// One for each site, and then that of the test if it has one.
+    /// A lane for each site, and then the lane of the test if there is one.
     pub lanes: Vec<DrawnSite>,
     /// The faults in the order in which they began.
     pub faults: Vec<FaultBand>,
-    /// The holds in the order of asking.
+    /// The holds, in the order of their requests.
     pub holds: Vec<HoldSpan>,
-    /// The packets in the order of sending; those that never arrived are last.
+    /// The packets, in the order of sending. Packets that never arrived are last.
     pub flights: Vec<DrawnPacket>,
-    /// When everything was healed.
+    /// The time at which everything was healed.
     pub heal: Option<u64>,
-    /// The break, if any.
+    /// The violation, if any.
     pub breach: Option<Breach>,
-    /// The last instant.
+    /// The last instant of the run.
     pub end: u64,
     /// The services that were granted, in the order of their names.
     pub services: Vec<String>,
 }
 
-/// Sites for people.
+/// Sites as text for people.
 pub fn sites(these: &[usize]) -> String {
     these.iter().map(|site| format!("m{site}")).collect::<Vec<_>>().join(" ")
 }
 
-/// A token or an epoch for people: the slot and the number in it.
+/// A token or an epoch for people: its slot and its number in the slot.
 pub fn token(number: u64) -> String {
     format!("{}.{}", number / Slot::TOKENS, number % Slot::TOKENS)
 }
 
 impl DrawnRun {
-    /// How many sites there are.
+    /// The number of sites.
     pub fn sites(&self) -> usize {
         self.lanes.iter().filter(|lane| lane.name.is_none()).count()
     }
 
-    /// The lock to show with its tokens: that of the violation, or else the lock that was granted
-    /// most.
+    /// The lock to show with its tokens: the lock of the violation, or else the lock with most
+    /// grants.
     pub fn focus(&self) -> Option<String> {
         if let Some(breach) = &self.breach {
             return breach.lock.clone();
@@ -214,7 +214,7 @@ impl DrawnRun {
         grants.into_iter().max_by_key(|(_, count)| *count).map(|(lock, _)| lock.to_string())
     }
 
-    /// The holds of a lock that overlap another of it, with the spans that they share.
+    /// The holds of a lock that overlap another hold of it, with the shared spans.
     pub fn clashes(&self, lock: &str) -> Vec<(usize, Span)> {
         let held: Vec<(usize, Span)> = self
             .holds
@@ -254,7 +254,7 @@ impl DrawnRun {
         scene
     }
 
-    /// The life of a site at an instant.
+    /// The span of the process that ran at a site at an instant.
     pub fn life(&self, site: usize, at: u64) -> Option<Span> {
         self.lanes
             .get(site)?

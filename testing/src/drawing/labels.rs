@@ -1,6 +1,6 @@
 //! The places of labels: every label of a strip goes through [`stack`], so none covers another.
 
-/// The width of one character, in hundredths of the size of the type. A generous guess:
+/// The width of one character, in hundredths of the font size. It is a generous estimate:
 /// `sim/tests/simulator/report.rs` measures the widths that a browser draws.
 const CHARACTER: i64 = 63;
 /// The distance between two labels of a row.
@@ -9,29 +9,29 @@ const GAP: i64 = 6;
 /// A text with its desired position in a strip. In pixels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
-    /// The place where it would begin.
+    /// The desired beginning.
     pub at: i64,
-    /// How wide it is.
+    /// The width of the text.
     pub width: i64,
 }
 
 /// The place of a label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LabelPosition {
-    /// The place where it begins.
+    /// The left end of the label.
     pub left: i64,
-    /// Its row, from 0.
+    /// The row of the label, from 0.
     pub row: usize,
 }
 
-/// How wide a text surely is at most.
+/// An upper bound of the width of a text.
 pub fn width(text: &str, size: i64) -> i64 {
     text.chars().count() as i64 * size * CHARACTER / 100 + 2
 }
 
-/// Gives each label the first row that has room for it, the earlier ones first: so their order is
-/// their importance. A label begins at its desired position, or as far to the left as it must to
-/// end within the strip. `None`: no row has room, or it is wider than the strip.
+/// Gives each label the first row with room for it. Earlier labels come first, so their order is
+/// their importance. A label begins at its desired position, or as far to the left as needed to end
+/// within the strip. `None` if no row has room, or the label is wider than the strip.
 pub fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosition>> {
     let mut taken: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows];
     let site = |label: &Label| {
@@ -50,7 +50,7 @@ pub fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosit
     labels.iter().map(site).collect()
 }
 
-/// The rows that these spots take.
+/// The number of rows that these labels take.
 pub fn height(spots: &[Option<LabelPosition>]) -> usize {
     spots.iter().flatten().map(|spot| spot.row + 1).max().unwrap_or(0)
 }

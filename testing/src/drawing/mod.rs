@@ -1,6 +1,6 @@
-//! Draws a run of a simulated cluster as a page of HTML with everything in it. The page has a
-//! diagram with time from left to right and a lane for each member. `elderlock-sim` draws runs of
-//! the core, and `chaos` those of whole members. Outside of semver.
+//! Draws a run of a simulated cluster as a self-contained page of HTML. The page has a diagram with
+//! time from left to right and a lane for each member. `elderlock-sim` draws runs of the core, and
+//! `chaos` draws runs of whole members. This module is outside of semver.
 
 pub mod diagram;
 pub mod drawn_run;
@@ -13,8 +13,8 @@ use drawn_run::{DrawnRun, Span};
 use page::{escape, table};
 use std::fmt::Write;
 
-/// The diagram with a picture of each window, of which there are at most three, and its key.
-/// `past`: the packets to show, as indexes in `run.flights`. `width`: of a picture, in pixels.
+/// The diagram, with a picture of each window and a key. There are at most three windows. `past`
+/// lists the packets to show, as indexes in `run.flights`. `width` is that of a picture, in pixels.
 pub fn draw(
     out: &mut String,
     run: &DrawnRun,
@@ -41,7 +41,7 @@ pub fn draw(
     key(out, run);
     for (level, (_, window)) in windows.iter().enumerate() {
         let named = run.breach.is_some() && level + 1 == windows.len();
-        // Messages that the next picture shows as arrows would be a blot in this picture.
+        // Messages that the next picture shows as arrows would only blur this picture.
         let blot = windows.get(level + 1).map_or(u64::MAX, |(_, next)| next.from);
         let shown: Vec<usize> = past
             .iter()
@@ -50,7 +50,7 @@ pub fn draw(
             .collect();
         let shown: &[usize] = if level == 0 { &[] } else { &shown };
         let frame = DiagramFrame { run, window: *window, width, past: shown, named };
-        // The part that a window shows first which is narrower than the picture.
+        // The part that is in sight first, of a picture that is wider than its window.
         let first = match &run.breach {
             Some(breach) if named && breach.at > window.until => " data-middle",
             Some(_) => " data-end",
@@ -65,8 +65,8 @@ pub fn draw(
 /// The head of a table of faults.
 pub const FAULT_HEAD: [&str; 4] = ["#fault", "#at", "#for", "kind"];
 
-/// The faults that a failure takes, and folded the others: a row of a table each. `none`: the
-/// sentence for a failure that takes none.
+/// The faults that a failure needs, a row of a table each, and the other faults folded. `none` is
+/// the sentence for a failure that needs no fault.
 pub fn tell_needed_faults(
     out: &mut String,
     needed: Vec<Vec<String>>,

@@ -1,4 +1,4 @@
-//! One page of HTML with everything in it: no network, no build step.
+//! A self-contained page of HTML: no network, no build step.
 
 use super::diagram::duration;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// A longer text shows only its beginning at first. In characters.
+/// The length beyond which a text shows only its beginning at first, in characters.
 const LONG: usize = 220;
 
 /// The patterns that all diagrams refer to.
@@ -27,7 +27,7 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The page around its body.
+/// The page around this body.
 pub fn page(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -57,7 +57,7 @@ pub fn verdict(out: &mut String, held: bool, words: &str, more: &str) {
     }
 }
 
-/// The first line, with its first word coloured: `good` or `bad`.
+/// The first line, whose first word is coloured: `good` or `bad`.
 pub fn headline(out: &mut String, class: &str, first: &str, words: &str) {
     let _ = write!(out, "<h1><span class=\"{class}\">{first}</span> {}</h1>", escape(words));
 }
@@ -81,7 +81,7 @@ pub fn command(out: &mut String, command: &str) {
     );
 }
 
-/// A table. Columns named with a leading `#` are numbers, with a leading `=` commands.
+/// A table. A column name with a leading `#` marks numbers, with a leading `=` commands.
 pub fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let class = |name: &str| match name.as_bytes().first() {
         Some(b'#') => " class=\"number\"",
@@ -136,7 +136,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A span for people, with as many digits as are useful.
+/// A span for people, with a useful number of digits.
 pub fn about(nanos: u64) -> String {
     match nanos {
         10_000_000_000.. => format!("{:.1} s", nanos as f64 / 1e9),

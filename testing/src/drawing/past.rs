@@ -1,11 +1,11 @@
-//! The messages that belong to a break: its causal past, as far back as a reader can follow.
+//! The messages that lead to a violation: its causal past, as far back as a reader can follow.
 
 use super::drawn_run::DrawnRun;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Messages shown at most.
+/// The most messages that are shown.
 const MOST: usize = 26;
-/// The highest number of consecutive messages that it goes back.
+/// The most consecutive messages that the past goes back.
 const HOPS: usize = 4;
 
 /// Returns whether packets of this kind are sent all the time, in any state.
@@ -13,15 +13,16 @@ pub fn is_routine(kind: &str) -> bool {
     matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloReply")
 }
 
-/// The messages, as indexes in `run.flights`, that may have led to the break. Of each sender and
-/// kind it is the last one that arrived before, and then the same for their senders. Routine
-/// packets only one step back: they connect all members and explain nothing.
+/// The messages, as indexes in `run.flights`, that may have led to the violation. For each sender
+/// and kind, it is the last message that arrived before. The senders of these messages are treated
+/// in the same way. Routine packets count for one step only: they connect all members and explain
+/// nothing.
 pub fn past(run: &DrawnRun) -> Vec<usize> {
     let Some(breach) = &run.breach else { return Vec::new() };
     let mut horizon: BTreeMap<usize, u64> =
         run.scene().into_iter().map(|site| (site, breach.at)).collect();
     let mut chosen = Vec::new();
-    // The messages that led to each of those holds.
+    // The messages that led to each hold of the lock.
     if let Some(lock) = &breach.lock {
         for (index, _) in run.clashes(lock) {
             let hold = &run.holds[index];
@@ -89,10 +90,10 @@ mod tests {
             lost: None,
         };
         let flights = vec![
-            // Old news of the same kind.
+            // An older message of the same kind.
             flight([1, 0], "Grant", [1, 2]),
             flight([2, 1], "Report", [10, 12]),
-            // To another member, and too late for its consequences.
+            // A message to another member, and one that is too late to matter.
             flight([1, 3], "Queued", [14, 15]),
             flight([2, 1], "RequestLock", [16, 18]),
             flight([1, 0], "Grant", [13, 20]),

@@ -1,13 +1,13 @@
 //! Chance without a generator: every decision is a hash of its subject.
 //!
-//! The fate of the n-th packet from one member to another depends on the seed, the two and n, and
-//! on nothing else. So taking one fault out of a run leaves the luck of everything else as it was,
-//! and a run can be shrunk.
+//! The fate of the n-th packet from one member to another depends only on the seed, the two members
+//! and n. So taking one fault out of a run leaves all other chance unchanged, and a run can be
+//! shrunk.
 
 use std::hash::Hasher;
 use std::marker::PhantomData;
 
-/// Mixes numbers into one; the finalizer of splitmix64 after each.
+/// Mixes numbers into one, with the finalizer of splitmix64 after each.
 pub fn mix(parts: &[u64]) -> u64 {
     parts.iter().fold(0x9e37_79b9_7f4a_7c15, |hash, part| {
         let mut z = (hash ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -17,7 +17,7 @@ pub fn mix(parts: &[u64]) -> u64 {
     })
 }
 
-/// A stream of hashes for plans that are drawn in one go.
+/// A stream of hashes for plans that are drawn all at once.
 #[derive(Clone, Debug)]
 pub struct Rng {
     seed: u64,
@@ -26,7 +26,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream `stream` of `seed`. Streams have nothing to do with each other.
+    /// The stream `stream` of `seed`. Different streams are independent of each other.
     pub fn new(seed: u64, stream: u64) -> Rng {
         Rng { seed, stream, rolls: 0 }
     }
@@ -52,13 +52,13 @@ impl Rng {
         self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// One of these; there is at least one.
+    /// A value of the slice, which must not be empty.
     pub fn pick<'a, T>(&mut self, these: &'a [T]) -> &'a T {
         &these[self.below(these.len() as u64) as usize]
     }
 }
 
-/// How a hasher of words goes on.
+/// The steps of a hasher of words.
 pub trait WordSink {
     /// The state after this word.
     fn take(state: u64, word: u64) -> u64;
@@ -74,10 +74,10 @@ pub struct PortableHasher<T> {
     take: PhantomData<T>,
 }
 
-/// A running digest of a run: equal for equal seeds.
+/// The digest of a run so far; equal runs have equal digests.
 pub type Digest = PortableHasher<WordMixer>;
 
-/// Mixes each word in.
+/// Mixes each word into the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WordMixer;
 
@@ -92,7 +92,7 @@ impl WordSink for WordMixer {
 }
 
 impl<T: WordSink> PortableHasher<T> {
-    /// Begins with this state.
+    /// A hasher with this initial state.
     pub fn new(state: u64) -> PortableHasher<T> {
         PortableHasher { state, take: PhantomData }
     }

@@ -6,24 +6,24 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A fault that lasts for a while.
+/// A fault with a duration.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum SiteFault {
-    /// The process of that site ends; another one is started there later.
+    /// The process at this site ends; another one is started there later.
     Crash(usize),
-    /// The member says goodbye, and comes back later.
+    /// The member at this site says goodbye, and another one joins later.
     Leave(usize),
-    /// The process is stopped, and goes on later.
+    /// The process at this site is stopped, and resumes later.
     Pause(usize),
-    /// No packet reaches or leaves it.
+    /// No packet reaches or leaves this site.
     Isolate(usize),
-    /// Nothing sent by the first reaches the second.
+    /// No packet from the first site reaches the second.
     OneWay(usize, usize),
-    /// Sites in the mask and the others do not reach each other.
+    /// Sites in the mask and the other sites do not reach each other.
     Split(u32),
-    /// The weather is bad.
+    /// The network has these worse conditions.
     Storm(LinkConditions),
-    /// Each packet to or from that site takes so many milliseconds longer.
+    /// Each packet to or from this site takes this many milliseconds longer.
     Slow(usize, u64),
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for SiteFault {
 }
 
 impl SiteFault {
-    /// Its kind in a word or two.
+    /// The kind of the fault in one word or two.
     pub fn kind(self) -> &'static str {
         match self {
             SiteFault::Crash(_) => "crash",
@@ -70,7 +70,8 @@ impl SiteFault {
         }
     }
 
-    /// The sites that it hits, of so many. Of a split those in the mask.
+    /// The sites that the fault affects, of `sites` sites. For a split these are the sites in the
+    /// mask.
     pub fn hit(self, sites: usize) -> Vec<usize> {
         match self {
             SiteFault::Crash(site)
@@ -103,17 +104,18 @@ impl SiteFault {
 pub trait FaultHost {
     /// Starts a process at the site, with its tasks.
     fn start(self: &Rc<Self>, site: usize);
-    /// The process at the site has ended, with all its tasks.
+    /// Called when the process at the site has ended, with all its tasks.
     fn ended(&self, site: usize);
-    /// A fault of that kind begins.
+    /// Called when a fault of this kind begins.
     fn begins(&self, kind: &'static str);
-    /// All faults are over: a cut that ends now was mended already.
+    /// Returns whether all faults are over: then a cut that ends now was already mended.
     fn is_over(&self) -> bool;
 }
 
 impl Sites {
-    /// Causes a fault and ends it after `span`. It does nothing where its victim is away, or where
-    /// it would cost the quorum. `vouched`: the other members are told of the end of a process.
+    /// Causes a fault and ends it after `span`. The fault does nothing where its victim is away, or
+    /// where it would cost the quorum. `vouched`: the other members are told of the end of a
+    /// process.
     pub async fn disturb(
         self: &Rc<Self>,
         host: &Rc<impl FaultHost>,
@@ -145,7 +147,7 @@ impl Sites {
                 let member = self.member(site).filter(|_| may_lose() && is_well);
                 let Some(member) = member else { return };
                 host.begins("leaves");
-                // A fault that has killed it meanwhile starts the next one.
+                // If another fault killed the process meanwhile, that fault also restarts it.
                 if !self.leave(site, member).await {
                     return;
                 }
@@ -193,7 +195,7 @@ impl Sites {
         }
     }
 
-    /// Each packet to or from the site takes `by` nanoseconds longer from now on.
+    /// Delays each packet to or from the site by `by` nanoseconds from now on.
     pub fn slow(&self, site: usize, by: u64) {
         self.note(|| format!("packets to and from member {site} take {} ms longer", by / MS));
         for (from, to) in self.ways(|from, to| from == site || to == site) {
@@ -216,7 +218,7 @@ impl Sites {
         }
     }
 
-    /// Ends every fault of the network, and lets stopped processes go on.
+    /// Ends every fault of the network, and resumes stopped processes.
     pub fn heal(&self) {
         self.network.borrow_mut().mend_all();
         self.network.borrow_mut().set_weather(FAIR_WEATHER);

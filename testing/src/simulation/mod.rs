@@ -1,5 +1,5 @@
-//! The simulation below the public interface: chance, network, tasks, and members on their sites.
-//! `elderlock-sim` drives the same one. Outside of semver.
+//! The simulation below the public interface: chance, network, tasks, and members at their sites.
+//! `elderlock-sim` uses the same simulation. This module is outside of semver.
 
 pub mod chance;
 #[cfg(feature = "tokio")]

@@ -1,37 +1,37 @@
 //! The network: whether, when and how often a packet arrives.
 //!
 //! Between a pair packets arrive in order, as over TCP; loss, doubling and overtaking are faults
-//! with a rate. Cuts are one-way and count: two overlapping cuts of the same way need two mendings.
-//! A clogged way delivers when it is unclogged. A narrow way lets one packet after the other
-//! through and keeps a limited number. A reset loses all packets under way. Datagrams go the same
-//! ways, each for itself.
+//! with a rate. Cuts are one-way and count: two overlapping cuts of the same path need two
+//! mendings. A clogged path delivers when it is unclogged. A narrow path lets one packet after the
+//! other through and keeps a limited number. A reset loses all packets under way. Datagrams go the
+//! same paths, each for itself.
 
 use super::chance::mix;
 use std::collections::BTreeMap;
 
-/// One millisecond.
+/// A millisecond, in nanoseconds.
 pub const MS: u64 = 1_000_000;
-/// One second.
+/// A second, in nanoseconds.
 pub const SECOND: u64 = 1_000 * MS;
 
 /// The conditions that the network applies to every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkConditions {
-    /// Lost, in parts per million.
+    /// The rate of lost packets, in parts per million.
     pub loss: u32,
-    /// Delivered twice, in parts per million.
+    /// The rate of packets that are delivered twice, in parts per million.
     pub duplicate: u32,
-    /// May be overtaken by later ones, in parts per million.
+    /// The rate of packets that later ones may overtake, in parts per million.
     pub reorder: u32,
-    /// The shortest time on the way, in nanoseconds.
+    /// The shortest time on the path, in nanoseconds.
     pub fastest: u64,
-    /// The longest time on the way, in nanoseconds.
+    /// The longest time on the path, in nanoseconds.
     pub slowest: u64,
-    /// Extra delay of up to `spike_by`, for this share of packets (ppm).
+    /// The share of packets with an extra delay of up to `spike_by`, in parts per million.
     pub spike: u32,
     /// The longest extra delay, in nanoseconds.
     pub spike_by: u64,
-    /// Damaged on the way, in parts per million.
+    /// The rate of damaged packets, in parts per million.
     pub garble: u32,
 }
 
@@ -48,7 +48,7 @@ impl LinkConditions {
         garble: 0,
     };
 
-    /// The worse of the two in every respect.
+    /// The worse value of the two in every respect.
     pub fn worse(self, other: LinkConditions) -> LinkConditions {
         LinkConditions {
             loss: self.loss.max(other.loss),
@@ -63,45 +63,45 @@ impl LinkConditions {
     }
 }
 
-/// The limits of a narrow way.
+/// The limits of a narrow path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NarrowPath {
     /// The time for one packet, in nanoseconds.
     pub each: u64,
     /// The number of packets that may wait. When it is reached, further packets are dropped until
-    /// all of them are through.
+    /// all of the waiting ones are through.
     pub room: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Path {
+struct NetworkPath {
     packets: u64,
     datagrams: u64,
     last_arrival: u64,
     cuts: u32,
-    /// Datagrams alone do not arrive.
+    /// The number of faults by which datagrams do not arrive.
     deaf: u32,
-    /// Cuts that answer with a refusal.
+    /// The number of cuts that answer with a refusal.
     rejects: u32,
-    /// When the last refusal was noticed, and how often.
+    /// The time of the last refusal, and the number of refusals.
     refused_at: u64,
     clogs: u32,
     slow_by: u64,
     narrow: Option<NarrowPath>,
     waiting: u32,
     overflowing: bool,
-    /// Connections so far: packets of an earlier connection do not arrive.
+    /// The number of connections so far. Packets of an earlier connection do not arrive.
     connection: u32,
 }
 
-/// A packet that was sent: when it arrives, if it does.
+/// The fate of a packet that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// The true times at which it arrives: none if it is lost, two if it is doubled.
+    /// The true times at which the packet arrives: none if it is lost, two if it is doubled.
     pub arrivals: [Option<u64>; 2],
-    /// The connection that carries it.
+    /// The connection of the packet.
     pub connection: u32,
-    /// The seed of its damage, if it is damaged.
+    /// The seed of the packet's damage, if it is damaged.
     pub damage: Option<u64>,
 }
 
@@ -109,15 +109,15 @@ impl Delivery {
     const LOST: [Option<u64>; 2] = [None, None];
 }
 
-/// All ways between members, by their sites in the World.
+/// All paths between members, by their sites in the World.
 #[derive(Clone, Debug)]
 pub struct Network {
     seed: u64,
     weather: LinkConditions,
-    ways: BTreeMap<(usize, usize), Path>,
+    paths: BTreeMap<(usize, usize), NetworkPath>,
     /// The longest time that any packet was under way.
     pub longest: u64,
-    /// How often a way was cut or mended.
+    /// How often a path was cut or mended.
     pub changes: u64,
 }
 
@@ -135,7 +135,7 @@ enum PacketDecision {
     Damage,
 }
 
-/// Sets the luck of datagrams apart from that of packets.
+/// Separates the chance of datagrams from that of packets.
 const DATAGRAMS: u64 = 0xda7a;
 /// The interval between two attempts to dial a refused connection.
 const DIAL_EVERY: u64 = 200 * MS;
@@ -146,206 +146,207 @@ impl Network {
         Network {
             seed,
             weather: LinkConditions::FAIR,
-            ways: BTreeMap::new(),
+            paths: BTreeMap::new(),
             longest: 0,
             changes: 0,
         }
     }
 
-    /// Changes the weather for packets sent from now on.
+    /// Changes the conditions for packets sent from now on.
     pub fn set_weather(&mut self, weather: LinkConditions) {
         self.weather = weather;
     }
 
-    /// The present weather.
+    /// The present conditions.
     pub fn weather(&self) -> LinkConditions {
         self.weather
     }
 
-    /// Nothing sent from `from` from now on arrives at `to`. Packets under way do.
+    /// Cuts a direction: no packet sent from `from` from now on arrives at `to`. Packets under way
+    /// do arrive.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.changes += 1;
-        self.ways.entry((from, to)).or_default().cuts += 1;
+        self.paths.entry((from, to)).or_default().cuts += 1;
     }
 
-    /// Takes back one [`cut`](Self::cut).
+    /// Ends one [`cut`](Self::cut).
     pub fn mend(&mut self, from: usize, to: usize) {
         self.changes += 1;
-        let way = self.ways.entry((from, to)).or_default();
-        way.cuts = way.cuts.saturating_sub(1);
+        let path = self.paths.entry((from, to)).or_default();
+        path.cuts = path.cuts.saturating_sub(1);
     }
 
-    /// Takes back every cut.
+    /// Ends every cut.
     pub fn mend_all(&mut self) {
         self.changes += 1;
-        for way in self.ways.values_mut() {
-            way.cuts = 0;
-            way.deaf = 0;
-            way.rejects = 0;
-            way.clogs = 0;
-            way.slow_by = 0;
-            way.narrow = None;
-            way.waiting = 0;
-            way.overflowing = false;
+        for path in self.paths.values_mut() {
+            path.cuts = 0;
+            path.deaf = 0;
+            path.rejects = 0;
+            path.clogs = 0;
+            path.slow_by = 0;
+            path.narrow = None;
+            path.waiting = 0;
+            path.overflowing = false;
         }
     }
 
-    /// Everything sent from `from` to `to` takes `by` longer from now on.
+    /// Delays each packet from `from` to `to` by `by` from now on.
     pub fn slow(&mut self, from: usize, to: usize, by: u64) {
-        self.ways.entry((from, to)).or_default().slow_by = by;
+        self.paths.entry((from, to)).or_default().slow_by = by;
     }
 
-    /// Returns whether the way is cut.
+    /// Returns whether the path is cut.
     pub fn is_cut(&self, from: usize, to: usize) -> bool {
-        self.ways.get(&(from, to)).is_some_and(|way| way.cuts > 0)
+        self.paths.get(&(from, to)).is_some_and(|path| path.cuts > 0)
     }
 
-    /// Returns whether no way has a fault other than a cut.
+    /// Returns whether no path has a fault other than a cut.
     pub fn is_plain(&self) -> bool {
-        let is_plain = |way: &Path| {
-            way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0
+        let is_plain = |path: &NetworkPath| {
+            path.clogs == 0 && path.slow_by == 0 && path.narrow.is_none() && path.rejects == 0
         };
-        self.ways.values().all(is_plain)
+        self.paths.values().all(is_plain)
     }
 
-    /// The ways that are cut.
+    /// The paths that are cut.
     pub fn cuts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.ways.iter().filter(|(_, way)| way.cuts > 0).map(|(way, _)| *way)
+        self.paths.iter().filter(|(_, path)| path.cuts > 0).map(|(ends, _)| *ends)
     }
 
-    /// Returns whether the way is clogged: packets wait until it is not.
+    /// Returns whether the path is clogged: packets wait until it is not.
     pub fn is_clogged(&self, from: usize, to: usize) -> bool {
-        self.ways.get(&(from, to)).is_some_and(|way| way.clogs > 0)
+        self.paths.get(&(from, to)).is_some_and(|path| path.clogs > 0)
     }
 
-    /// Lets packets that arrive at the end of the way wait there from now on.
+    /// Lets packets that arrive at the end of the path wait there from now on.
     pub fn clog(&mut self, from: usize, to: usize) {
-        self.ways.entry((from, to)).or_default().clogs += 1;
+        self.paths.entry((from, to)).or_default().clogs += 1;
     }
 
-    /// Takes back one [`clog`](Self::clog). True if the way is open again.
+    /// Ends one [`clog`](Self::clog). Returns true if the path is open again.
     pub fn unclog(&mut self, from: usize, to: usize) -> bool {
-        let way = self.ways.entry((from, to)).or_default();
-        way.clogs = way.clogs.saturating_sub(1);
-        way.clogs == 0
+        let path = self.paths.entry((from, to)).or_default();
+        path.clogs = path.clogs.saturating_sub(1);
+        path.clogs == 0
     }
 
-    /// Makes the way narrow from now on, or removes the limit.
+    /// Makes the path narrow from now on, or removes the limit.
     pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<NarrowPath>) {
-        let way = self.ways.entry((from, to)).or_default();
-        way.narrow = narrow;
-        way.waiting = 0;
-        way.overflowing = false;
+        let path = self.paths.entry((from, to)).or_default();
+        path.narrow = narrow;
+        path.waiting = 0;
+        path.overflowing = false;
     }
 
-    /// All packets under way are lost.
+    /// Loses all packets under way.
     pub fn reset(&mut self, from: usize, to: usize) {
-        let way = self.ways.entry((from, to)).or_default();
-        way.connection += 1;
-        way.waiting = 0;
-        way.overflowing = false;
+        let path = self.paths.entry((from, to)).or_default();
+        path.connection += 1;
+        path.waiting = 0;
+        path.overflowing = false;
         // A new connection does not wait for the packets of the old one.
-        way.last_arrival = 0;
+        path.last_arrival = 0;
     }
 
     /// Returns whether packets of this connection can still arrive.
     pub fn is_open(&self, from: usize, to: usize, connection: u32) -> bool {
-        self.ways.get(&(from, to)).is_none_or(|way| way.connection == connection)
+        self.paths.get(&(from, to)).is_none_or(|path| path.connection == connection)
     }
 
     /// Answers a packet that is cut off from `to` by a refusal from now on, as if no process
     /// listened there.
     pub fn reject(&mut self, from: usize, to: usize) {
-        self.ways.entry((from, to)).or_default().rejects += 1;
+        self.paths.entry((from, to)).or_default().rejects += 1;
     }
 
-    /// Takes back one [`reject`](Self::reject).
+    /// Ends one [`reject`](Self::reject).
     pub fn accept(&mut self, from: usize, to: usize) {
-        let way = self.ways.entry((from, to)).or_default();
-        way.rejects = way.rejects.saturating_sub(1);
+        let path = self.paths.entry((from, to)).or_default();
+        path.rejects = path.rejects.saturating_sub(1);
     }
 
     /// Returns whether a packet that was just sent is answered by a refusal: a connection is
     /// dialled at most once in `DIAL_EVERY`.
     pub fn is_refused(&mut self, now: u64, from: usize, to: usize) -> bool {
-        let Some(way) = self.ways.get_mut(&(from, to)) else { return false };
-        let due = way.rejects > 0
-            && way.cuts > 0
-            && (way.refused_at == 0 || now >= way.refused_at + DIAL_EVERY);
+        let Some(path) = self.paths.get_mut(&(from, to)) else { return false };
+        let due = path.rejects > 0
+            && path.cuts > 0
+            && (path.refused_at == 0 || now >= path.refused_at + DIAL_EVERY);
         if due {
-            way.refused_at = now;
+            path.refused_at = now;
         }
         due
     }
 
-    /// Datagrams from `from` do not arrive at `to` any more.
+    /// Keeps datagrams from `from` from arriving at `to`.
     pub fn deafen(&mut self, from: usize, to: usize) {
-        self.ways.entry((from, to)).or_default().deaf += 1;
+        self.paths.entry((from, to)).or_default().deaf += 1;
     }
 
-    /// Takes back one [`deafen`](Self::deafen).
+    /// Ends one [`deafen`](Self::deafen).
     pub fn undeafen(&mut self, from: usize, to: usize) {
-        let way = self.ways.entry((from, to)).or_default();
-        way.deaf = way.deaf.saturating_sub(1);
+        let path = self.paths.entry((from, to)).or_default();
+        path.deaf = path.deaf.saturating_sub(1);
     }
 
     /// The delivery of a packet sent at `now`.
     pub fn route(&mut self, now: u64, from: usize, to: usize) -> Delivery {
-        let way = self.ways.entry((from, to)).or_default();
-        way.packets += 1;
-        let (seed, packet, weather) = (self.seed, way.packets, self.weather);
+        let path = self.paths.entry((from, to)).or_default();
+        path.packets += 1;
+        let (seed, packet, weather) = (self.seed, path.packets, self.weather);
         let ask = |question: PacketDecision| {
             mix(&[seed, from as u64, to as u64, packet, question as u64])
         };
         let hit = |question: PacketDecision, ppm: u32| {
             ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm)
         };
-        let connection = way.connection;
-        if way.cuts > 0 || hit(PacketDecision::Loss, weather.loss) {
+        let connection = path.connection;
+        if path.cuts > 0 || hit(PacketDecision::Loss, weather.loss) {
             return Delivery { arrivals: Delivery::LOST, connection, damage: None };
         }
         let damage =
             hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
         let mut arrival =
-            now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
+            now + path.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
         if hit(PacketDecision::Spike, weather.spike) {
             arrival += ask(PacketDecision::SpikeBy) % (weather.spike_by + 1);
         }
-        if let Some(narrow) = way.narrow {
-            way.overflowing |= way.waiting >= narrow.room;
-            if way.overflowing {
+        if let Some(narrow) = path.narrow {
+            path.overflowing |= path.waiting >= narrow.room;
+            if path.overflowing {
                 return Delivery { arrivals: Delivery::LOST, connection, damage: None };
             }
-            way.waiting += 1;
-            arrival = arrival.max(way.last_arrival + narrow.each);
-            way.last_arrival = arrival;
+            path.waiting += 1;
+            arrival = arrival.max(path.last_arrival + narrow.each);
+            path.last_arrival = arrival;
         } else if !hit(PacketDecision::Reorder, weather.reorder) {
-            arrival = arrival.max(way.last_arrival);
-            way.last_arrival = arrival;
+            arrival = arrival.max(path.last_arrival);
+            path.last_arrival = arrival;
         }
-        // The room of a narrow way is counted, so it doubles nothing.
-        let second = (way.narrow.is_none() && hit(PacketDecision::Duplicate, weather.duplicate))
+        // The room of a narrow path is counted, so it doubles nothing.
+        let second = (path.narrow.is_none() && hit(PacketDecision::Duplicate, weather.duplicate))
             .then(|| arrival + ask(PacketDecision::SecondLatency) % (20 * weather.slowest + 1));
         self.longest = self.longest.max(second.unwrap_or(arrival) - now);
         Delivery { arrivals: [Some(arrival), second], connection, damage }
     }
 
-    /// The delivery of a datagram sent at `now`: as a packet, but each for itself and on no
-    /// connection.
+    /// The delivery of a datagram sent at `now`: like a packet's, but independent of other
+    /// datagrams and of connections.
     pub fn route_datagram(&mut self, now: u64, from: usize, to: usize) -> Delivery {
-        let way = self.ways.entry((from, to)).or_default();
-        way.datagrams += 1;
-        let (seed, packet, weather) = (self.seed, way.datagrams, self.weather);
+        let path = self.paths.entry((from, to)).or_default();
+        path.datagrams += 1;
+        let (seed, packet, weather) = (self.seed, path.datagrams, self.weather);
         let ask = |question: PacketDecision| {
             mix(&[seed, DATAGRAMS, from as u64, to as u64, packet, question as u64])
         };
         let hit = |question: PacketDecision, ppm: u32| {
             ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm)
         };
-        if way.cuts > 0
-            || way.deaf > 0
-            || way.overflowing
+        if path.cuts > 0
+            || path.deaf > 0
+            || path.overflowing
             || hit(PacketDecision::Loss, weather.loss)
         {
             return Delivery { arrivals: Delivery::LOST, connection: 0, damage: None };
@@ -354,7 +355,7 @@ impl Network {
             hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
         let mut arrival =
-            now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
+            now + path.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
         if hit(PacketDecision::Spike, weather.spike) {
             arrival += ask(PacketDecision::SpikeBy) % (weather.spike_by + 1);
         }
@@ -363,13 +364,14 @@ impl Network {
         Delivery { arrivals: [Some(arrival), second], connection: 0, damage }
     }
 
-    /// A packet has come to the end of its way.
+    /// A packet has come to the end of its path.
     pub fn arrived(&mut self, from: usize, to: usize) {
-        let Some(way) = self.ways.get_mut(&(from, to)).filter(|way| way.narrow.is_some()) else {
+        let Some(path) = self.paths.get_mut(&(from, to)).filter(|path| path.narrow.is_some())
+        else {
             return;
         };
-        way.waiting = way.waiting.saturating_sub(1);
-        way.overflowing &= way.waiting > 0;
+        path.waiting = path.waiting.saturating_sub(1);
+        path.overflowing &= path.waiting > 0;
     }
 }
 
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_narrow_way_drops_packets_until_it_is_empty_again() {
+    fn a_full_narrow_path_drops_packets_until_it_is_empty_again() {
         let mut network = Network::new(1);
         network.narrow(0, 1, Some(NarrowPath { each: 10 * MS, room: 3 }));
         let times: Vec<_> = (0..5).map(|_| network.route(0, 0, 1).arrivals[0]).collect();
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_comes_only_from_a_way_that_is_cut_and_rejects_and_not_for_every_packet() {
+    fn a_refusal_comes_only_from_a_path_that_is_cut_and_rejects_and_not_for_every_packet() {
         let mut network = Network::new(1);
         network.reject(0, 1);
         assert!(!network.is_refused(SECOND, 0, 1));

@@ -1,6 +1,7 @@
 //! Reducing a list of causes to those that an effect needs.
 
-/// Leaves some out, first many and then single ones, as long as it `breaks` with the rest.
+/// Leaves some causes out, first many at a time and then single ones, as long as the rest still
+/// `breaks`.
 pub fn reduce<T: Clone>(
     all: &[T],
     runs: &mut usize,
@@ -24,7 +25,7 @@ pub fn reduce<T: Clone>(
                 start += chunk;
             }
         }
-        // Single ones are tried again and again: one may go only after another.
+        // Single causes are tried again and again: some can only go after others.
         if chunk > 1 || kept.len() == before {
             chunk /= 2;
         }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Calls `look` with each of so many seeds, on all cores, until one of the calls has seen enough.
-/// Seeds below that seed are looked at in every case.
+/// Calls `look` with each of `seeds` seeds from `first` on, on all cores, until a call returns
+/// true. All seeds below that seed are always tried.
 pub fn on_all_cores(first: u64, seeds: u64, look: impl Fn(u64) -> bool + Sync) {
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,4 +1,4 @@
-//! Members on their sites, and the network between them.
+//! Members at their sites, and the network between them.
 
 use super::network::{LinkConditions, MS, Network};
 use super::tasks::Tasks;
@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// A member that has not joined after this time never will: many times the duration of a take-over.
+/// The time after which a member counts as unable to join. It is many times the duration of a
+/// take-over.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The interval between two attempts to dial a connection that is refused or does not open.
@@ -34,15 +35,16 @@ pub const FAIR_WEATHER: LinkConditions = LinkConditions {
     garble: 0,
 };
 
-/// Writes down the events at the sites, in their order, and has the time.
+/// Records the events at the sites, in order, and provides the time.
 pub trait Journal {
-    /// Nanoseconds by a clock that is neither fast nor slow.
+    /// The nanoseconds of a clock with the true rate.
     fn now(&self) -> u64;
     /// A line for readers.
     fn note(&self, line: &dyn Fn() -> String);
-    /// Something happened to the process of a site.
+    /// Called after a change of the process at a site.
     fn site_changed(&self, _site: usize, _change: SiteChange) {}
-    /// A packet arrived at a site. `is_wanted`: the process for which it was sent runs there.
+    /// Called when a packet arrives at a site. `is_wanted` tells whether the packet's addressee
+    /// runs there.
     fn arrived(&self, from: usize, to: usize, is_wanted: bool, packet: &Packet);
 }
 
@@ -51,30 +53,31 @@ pub trait Journal {
 pub enum SiteChange {
     /// The process starts.
     Started,
-    /// Its member has joined.
+    /// The member of the process has joined.
     Joined,
-    /// Its member says goodbye.
+    /// The member of the process says goodbye.
     Leaves,
-    /// It ends, with all its tasks.
+    /// The process ends, with all its tasks.
     Ended,
-    /// It is stopped.
+    /// The process is stopped.
     Stopped,
-    /// It goes on.
+    /// The process resumes.
     GoesOn,
 }
 
-/// The members of all sites, before they start.
+/// The setup of the members at all sites, before they start.
 #[derive(Clone, Debug)]
 pub struct SitesPlan {
     /// The cluster's name.
     pub cluster: &'static str,
     /// The times of each member.
     pub timing: Timing,
-    /// The millionths by which each site's clock is too fast. As many as there are sites.
+    /// The error of each site's clock in millionths; positive if it is too fast. There is one for
+    /// each site.
     pub clocks: Vec<i32>,
-    /// Bounds and sizes of each member.
+    /// The limits of each member.
     pub limits: Limits,
-    /// The seed of the luck of packets.
+    /// The seed of the fate of packets.
     pub luck: u64,
 }
 
@@ -84,15 +87,15 @@ struct MemberSlot {
     member: Option<Member>,
     inbox: Option<SimulatedInbox>,
     frozen: bool,
-    /// Packets that came while it was frozen: its operating system keeps them.
+    /// Packets that arrived while the process was frozen: its operating system keeps them.
     mailbox: Vec<PacketInFlight>,
     /// The number of the present process at this site.
     life: u64,
-    /// The process was started and has joined.
+    /// Whether the started process has joined.
     joined: bool,
 }
 
-/// Packets that members send, until the pump takes them.
+/// Packets that members have sent, until the pump takes them.
 #[derive(Default)]
 struct Outgoing {
     parcels: VecDeque<(usize, u64, SimulatedPacket)>,
@@ -105,7 +108,7 @@ struct PacketInFlight {
     parcel: Rc<SimulatedPacket>,
 }
 
-/// See the head of the module.
+/// The members at all sites, and the network between them.
 pub struct Sites {
     plan: SitesPlan,
     journal: Rc<dyn Journal>,
@@ -120,7 +123,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Empty sites. Nothing arrives anywhere until the task [`pump`](Sites::pump) runs.
+    /// Empty sites. No packet arrives until the task [`pump`](Sites::pump) runs.
     pub fn new(plan: SitesPlan, journal: Rc<dyn Journal>, tasks: Tasks) -> Rc<Sites> {
         let slots = (0..plan.clocks.len())
             .map(|site| MemberSlot {
@@ -148,7 +151,7 @@ impl Sites {
         })
     }
 
-    /// How many sites there are.
+    /// The number of sites.
     pub fn count(&self) -> usize {
         self.plan.clocks.len()
     }
@@ -170,7 +173,7 @@ impl Sites {
             }
         });
         let builder = Member::builder(self.plan.cluster).timing(self.plan.timing).seeds(addrs);
-        let Simulated { member, timer, ears: inbox } =
+        let Simulated { member, timer, inbox } =
             builder.simulate(addr, self.plan.clocks[site], self.plan.limits, post);
         self.note(|| format!("member {site} starts as {}", member.process()));
         self.journal.site_changed(site, SiteChange::Started);
@@ -207,7 +210,7 @@ impl Sites {
             (slot.member.take(), slot.inbox.take())
         };
         let process = inbox.as_ref().and_then(SimulatedInbox::process);
-        // First the engine: later drops then send no message.
+        // The engine is closed first, so that later drops send no message.
         if let Some(inbox) = inbox {
             inbox.kill();
         }
@@ -216,15 +219,15 @@ impl Sites {
         process
     }
 
-    /// The other members are told for certain that the process has ended.
+    /// Tells the other members for certain that the process has ended.
     pub fn vouch(&self, site: usize, process: ProcessId) {
         for other in (0..self.count()).filter(|other| *other != site) {
             self.hint(other, Hint::Dead(process));
         }
     }
 
-    /// The member says goodbye. Returns whether its process still runs then: another fault may have
-    /// ended it.
+    /// Lets the member say goodbye. Returns whether its process still runs then: another fault may
+    /// have ended it.
     pub async fn leave(&self, site: usize, member: Member) -> bool {
         let life = self.life(site);
         self.note(|| format!("member {site} leaves"));
@@ -236,7 +239,7 @@ impl Sites {
         self.life(site) == life && self.is_up(site)
     }
 
-    /// Stops the process at the site: none of its tasks goes on.
+    /// Stops the process at the site: none of its tasks runs.
     pub fn freeze(&self, site: usize) {
         self.note(|| format!("member {site} is stopped"));
         self.journal.site_changed(site, SiteChange::Stopped);
@@ -244,7 +247,7 @@ impl Sites {
         self.tasks.freeze(site);
     }
 
-    /// Lets a stopped process go on, with the packets that came meanwhile.
+    /// Resumes a stopped process, with the packets that arrived meanwhile.
     pub fn thaw(&self, site: usize) {
         self.note(|| format!("member {site} goes on"));
         self.journal.site_changed(site, SiteChange::GoesOn);
@@ -260,32 +263,32 @@ impl Sites {
         self.wake_pump();
     }
 
-    /// Returns whether the process there is stopped.
+    /// Returns whether the process at the site is stopped.
     pub fn is_frozen(&self, site: usize) -> bool {
         self.slots.borrow()[site].frozen
     }
 
-    /// Returns whether a process runs there.
+    /// Returns whether a process runs at the site.
     pub fn is_up(&self, site: usize) -> bool {
         self.slots.borrow()[site].member.is_some()
     }
 
-    /// Returns whether the member there has joined.
+    /// Returns whether the member at the site has joined.
     pub fn has_joined(&self, site: usize) -> bool {
         self.slots.borrow()[site].joined
     }
 
-    /// The number of the present process there.
+    /// The number of the present process at the site.
     pub fn life(&self, site: usize) -> u64 {
         self.slots.borrow()[site].life
     }
 
-    /// The member there.
+    /// The member at the site.
     pub fn member(&self, site: usize) -> Option<Member> {
         self.slots.borrow()[site].member.clone()
     }
 
-    /// The error of the site's clock, in millionths; positive: too fast.
+    /// The error of the site's clock in millionths; positive if it is too fast.
     pub fn clock(&self, site: usize) -> i32 {
         self.plan.clocks[site]
     }
@@ -325,7 +328,7 @@ impl Sites {
         2 * weigh(&|process| alive.contains(&process)) <= weigh(&|_| true)
     }
 
-    /// Waits until every member has joined. Returns whether that was within [`JOIN_LIMIT`].
+    /// Waits until every member has joined. Returns whether that happened within [`JOIN_LIMIT`].
     pub async fn all_joined(&self) -> bool {
         let all = async {
             while self.away() > 0 {
@@ -387,7 +390,7 @@ impl Sites {
                     if let Some(flight) = flight {
                         self.deliver(flight);
                     }
-                    // Other tasks run in between.
+                    // Other tasks run between two deliveries.
                     tokio::task::yield_now().await;
                 }
                 next => {
@@ -484,7 +487,7 @@ impl Sites {
         }
     }
 
-    /// The dialling member gets a hint that the dial failed, but not with each packet.
+    /// Gives the dialling member a hint that the dial failed, but not for each packet.
     fn dial_fails(&self, from: usize, to: usize, hint: Hint) {
         let now = self.now();
         let mut dials = self.dials.borrow_mut();
@@ -496,10 +499,10 @@ impl Sites {
         }
     }
 
-    /// A hint, a little later.
+    /// Gives a hint, a little later.
     fn hint(&self, site: usize, hint: Hint) {
         let Some(inbox) = self.slots.borrow()[site].inbox.clone() else { return };
-        // The work is a task of that site: a stopped process gets no input.
+        // The work is a task of that site, because a stopped process gets no input.
         self.tasks.begin(Some(site), async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             inbox.input(Input::Hint(hint));

@@ -1,10 +1,10 @@
-//! Tasks of one thread in an order that the seed chooses.
+//! Tasks of one thread, in an order that the seed chooses.
 //!
-//! tokio provides only the time (paused, so that it jumps to the next timer when no task has
-//! anything to do). The order of its wake-ups depends on its own random numbers. So each woken task
-//! is put into a set, and the set is polled in an order drawn from the seed. Tasks belong to a
-//! site, that of their member's process. A site can be frozen, as a stopped process, and ended, as
-//! a killed one.
+//! tokio provides only the time. It is paused, so that it jumps to the next timer when no task has
+//! anything to do. The order of tokio's wake-ups depends on its own random numbers. So each woken
+//! task is put into a set, and the set is polled in an order drawn from the seed. Tasks belong to
+//! the site of their member's process. A site can be frozen, like a stopped process, and ended,
+//! like a killed one.
 
 use super::chance::mix;
 use elderlock::simulated::paced;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The handle for beginning tasks, also from within tasks.
+/// The handle that begins tasks, also from within tasks.
 #[derive(Clone)]
 pub struct Tasks {
     orders: Rc<RefCell<Vec<Order>>>,
@@ -65,8 +65,8 @@ impl Wake for TaskWaker {
 }
 
 impl Tasks {
-    /// No tasks yet, and the driver that moves them. `clocks`: the error of each site's clock, in
-    /// millionths; positive: too fast.
+    /// A set without tasks, and its driver. `clocks` has the error of each site's clock in
+    /// millionths; positive if it is too fast.
     pub fn new(seed: u64, clocks: Vec<i32>) -> (Tasks, TaskDriver) {
         let tasks = Tasks { orders: Rc::default(), bell: Arc::default() };
         let driver = TaskDriver {
@@ -98,12 +98,12 @@ impl Tasks {
         self.order(Order::End(site));
     }
 
-    /// No task of that site goes on until it is thawed.
+    /// Stops all tasks of the site until it is thawed.
     pub fn freeze(&self, site: usize) {
         self.order(Order::Freeze(site));
     }
 
-    /// Ends the freeze.
+    /// Resumes the tasks of the site.
     pub fn thaw(&self, site: usize) {
         self.order(Order::Thaw(site));
     }
@@ -114,12 +114,12 @@ impl Tasks {
     }
 }
 
-/// Moves the tasks until they are closed.
+/// Polls the tasks until they are closed.
 pub struct TaskDriver {
     orders: Rc<RefCell<Vec<Order>>>,
     bell: Arc<TaskWakeSet>,
     tasks: BTreeMap<u64, (Option<usize>, Task)>,
-    /// The tasks that were woken meanwhile, by frozen site.
+    /// The tasks that were woken while their site was frozen, by site.
     frozen: BTreeMap<usize, BTreeSet<u64>>,
     next: u64,
     seed: u64,
@@ -178,7 +178,7 @@ impl Future for TaskDriver {
             std::mem::take(&mut *lock(&this.bell.woken)).into_iter().collect();
         round.sort_by_key(|task| mix(&[this.seed, this.rounds, *task]));
         for id in round {
-            // It may have ended since it was woken.
+            // The task may have ended since it was woken.
             let Some((site, mut task)) = this.tasks.remove(&id) else { continue };
             if let Some(woken) = site.and_then(|site| this.frozen.get_mut(&site)) {
                 woken.insert(id);
@@ -195,8 +195,8 @@ impl Future for TaskDriver {
                 return Poll::Ready(());
             }
         }
-        // One round and no more: tokio counts the work of a poll, and after too much work its parts
-        // return pending.
+        // There is only one round in each poll. tokio counts the work of a poll, and after too much
+        // work its parts return pending.
         if !lock(&this.bell.woken).is_empty() {
             context.waker().wake_by_ref();
         }

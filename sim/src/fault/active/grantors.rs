@@ -32,7 +32,7 @@ impl FaultPlanner<'_> {
             self.vanish_while_naming((named, other), (&service, wait))?;
             self.plot.now = until + 10 * MS;
             self.plot.ask(named, &service, name());
-            // Its recovery takes until the elder's lease is over.
+            // The recovery of the named member takes until the elder's lease is over.
             for number in 0..4 {
                 self.plot.now = until + lease * (8 + number) / 8;
                 self.plot.ask(other, &service, name());
@@ -54,8 +54,8 @@ impl FaultPlanner<'_> {
     }
 
     /// A member asks for a lock of a service that none has used, and the elder's host fails. The
-    /// naming of the member arrives at the end. `None` if that member and the other one would not
-    /// outlive it.
+    /// naming of the member arrives at the end. `None` if that member or the other one would not
+    /// outlive the host.
     fn vanish_while_naming(
         &mut self,
         (named, other): (usize, usize),
@@ -153,9 +153,9 @@ impl FaultPlanner<'_> {
         let nth = |number: usize| (up[number % up.len()], OWNER);
         let (one, two, three) = ((top, OWNER), nth(first), nth(first + 1));
         // By then the first request has sent its first probe.
-        let patience = world.common.timing.retry.as_nanos() as u64 * 6;
+        let wait = world.common.timing.retry.as_nanos() as u64 * 6;
         let begun = self.now + 40 * MS;
-        self.plot.until = begun + patience + self.fault.lasts;
+        self.plot.until = begun + wait + self.fault.lasts;
         self.until = self.plot.until;
         self.plot.hold(None, Some(three.0), "ProbeHold");
         let lease = Some(millis(self.until - self.now + SECOND));
@@ -164,10 +164,10 @@ impl FaultPlanner<'_> {
             self.plot.ask_as(owner, SERVICE, name(of), (Wait::Forever, lease));
         }
         self.plot.now = begun;
-        let limit = Wait::AtMost(millis(patience));
+        let limit = Wait::AtMost(millis(wait));
         self.plot.ask_as(two, SERVICE, name("three"), (limit, lease));
         self.plot.ask_as(one, SERVICE, name("two"), (Wait::Forever, lease));
-        self.plot.now = begun + patience + self.fault.lasts / 2;
+        self.plot.now = begun + wait + self.fault.lasts / 2;
         self.plot.ask_as(three, SERVICE, name("one"), (Wait::Forever, lease));
         Some(())
     }

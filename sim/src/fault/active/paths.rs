@@ -45,7 +45,7 @@ impl FaultPlanner<'_> {
     pub(super) fn ring(&mut self, luck: u64) -> Option<()> {
         let mut ring: Vec<usize> = self.sites().collect();
         ring.sort_by_key(|site| mix(&[luck, *site as u64]));
-        // Beyond five the next but one is a neighbour, too.
+        // With more than five sites, sites at distance two are neighbours too.
         let reach = if ring.len() > 5 { 2 } else { 1 };
         for (here, a) in ring.iter().enumerate() {
             for (there, b) in ring.iter().enumerate().skip(here + 1) {
@@ -136,7 +136,8 @@ impl FaultPlanner<'_> {
             for number in 0..draw(0, 6) {
                 self.plot.add(self.now + draw(number + 1, lasts), Step::Reset(third, site));
             }
-            // These break again and again while the first member learns that it is refused.
+            // Connections to the first member break again and again while it learns that it is
+            // refused.
             let times = if at.is_multiple_of(2) { 10 } else { 0 };
             for number in 0..times {
                 self.plot.add(self.now + number * MS, Step::Reset(third, site));

@@ -34,13 +34,13 @@ impl FaultPlanner<'_> {
         }
     }
 
-    pub(super) fn overthrow(&mut self, overthrow: Overthrow) -> Option<()> {
-        let Overthrow { candidate, deaf, loyal, restart } = overthrow;
+    pub(super) fn elder_takeover(&mut self, takeover: ElderTakeover) -> Option<()> {
+        let ElderTakeover { candidate, deaf, loyal, restart } = takeover;
         let elder = self.world.find_elder()?;
         let candidate = self.find(Target::Council(candidate)).filter(|site| *site != elder)?;
         let holder = self.world.holder(loyal, elder, Some(candidate));
         let loyal = loyal.with(elder, holder, Some(candidate));
-        // The holder has it when the elder is cut off, and one of the others wants it.
+        // The holder has the lock when the elder is cut off, and the candidate wants it.
         let service = crate::chaos::SERVICES[0];
         let crown = || ClientWant::Lock("crown".to_string());
         if let Some(holder) = holder {

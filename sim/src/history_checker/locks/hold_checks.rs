@@ -12,7 +12,7 @@ pub(super) fn find_crowds(
     holds: &[(HoldInterval, &LockCall<'_>)],
     findings: &mut Findings,
 ) {
-    // The hold with the longest belief is compared with, for each mode.
+    // For each mode, a hold is compared with the hold of the longest belief.
     let mut last: BTreeMap<RecordedRequest, (HoldInterval, &LockCall<'_>)> = BTreeMap::new();
     for (stay, call) in holds {
         let from = stay.from;
@@ -47,7 +47,7 @@ pub(super) fn find_crowds(
     }
 }
 
-/// All permits that are believed in at one instant never exceed the highest limit until then.
+/// The permits that are believed in at one instant never exceed the highest limit until then.
 pub(super) fn find_excess(
     lock: &Lock<'_>,
     holds: &[(HoldInterval, &LockCall<'_>)],

@@ -112,7 +112,8 @@ async fn round(worker: &Workload, service: &LockService) {
     let inside = match entered {
         Some(Ok(inside)) => inside,
         other => {
-            // Its share ends then, and it takes another one.
+            // A suspension of the member ends the worker's share, and the barrier takes another
+            // share for it.
             if let Some(Err(BarrierError::Count(CountError::Lost(lost)))) = &other
                 && lost.reason == LostReason::Suspended
             {
@@ -196,7 +197,7 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     let opens = |error: CountError| error.to_string();
     barrier.set().await.map_err(opens)?;
     let waits = async { barrier.wait().await.map_err(|error| error.to_string()) };
-    // It is set again at once: workers that wait by then go on all the same.
+    // The barrier is set again at once: workers that wait by then go on all the same.
     let removes = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         barrier.remove().await.map_err(opens)?;

@@ -97,8 +97,8 @@ impl Listener<'_> {
         let request = request.wait(worker.millis(1, 600)).owner(worker.number);
         match worker.fickle(name, request.into_future()).await {
             Some(Ok(guard)) => {
-                // First the earlier states: this guard has survived them, unless it fails with the
-                // last of them at this instant.
+                // The earlier states are read first: this guard has survived them, unless it fails
+                // with the last of them at this instant.
                 let before = self.breaks();
                 self.hear().await;
                 if guard.fence().is_err() && self.breaks() > before {

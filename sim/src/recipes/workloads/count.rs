@@ -1,4 +1,4 @@
-//! `SharedCount`: read, set, added to; its changes are followed.
+//! `SharedCount`: workers read it, set it, add to it and follow its changes.
 
 use super::{Workload, goes_on};
 use elderlock::{CountError, Member, SharedCount, VersionedCount};

@@ -5,7 +5,7 @@ use elderlock::{AtomicCounter, CounterError, Member};
 
 const SERVICE: &str = "sums";
 const NAME: &str = "total";
-/// The last two leave, at once or soon, the 32 bits that the grantor adds in.
+/// The last two numbers exceed, at once or soon, the 32 bits in which the grantor adds.
 const DELTAS: [i64; 4] = [1, 3, 1 << 30, 1 << 40];
 
 pub(super) async fn play(worker: &Workload) {
@@ -14,7 +14,7 @@ pub(super) async fn play(worker: &Workload) {
         let Ok(service) = worker.service(SERVICE).await else { return };
         let opened = worker.fickle("open", AtomicCounter::open(&service, NAME)).await;
         let Some(Ok(counter)) = opened else { continue };
-        // Closed at the end only: the last opening takes the number with it.
+        // The counter is closed at the end only, because the number ends with the last opening.
         while !worker.is_ending() {
             worker.rest(1, 150).await;
             let done = match worker.below(100) {
@@ -53,8 +53,8 @@ async fn add(worker: &Workload, counter: &AtomicCounter) -> Result<(), CounterEr
     Ok(())
 }
 
-/// Reads the number. Without a fault before, it is a sum of additions: all that were confirmed
-/// before it was asked for, and some of the others.
+/// Reads the number. Without an earlier fault, the number is a sum of additions. These are all
+/// additions that were confirmed before the read began, and some of the others.
 async fn read(worker: &Workload, counter: &AtomicCounter) -> Result<(), CounterError> {
     let checker = &worker.harness.checker;
     let confirmed = checker.sums.borrow().confirmed;

@@ -78,7 +78,7 @@ async fn latch(worker: &Workload, service: &LockService) {
     }
     let mode = if worker.below(2) == 0 { CloseMode::Silent } else { CloseMode::NotifyLeader };
     worker.harness.waits(worker.number, "close".to_owned());
-    // Closed by itself already, if the service was destroyed or the member has left.
+    // The latch has closed itself already if the service was destroyed or the member has left.
     let _ = latch.close_with(mode).await;
     for (reader, heard) in readers.iter_mut().zip(&mut heard) {
         rest_of(reader, heard).await;
@@ -163,8 +163,8 @@ async fn selector(worker: &Workload, service: &LockService) {
     }
 }
 
-/// A selector that runs on. It does one piece of work at a time, each no longer than its term.
-/// After each it has a position in the queue.
+/// A selector that runs on. The selector does one piece of work at a time, no longer than its term.
+/// After each piece it has a position in the queue.
 async fn run(worker: &Workload, service: &LockService) {
     let Ok(mut selector) = LeaderSelector::new(service, NAME, worker.number.to_string()) else {
         return;

@@ -47,7 +47,7 @@ async fn hold(
     name: &'static str,
     value: &LockValue,
 ) -> Result<(), LockValueError> {
-    // Often so short that the lease ends while a call is under way.
+    // The lease is often so short that it ends while a call is under way.
     let request = service.lock(name).wait(worker.millis(1, 2_000)).lease(worker.millis(1, 300));
     let guard: Guard = match worker.fickle(name, request.into_future()).await {
         Some(Ok(guard)) => guard,

@@ -59,7 +59,7 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [WorkloadKind; 13] = [
         WorkloadKind::Locks,
         WorkloadKind::Mutexes,
@@ -179,7 +179,7 @@ impl WorkloadKind {
         }
     }
 
-    /// How many there are at each member.
+    /// The number of workers at each member.
     fn workers(self) -> u64 {
         match self {
             WorkloadKind::Connections
@@ -304,7 +304,7 @@ impl Workload {
         self.rng.borrow_mut().pick(these)
     }
 
-    /// Returns whether it is to begin nothing any more.
+    /// Returns whether the worker is to begin nothing any more.
     fn is_ending(&self) -> bool {
         self.harness.checker.ending.get()
     }
@@ -317,12 +317,12 @@ impl Workload {
         self.harness.checker.count(what);
     }
 
-    /// Lets it believe in this from now on.
+    /// Lets the worker believe in this hold from now on.
     fn claim(&self, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
         self.claim_as(self.name, (service, name), mode, belief);
     }
 
-    /// The same, in another name than its own.
+    /// Makes a claim in another name than the worker's own.
     fn claim_as(
         &self,
         worker: u64,

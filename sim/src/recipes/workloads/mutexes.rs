@@ -82,15 +82,15 @@ async fn reentrant(worker: &Workload, service: &'static str, locks: &LockService
 /// Two tasks of one owner, as they see each other.
 #[derive(Default)]
 struct Pair {
-    /// The ones that wait to enter.
+    /// Whether each task waits to enter.
     asks: [Cell<bool>; 2],
-    /// Their guards.
+    /// The guards of the two tasks.
     guards: [RefCell<Weak<ReentrantGuard>>; 2],
     /// The other task has ended.
     is_over: Cell<bool>,
 }
 
-/// A task asks beside another one of the same owner.
+/// A task asks beside another task of the same owner.
 async fn pair(worker: &Workload, service: &'static str, locks: &LockService) {
     let name = *worker.pick(&NAMES);
     let (mutex, owner, pair) =
@@ -161,8 +161,8 @@ async fn one_of_two(
             fail("owners_know_what_they_hold", "its mutex disagrees whether its owner has it");
         }
         drop(theirs);
-        // It is woken at the same instant, and has entered by the next look, also if the process
-        // was stopped in between.
+        // The waiting task is woken at the same instant, and has entered by the next look, also if
+        // the process was stopped in between.
         let mut looks = 0;
         while pair.asks[other].get() && guard.fence().is_ok() && looks < 3 {
             looks += 1;
@@ -222,7 +222,7 @@ async fn several(worker: &Workload, owner: Owner) {
             }
         }
     }
-    // Named in any order.
+    // The locks of a multi lock may be named in any order.
     if worker.below(2) == 0 {
         wanted.reverse();
     }

@@ -28,7 +28,7 @@ pub(super) async fn play(worker: &Workload) {
                 break;
             }
         }
-        // Another begins with a claim of its own, or this one ends by its drop.
+        // Half of the claims are closed, and the others end when they are dropped.
         if worker.below(2) == 0 {
             worker.harness.waits(worker.number, "close".to_owned());
             let closed = worker.fickle("close", partitions.close()).await;
@@ -87,7 +87,7 @@ fn serve(worker: &Workload, partition: PartitionGuard) {
         }
         if partition.is_release_requested() {
             next.count("partitions asked for");
-            // Within the grace period, or not.
+            // The release comes within the grace period, or later.
             next.rest(1, 300).await;
         }
     });

@@ -79,7 +79,7 @@ async fn hold(worker: &Workload, name: &'static str, guard: Guard, is_revocable:
     let mode = if guard.is_shared() { ClaimMode::Share } else { ClaimMode::Lock };
     worker.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
     let mut heard = BTreeSet::new();
-    // One in three releases it on request, another one works on, the third ignores requests.
+    // A third of the holders release on request, a third work on, and a third ignore requests.
     let (does, span) = (worker.below(3), worker.millis(1, 1_500));
     let listens = async {
         while let Some(request) = revocation.requested().await {

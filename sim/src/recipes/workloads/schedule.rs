@@ -28,7 +28,7 @@ async fn run(worker: &Workload, service: &LockService) {
     let Ok(schedule) = Schedule::new(service, NAME, PERIOD, id) else { return };
     let policies = [MissedTicks::Skip, MissedTicks::RunOnce, MissedTicks::RunAll];
     let schedule = schedule.missed(*worker.pick(&policies));
-    // The tick that has begun last here.
+    // The last tick that this worker has begun.
     let begun = Cell::new(None);
     let runs = schedule.run(|tick| work(worker, tick, &begun));
     let is_rude = worker.below(4) == 0;
@@ -45,7 +45,7 @@ async fn run(worker: &Workload, service: &LockService) {
         () = stops => {}
     }
     if schedule.finished() != begun.get() {
-        // The next leader does not know of this one.
+        // The next leader does not know of this tick.
         worker.harness.checker.tick_dropped(begun.get());
     }
     worker.harness.waits(worker.number, "nothing".to_owned());
@@ -59,7 +59,7 @@ async fn work(worker: &Workload, tick: Tick, begun: &Cell<Option<i64>>) {
     let believed = tick.clone();
     worker.claim(SERVICE, NAME, ClaimMode::Lead, Box::new(move || believed.fence().ok()));
     worker.harness.checker.tick_runs(worker.number, number);
-    // Seldom longer than a period.
+    // The job is seldom longer than a period.
     worker.rest(1, 300).await;
 }
 

@@ -128,8 +128,8 @@ async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, beg
     left.set(left.get() - 1);
 }
 
-/// Another task of the process takes the permit, and may hand it on. With it go the hold's token
-/// and how many of its permits are left.
+/// Another task of the process takes the permit, and may hand it on. The task also gets the hold's
+/// token and the number of permits that are left of the hold.
 fn hand_on(
     worker: &Workload,
     service: &LockService,

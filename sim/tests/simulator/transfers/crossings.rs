@@ -71,7 +71,7 @@ fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
     w.expect("the grant is on its way", |w| w.matched(late) > 0);
     let bid = w.become_grantor(turk, "s");
     assert_eq!(answered(&mut w, bid), Outcome::Won);
-    // The young turk grants it, from the table that it got.
+    // The young turk tells the grant, from the table that it got.
     let token = w.granted(ask);
     let next = w.lock(order[0], "s", "x");
     w.let_go(late);

@@ -34,7 +34,7 @@ fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
 }
 
 /// Geode's documentation: a successor may refuse, because it may have no instance of the service
-/// any more. The grantor that destroys the service then has the next one by the rule follow it.
+/// any more. The grantor that destroys the service is then followed by the next member by the rule.
 #[test]
 fn a_successor_that_has_destroyed_the_service_refuses_and_the_next_follows() {
     let (mut w, order) = with_settled_grantor(24, 4);

@@ -170,7 +170,8 @@ fn a_successor_may_go_at_any_moment_and_the_next_takes_over() {
     }
 }
 
-/// The successor by the rule refuses, because it goes itself: the next by the rule is asked.
+/// The successor by the rule refuses, because it leaves itself: the next member by the rule is
+/// asked.
 #[test]
 fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
     let (mut w, order) = with_settled_grantor(19, 5);
@@ -178,8 +179,9 @@ fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
     let most = ["a", "b", "c"].map(|name| w.hold_lock(first, "s", name));
     let fewer = ["d", "e"].map(|name| w.hold_lock(next, "s", name));
     let one = w.hold_lock(elder, "s", "f");
-    // It is going and cannot yet: it grants another service, whose table is still on its way. And
-    // the grantor here has not heard that it has given its holds up.
+    // The first successor is leaving and cannot leave yet: it grants another service, whose table
+    // is still on its way. And the grantor here has not heard that this member has given its holds
+    // up.
     let own = w.hold_lock(first, "other", "x");
     let others = w.hold_lock(other, "other", "y");
     let (late, table) =
@@ -260,8 +262,8 @@ fn a_young_turk_may_come_at_any_moment_of_a_leave() {
     }
 }
 
-/// A young turk that asks a grantor that leaves goes before the successor that this would have
-/// named.
+/// A young turk that asks a grantor that leaves goes before the successor that the grantor would
+/// have proposed.
 #[test]
 fn a_young_turk_may_ask_while_the_grantor_leaves() {
     for at in 0..30 {

@@ -1,15 +1,15 @@
-//! The processes that wait to be taken in, with a fair share for each host.
+//! The processes that wait to join, with a fair share for each host.
 //!
 //! A process asks again until it is in a view. The table is bounded, and without a key one host can
 //! fill it with processes that do not exist. So a full table makes room for a host with fewer
-//! entries. A view takes in one process of each host before the second of any.
+//! entries. In a view one process of each host joins before the second one of any.
 
 use crate::protocol::id::{MemberInfo, ProcessId};
 use crate::protocol::time::Time;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The processes that wait, and when each of them asked last.
+/// The waiting processes, with the time of each one's last request.
 pub(super) type WaitingJoins = BTreeMap<ProcessId, (MemberInfo, Time)>;
 
 /// The host of a process by its address: an IPv6 host has a network of 64 bits.
@@ -20,7 +20,7 @@ fn host(info: &MemberInfo) -> IpAddr {
     }
 }
 
-/// Notes that a process asks to join. `most`: the room for all of them.
+/// Notes that a process asks to join. `most`: the room for all processes.
 pub(super) fn note(joins: &mut WaitingJoins, most: usize, now: Time, info: MemberInfo) {
     if joins.len() >= most && !joins.contains_key(&info.process) && !make_room(joins, host(&info)) {
         return;
@@ -28,8 +28,8 @@ pub(super) fn note(joins: &mut WaitingJoins, most: usize, now: Time, info: Membe
     joins.insert(info.process, (info, now));
 }
 
-/// Forgets the latest process of the host with the most. Nothing is forgotten if a process of this
-/// host would then be better off than those of that host.
+/// Forgets the latest process of the host with the most entries. Nothing is forgotten if the
+/// requesting host would then have more entries than that host.
 fn make_room(joins: &mut WaitingJoins, of: IpAddr) -> bool {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for (info, _) in joins.values() {
@@ -48,8 +48,8 @@ fn make_room(joins: &mut WaitingJoins, of: IpAddr) -> bool {
     latest.is_some_and(|process| joins.remove(&process).is_some())
 }
 
-/// The waiting processes in the order in which they are taken in: the first of each host, then the
-/// second of each.
+/// The waiting processes in the order in which they join: the first of each host, then the second
+/// of each.
 pub(super) fn in_turn(joins: &WaitingJoins) -> Vec<&(MemberInfo, Time)> {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     let mut ranked: Vec<_> = joins
@@ -91,11 +91,11 @@ mod tests {
                 note(&mut joins, 8, Time::ZERO, info(process, "10.0.0.1"));
                 assert!(joins.len() == 8 && joins.contains_key(&ProcessId(process)));
             }
-            // Both have as many: a further one of either takes no other's place.
+            // Both hosts have equally many entries; a further one evicts none.
             note(&mut joins, 8, Time::ZERO, info(104, "10.0.0.1"));
             note(&mut joins, 8, Time::ZERO, info(9, crowd));
             assert!([9, 104].iter().all(|process| !joins.contains_key(&ProcessId(*process))));
-            // A process that waits already asks again.
+            // A waiting process asks again.
             let later = Time::ZERO + std::time::Duration::from_secs(1);
             note(&mut joins, 8, later, info(100, "10.0.0.1"));
             assert_eq!(joins[&ProcessId(100)].1, later);

@@ -1,19 +1,24 @@
-//! The pending calls of a lock client: how each begins, is sent again and is answered.
+//! The pending calls of a lock client: the beginning, the repetition and the answer of each.
 //! `pending_call.rs` has the kinds.
 
 use super::*;
 use crate::protocol::message::ClientMessage;
 
 /// After this many `retry` the same elder is asked again to name this member. Links lose nothing
-/// and every new view asks anew. Only a member that was named and could not begin then has to ask
+/// and every new view asks anew. So only a member that was named and could not begin then must ask
 /// once more.
 const BID_RETRIES: u32 = 16;
 
 impl LockClient {
-    /// A grantor that was asked to make a share the lock may do so yet, and no caller waits for it
-    /// any longer. So it hears of the share, unless another guard of the hold has asked for the
-    /// same.
-    pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, cx: &mut StepContext) {
+    /// Tells the grantor that a share stays a share, after a caller has stopped waiting for its
+    /// upgrade. The grantor may still upgrade it. Nothing is sent if another guard of the hold
+    /// waits for the same upgrade.
+    pub(super) fn stay_reduced(
+        &self,
+        service: &ServiceName,
+        hold: RequestId,
+        cx: &mut StepContext,
+    ) {
         if self.upgrades_of(service, hold).is_empty() {
             self.send_reduce(service, hold, cx);
         }
@@ -28,7 +33,7 @@ impl LockClient {
             .collect()
     }
 
-    /// The application wants a share to become the lock.
+    /// Asks to turn a share into the lock, for the application.
     pub(crate) fn upgrade(
         &mut self,
         request: RequestId,
@@ -62,7 +67,7 @@ impl LockClient {
         cx.out.push(Output::Answer { request, outcome });
     }
 
-    /// A share is the lock now.
+    /// Notes that a share became the lock.
     pub(crate) fn on_upgraded(
         &mut self,
         service: &ServiceName,
@@ -72,7 +77,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt(token) {
-            return; // a newer grantor has heard of a share, and is asked again
+            return; // a newer grantor knows the share, and is asked again
         }
         let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.call_mut(request)
         else {
@@ -96,7 +101,8 @@ impl LockClient {
         self.answer_call(request, outcome, cx);
     }
 
-    /// The application wants this member to be the service's grantor. `acts`: it is.
+    /// Bids to become the service's grantor, for the application. `acts`: this member is the
+    /// grantor.
     pub(crate) fn bid(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -120,7 +126,7 @@ impl LockClient {
         }
     }
 
-    /// The application queries the service's grantor.
+    /// Queries the service's grantor, for the application.
     pub(crate) fn query(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -143,7 +149,7 @@ impl LockClient {
         self.pursue(&service, Some(request), cx);
     }
 
-    /// The application asks the elder whether the service exists.
+    /// Asks the elder whether the service exists, for the application.
     pub(crate) fn find(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -154,15 +160,15 @@ impl LockClient {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        // The first question goes out at once, by the same way as later ones.
+        // The first question is sent at once, in the same way as later ones.
         self.run_call((request, service), CallKind::Find, cx.now, cx.now + answer);
         self.agenda.remove(&(cx.now, request));
         self.repeat(request, cx);
     }
 
-    /// The application wants to hear that the grantor knows of the end of a request, or of how much
-    /// is left of its hold. After `limit` no caller waits for it any longer. Only a grantor that
-    /// acts answers, whichever it is by then.
+    /// Asks the grantor, for the application, to confirm the end of a request, or how much is left
+    /// of its hold. After `limit` the caller no longer waits. Only an acting grantor answers,
+    /// whichever it is by then.
     pub(crate) fn confirm(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -184,9 +190,8 @@ impl LockClient {
         self.pursue(&service, Some(request), cx);
     }
 
-    /// The application wants nothing of the service to be left here: all its waits and holds end.
-    /// The rest follows by [`confirmed`](Self::confirmed); after `limit` no caller waits for it any
-    /// longer.
+    /// Ends all waits and holds of the service here, for the application. The rest follows by
+    /// [`confirmed`](Self::confirmed); after `limit` the caller no longer waits.
     pub(crate) fn destroy(
         &mut self,
         request: RequestId,
@@ -216,13 +221,13 @@ impl LockClient {
         }
     }
 
-    /// Services that were destroyed here, and whose grantor knows it.
+    /// The services that were destroyed here, and whose grantor knows it.
     pub(crate) fn confirmed(&self) -> Vec<(RequestId, ServiceName)> {
         let service = |request: &RequestId| Some((*request, self.service_of(*request)?.clone()));
         self.confirmed.iter().inspect(|_| touch()).filter_map(service).collect()
     }
 
-    /// Answers a pending call that is done.
+    /// Answers a completed pending call.
     pub(crate) fn answer_call(
         &mut self,
         request: RequestId,
@@ -253,27 +258,27 @@ impl LockClient {
         }
     }
 
-    /// This member is named, because of its bids until then.
+    /// Notes that this member is named, because of its bids until then.
     pub(crate) fn on_named(&mut self, service: &ServiceName, asked: Option<RequestId>) {
         let state = self.state(service);
         state.named_for = state.named_for.max(asked);
     }
 
-    /// The elder took this member's bids as answered by the epoch that is over now.
+    /// Repeats this member's bids, which the elder took as answered by an epoch that is over now.
     pub(crate) fn bid_again(&self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(state) = self.states.get(service) {
             state.send_bids(service, cx);
         }
     }
 
-    /// This member acts as the service's grantor.
+    /// Answers the bids: this member acts as the service's grantor.
     pub(crate) fn on_won(&mut self, service: &ServiceName, cx: &mut StepContext) {
         self.answer_bids(service, |_| true, &Outcome::Won, cx);
     }
 
-    /// Another member is, or is about to be, the service's grantor instead of this one. The elder
-    /// answers the bids that were made after this member was named: they may be later than that
-    /// other member's, too.
+    /// Handles that another member is the service's grantor instead of this one, or is about to be.
+    /// The elder answers the bids that were made after this member was named: they may be later
+    /// than the other member's, too.
     pub(crate) fn on_superseded(
         &mut self,
         service: &ServiceName,
@@ -291,8 +296,8 @@ impl LockClient {
         }
     }
 
-    /// The elder says that another member asked after this one's requests up to `last`. Later
-    /// requests may win yet.
+    /// Handles the elder's statement that another member bid after this one's requests up to
+    /// `last`. Later requests may still win.
     pub(crate) fn on_outbid(
         &mut self,
         service: &ServiceName,
@@ -306,8 +311,8 @@ impl LockClient {
         }
     }
 
-    /// Another member asked after this one, which grants still. This one may go on to win until it
-    /// is asked for its table.
+    /// Handles that another member bid after this one, which still grants. This member may win
+    /// until it is asked for its table.
     pub(crate) fn on_outbid_while_granting(
         &mut self,
         service: &ServiceName,
@@ -319,14 +324,14 @@ impl LockClient {
         state.outbid = state.outbid.max(Some((last, by)));
     }
 
-    /// This member was named after it was outbid: its bids may win again.
+    /// Forgets that this member was outbid, since it is named: its bids may win again.
     pub(crate) fn forget_outbid(&mut self, service: &ServiceName) {
         if let Some(state) = self.states.get_mut(service) {
             state.outbid = None;
         }
     }
 
-    /// The grantor here ended, and no member has asked for its table.
+    /// Handles the end of the grantor here, whose table no member has asked for.
     pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let outbid = self.states.get_mut(service).and_then(|state| state.outbid.take());
         if let Some((last, by)) = outbid {
@@ -347,7 +352,7 @@ impl LockClient {
         }
     }
 
-    /// A member has done all that we said to it before.
+    /// Handles a member's confirmation that it has done all that this one sent before.
     pub(crate) fn on_destroy_confirmed(&mut self, from: ProcessId, request: RequestId) {
         if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) = self.call_mut(request)
             && *awaited == Some(from)
@@ -357,9 +362,9 @@ impl LockClient {
         }
     }
 
-    /// A member cannot say that nothing is left of a service. `instead`: the present grantor, as
-    /// far as that member knows. Only the elder is believed: members that granted before send a
-    /// question to each other round and round.
+    /// Handles that a member cannot confirm the end of a service here. `instead`: the present
+    /// grantor, as far as that member knows. Only the elder is believed: former grantors would pass
+    /// a question round in a circle.
     pub(crate) fn on_destroy_unconfirmed(
         &mut self,
         from: ProcessId,
@@ -376,8 +381,8 @@ impl LockClient {
         }
     }
 
-    /// A grantor answers a query. Until the limit it is asked again if it cannot say. `is_there`:
-    /// whether a process is in the view.
+    /// Handles a grantor's answer to a query. If the grantor cannot answer, it is asked again until
+    /// the limit. `is_there`: whether a process is in the view.
     pub(crate) fn on_query_reply(
         &mut self,
         request: RequestId,
@@ -401,7 +406,7 @@ impl LockClient {
         }
     }
 
-    /// Sends a pending call again that no member has answered.
+    /// Sends an unanswered pending call again.
     pub(super) fn repeat(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         let mut is_bid = false;
@@ -412,7 +417,7 @@ impl LockClient {
                 call.again = cx.now + cx.timing.retry * BID_RETRIES;
                 is_bid = true;
             }
-            // The elder may be another one by then.
+            // The elder may have changed by then.
             CallKind::Find => {
                 cx.send_elder(RegistryMessage::FindService { service: service.clone(), request });
                 call.again = cx.now + cx.timing.retry;
@@ -451,8 +456,8 @@ impl LockClient {
         self.pursue(&service, Some(request), cx);
     }
 
-    /// A pending call is to be sent again in a while: the grantor cannot say yet, or has not heard
-    /// that it is one.
+    /// Repeats a pending call in a while: the grantor cannot answer yet, or does not know yet that
+    /// it is the grantor.
     pub(super) fn postpone(&mut self, request: RequestId, cx: &StepContext) {
         let Some(call) = self.call_mut(request) else { return };
         let before = call.due();
@@ -474,7 +479,7 @@ impl LockClient {
             self.agenda.insert((call.due(), request));
         }
         let state = self.state(&service);
-        // A question about a service asks for nothing of it.
+        // A question about a service requests nothing of it.
         if call.what != CallKind::Find {
             state.destroyed = call.is_ending();
         }

@@ -1,10 +1,11 @@
-//! The grantors of the services: how a lock client hears of them, and asks the elder for others. It
-//! forgets a grantor that has left the view or does not grant.
+//! The grantors of the services: how a lock client learns of them, and asks the elder for others.
+//! It forgets a grantor that has left the view or does not grant.
 
 use super::*;
 
 impl LockClient {
-    /// The elder, or a recovering grantor, states the grantor of the service.
+    /// Handles the statement of the elder, or of a recovering grantor, which member is the grantor
+    /// of the service.
     pub(crate) fn on_grantor_is(
         &mut self,
         service: &ServiceName,
@@ -18,8 +19,8 @@ impl LockClient {
             return;
         }
         if outdated || state.refused == Some(epoch) {
-            // We know of a younger grantor, or two point at each other. The elder will hear of it,
-            // so it is asked again in a while.
+            // This member knows a younger grantor, or two members name each other. The elder will
+            // learn of it, so it is asked again in a while.
             self.again.insert((cx.now + cx.timing.retry, service.clone()));
             return;
         }
@@ -30,7 +31,8 @@ impl LockClient {
         state.asked_elder = false;
         let is_another = before != state.grantor;
         if is_newer {
-            // Before any request: its owner may pass a suspension by what it holds.
+            // The keeps end before any request is sent: its owner may pass a suspension by its
+            // holds.
             self.end_keeps_with_epoch(service, (grantor, epoch), cx);
         }
         if is_another {
@@ -38,8 +40,8 @@ impl LockClient {
         }
     }
 
-    /// A grantor shows by its answer that it acts. It may have refused a request of the same epoch
-    /// before, because it did not act yet. This member then knows of no grantor.
+    /// Notes that a grantor acts, as its answer shows. It may have refused a request of the same
+    /// epoch before, because it did not act yet. This member then knows no grantor.
     pub(super) fn on_acting(
         &mut self,
         from: ProcessId,
@@ -54,8 +56,8 @@ impl LockClient {
         }
     }
 
-    /// The process that we asked does not grant. `instead`: a member of the view that does, as far
-    /// as that process knows.
+    /// Handles that the asked process does not grant. `instead`: a member of the view that does, as
+    /// far as that process knows.
     pub(crate) fn on_not_grantor(
         &mut self,
         service: &ServiceName,
@@ -96,14 +98,14 @@ impl LockClient {
         {
             self.on_grantor_is(service, process, newer, cx);
         } else {
-            // A known grantor has been asked for all the others, and many of these may be refused,
-            // each with an answer of its own.
+            // All other requests have been sent to a known grantor, and many of them may be
+            // refused, each with an answer of its own.
             self.pursue(service, Some(request), cx);
         }
     }
 
-    /// A newer grantor asked the one here for its table. Returns false if there is a still newer
-    /// one.
+    /// Handles that a newer grantor asked the one here for its table. Returns `false` if there is a
+    /// still newer one.
     pub(crate) fn on_newer_grantor(
         &mut self,
         from: ProcessId,
@@ -119,8 +121,8 @@ impl LockClient {
         true
     }
 
-    /// A new grantor asks for our holds and waits. From here on older epochs are over for this
-    /// member. Returns false if this question is itself out of date.
+    /// Answers a new grantor's question for the holds and waits of this member. From here on older
+    /// epochs are over for this member. Returns `false` if the question itself is outdated.
     pub(crate) fn on_recover(
         &mut self,
         from: ProcessId,
@@ -142,8 +144,8 @@ impl LockClient {
         state.report(service, (from, epoch), cx);
         state.calls.each_ending(|request, awaited| {
             if awaited.is_some() {
-                // The process that we told may have transferred its table before. A request that is
-                // not in our report is over here.
+                // The process that was told before may have transferred its table earlier. A
+                // request that is missing in this member's report is over here.
                 *awaited = Some(from);
                 cx.send(from, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
             }
@@ -152,8 +154,7 @@ impl LockClient {
         true
     }
 
-    /// A new view: grantors that left are forgotten, and the elder is asked for those that are
-    /// needed.
+    /// Adopts a new view: forgets grantors that left, and asks the elder for those that are needed.
     pub(crate) fn on_view(&mut self, view: &View, cx: &mut StepContext) {
         let (mut wanting, mut suspected, mut of_holders) = (Vec::new(), Vec::new(), Vec::new());
         for (service, state) in &mut self.states {
@@ -170,13 +171,13 @@ impl LockClient {
                     }
                 });
             }
-            // The elder may be another one.
+            // The elder may have changed.
             state.send_bids(service, cx);
             state.calls.each_ending(|request, awaited| {
                 if let Some(awaited) = awaited
                     && !view.contains(*awaited)
                 {
-                    // It may have had a successor.
+                    // The process may have had a successor.
                     *awaited = view.elder().process;
                     cx.send(
                         *awaited,
@@ -201,8 +202,8 @@ impl LockClient {
         self.calls_of_holders_on_view(of_holders, view, cx);
     }
 
-    /// Some hint calls a member unreachable. If it grants services of which something is awaited,
-    /// the elder is asked for other grantors, unless the member answers after all.
+    /// Handles a hint that calls a member unreachable. If it grants services from which this member
+    /// awaits an answer, the elder is asked for other grantors, unless the member still answers.
     pub(crate) fn on_suspected(&mut self, process: ProcessId, cx: &mut StepContext) {
         for (service, state) in &mut self.states {
             if state.grantor.is_some_and(|(grantor, _)| grantor == process) {
@@ -211,8 +212,8 @@ impl LockClient {
         }
     }
 
-    /// Asks the elder for another grantor in place of one that does not answer. The elder names
-    /// one if it does not hear the present one either, so it is asked until the suspicion is over.
+    /// Asks the elder for another grantor in place of one that does not answer. The elder names one
+    /// if it does not hear the present one either. So it is asked until the suspicion is over.
     pub(super) fn ask_for_another(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let Some(state) = self.states.get_mut(service) else { return };
         let Some((grantor, _)) = state.grantor else { return };
@@ -223,15 +224,15 @@ impl LockClient {
         }
     }
 
-    /// Brings unsent requests of the service on their way: `only` this request, or all. Whenever a
-    /// grantor becomes known all are, so with a known grantor no other one is left.
+    /// Sends unsent requests of the service: `only` this request, or all. When a grantor becomes
+    /// known, all are sent. So with a known grantor no other unsent request is left.
     pub(super) fn pursue(
         &mut self,
         service: &ServiceName,
         only: Option<RequestId>,
         cx: &mut StepContext,
     ) {
-        // The elder may keep the name of no further service for this member, and does not say so.
+        // The elder may keep no further name of a service for this member, without saying so.
         let may_be_refused = self.states.len() > cx.limits.link.names as usize;
         let Some(state) = self.states.get_mut(service) else { return };
         if let Some((grantor, _)) = state.grantor
@@ -253,7 +254,7 @@ impl LockClient {
             return;
         };
         state.ask_for_locks(service, (grantor, epoch), only, cx);
-        // Calls follow the requests, as they may be about one.
+        // Calls follow the requests, as they may be about one of these.
         state.ask_for_calls(service, (grantor, epoch), only, &self.kept, cx);
     }
 
@@ -263,13 +264,13 @@ impl LockClient {
         Message::Registry(RegistryMessage::FindGrantor { service: service.clone(), heard })
     }
 
-    /// The grantor of the service, and the newest epoch heard of.
+    /// The grantor of the service, and the newest known epoch.
     pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
         let Some(state) = self.states.get(service) else { return (None, None) };
         (state.grantor.map(|(process, _)| process), state.newest)
     }
 
-    /// The grantors this member has heard of.
+    /// The grantors that this member knows.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&ServiceName, ProcessId, Epoch)> {
         self.states.iter().filter_map(|(service, state)| {
             let (grantor, epoch) =
@@ -278,23 +279,23 @@ impl LockClient {
         })
     }
 
-    /// Returns whether this member knows of the epoch. Its own epochs that are over count, too.
+    /// Returns whether this member knows the epoch. Its own epochs that are over count, too.
     pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
         self.states.get(service).is_some_and(|state| state.newest.max(state.ended) >= Some(epoch))
     }
 
-    /// The newest epoch of the service that this member has heard of.
+    /// The newest epoch of the service that this member knows.
     pub(crate) fn newest(&self, service: &ServiceName) -> Option<Epoch> {
         self.states.get(service)?.newest
     }
 
-    /// An epoch of this member's own is over, or will never begin.
+    /// Notes that an epoch of this member's own is over, or will never begin.
     pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
         let state = self.state(service);
         state.ended = state.ended.max(Some(epoch));
     }
 
-    /// Returns whether it is this member that grants the service, in that epoch.
+    /// Returns whether this member itself grants the service, in that epoch.
     pub(crate) fn is_home(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
         self.states.get(service).is_some_and(|state| state.grantor == Some(home))
     }

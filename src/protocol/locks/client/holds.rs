@@ -1,11 +1,11 @@
-//! The holds of a lock client: how a request begins to hold, for how long, and how a hold is lost.
+//! The holds of a lock client: the beginning of a hold, its duration, and its loss.
 
 use super::*;
 
 impl LockClient {
-    /// The application wants a lock, or a share of one, of a service that this very member grants
-    /// in that epoch. The request holds at once, if `grant` grants it. The same as asking and being
-    /// granted without the messages in between. Returns the token and the end of the lease.
+    /// Holds a lock, or a share of one, at once, if `grant` grants the request. The service's
+    /// grantor in that epoch is this member itself. The result is that of a request and a grant,
+    /// without the messages in between. Returns the token and the end of the lease.
     pub(crate) fn hold_at_once(
         &mut self,
         call: LockCall,
@@ -20,7 +20,7 @@ impl LockClient {
         Some((token, self.hold(call, token, now)))
     }
 
-    /// Returns whether this very member grants the service, in that epoch, and may have one more
+    /// Returns whether this member itself grants the service, in that epoch, and may have a further
     /// request.
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
         let is_home =
@@ -63,7 +63,7 @@ impl LockClient {
         self.forget(request);
     }
 
-    /// A lock was granted.
+    /// Handles a grant.
     pub(crate) fn on_grant(
         &mut self,
         from: ProcessId,
@@ -75,7 +75,7 @@ impl LockClient {
     ) {
         let outdated = self.newest(service).is_some_and(|newest| newest > epoch);
         if outdated && !planted!(cx.mutant, AcceptOlderEpoch) {
-            return; // `no_resurrected_grant`: our report to a newer grantor lacks this grant
+            return; // `no_resurrected_grant`: the report to a newer grantor lacks this grant
         }
         if !cx.is_dealt(token) {
             return;
@@ -97,10 +97,10 @@ impl LockClient {
         self.on_acting(from, service, epoch, cx);
     }
 
-    /// Another member has granted a request of this one, with `kept` tokens more. If this member
-    /// makes most of the service's requests, it bids for the service as a young turk does. The
-    /// elder orders the bids of a member by their requests, and this request has no other bid. If
-    /// the bid is lost with its elder, the next windows make another one.
+    /// Measures a grant by another member, with `kept` further tokens. If this member makes most of
+    /// the service's requests, it bids for the service as a young turk does. The elder orders the
+    /// bids of a member by their requests, and this request has no other bid. If the bid is lost
+    /// with its elder, the next windows make another one.
     pub(crate) fn follow_load(
         &mut self,
         (from, service, epoch): (ProcessId, &ServiceName, Epoch),
@@ -127,7 +127,7 @@ impl LockClient {
         }
     }
 
-    /// A won lock begins to be held, if the member's lease runs.
+    /// Begins the hold of a granted request, if the member's lease runs.
     pub(super) fn accept(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(entry) = self.request_mut(request) else { return };
         let ClientRequestState::Won(token, since) = entry.state else { return };
@@ -167,8 +167,8 @@ impl LockClient {
         cx.out.push(Output::Answer { request, outcome });
     }
 
-    /// The application reduces a hold.
-    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, cx: &mut StepContext) {
+    /// Reduces a hold, for the application.
+    pub(crate) fn reduce(&mut self, request: RequestId, want: Want, cx: &mut StepContext) {
         self.end_keep_of(request, cx);
         let may = cx.leased && cx.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
@@ -176,14 +176,14 @@ impl LockClient {
                 if may && want.is_less_than(has) =>
             {
                 *has = want;
-                Outcome::Narrowed
+                Outcome::Reduced
             }
             _ => Outcome::NotHeld,
         };
-        if outcome == Outcome::Narrowed
+        if outcome == Outcome::Reduced
             && let Some(service) = self.service_of(request).cloned()
         {
-            // Another guard of the hold may have asked for an upgrade before. The answer may be on
+            // Another guard of the hold may have asked for an upgrade before. Its answer may be on
             // its way, and predates this call.
             for asked in self.upgrades_of(&service, request) {
                 self.answer_call(asked, Outcome::Undecided, cx);
@@ -211,7 +211,7 @@ impl LockClient {
         }
     }
 
-    /// The application wants a hold to last.
+    /// Extends a hold, for the application.
     pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, cx: &mut StepContext) {
         let before = self.lease_end(request);
         let is_held = self
@@ -234,7 +234,7 @@ impl LockClient {
         self.leases.get(&request).copied().unwrap_or(Time::MAX)
     }
 
-    /// Leases the request's hold until then.
+    /// Sets the end of the lease of the request's hold.
     fn lease_until(&mut self, request: RequestId, until: Time) {
         if until != Time::MAX {
             self.leases.insert(request, until);
@@ -242,7 +242,7 @@ impl LockClient {
         }
     }
 
-    /// Returns the token if a hold of the request may be believed at `now`, but for the member's
+    /// Returns the token if a hold of the request may be believed at `now`, apart from the member's
     /// own lease. An open object is not a hold.
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let entry = self.request(request)?;
@@ -274,7 +274,7 @@ impl LockClient {
         requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
     }
 
-    /// Our hold lost against one with a higher token.
+    /// Ends a hold of this member because another hold of the lock has a higher token.
     pub(crate) fn on_supersede(&mut self, request: RequestId, cx: &mut StepContext) {
         self.end_keep_of(request, cx);
         if let Some(entry) = self.request_mut(request) {
@@ -290,20 +290,20 @@ impl LockClient {
         }
     }
 
-    /// The member's lease runs (again): requests that were won meanwhile begin to hold, in the
-    /// order in which they were granted.
+    /// Begins the holds of requests that were granted while the member's lease did not run, in the
+    /// order of the grants.
     pub(crate) fn on_resumed(&mut self, cx: &mut StepContext) {
         for (_, request) in std::mem::take(&mut self.won) {
             self.accept(request, cx);
         }
     }
 
-    /// The member's lease is over: no hold may be believed. Waits go on.
+    /// Ends all holds, since the member's lease is over. Waits continue.
     pub(crate) fn on_suspended(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, HoldWhileSuspended => return);
         self.end_keeps(None, cx);
         for request in self.held() {
-            // Objects stay open: no other member gets anything by it that this member has.
+            // Objects stay open: that keeps nothing of this member from other members.
             self.report_loss(request, LostReason::Suspended, cx);
             self.end(request, cx);
         }

@@ -1,24 +1,24 @@
-//! Keeping, using and giving back locks. `kept_locks.rs` has the data.
+//! Keeping locks, using kept locks and releasing keeps. `kept_locks.rs` has the data.
 
 use super::kept_locks::{KeepKey, KeepUsers, KeptLock};
 use super::*;
 use crate::protocol::message::{HoldReport, LockRequest, TokenRange};
 
-/// Whether a lock may be kept, and may be granted again by its keeper: no other process needs to
-/// know anything of its holder.
+/// Returns whether a lock may be kept, and may be granted again by its keeper: no other process
+/// needs to know anything of its holder.
 fn is_plain(lock: &LockRequest) -> bool {
     !lock.revocable && lock.metadata.as_bytes().is_empty()
 }
 
-/// How long a free keep may be unused. It is given back within a quarter of this time after it: so
+/// How long a free keep may be unused. It is released within a quarter of this time afterwards:
 /// after 250 ms or a sixteenth of the member lease at most.
 fn idle(cx: &StepContext) -> Duration {
     Duration::from_millis(200).min(cx.timing.member_lease / 20)
 }
 
 impl LockClient {
-    /// Carries out a call with a token of a kept lock, or ends the keeps in its way. Returns the
-    /// call if the grantor has to decide it, and the number of tokens to keep its lock with.
+    /// Carries out a call with a token of a kept lock, or ends the keeps in its way. If the grantor
+    /// must decide the call, returns it and the number of tokens for a keep of its lock.
     pub(super) fn use_kept(
         &mut self,
         call: LockCall,
@@ -62,7 +62,7 @@ impl LockClient {
         Some((call, 0))
     }
 
-    /// The request under which the grantor knows this hold, if it is another one.
+    /// The request by which the grantor knows this hold, if it is another one.
     pub(crate) fn place_of(&self, request: RequestId) -> Option<RequestId> {
         let lock = self.kept.users.get(&request).and_then(|key| self.kept.lock(key));
         let place = match lock {
@@ -72,13 +72,13 @@ impl LockClient {
         place.filter(|place| *place != request)
     }
 
-    /// The kept locks: the request that was granted each, and whether it is in use.
+    /// The kept locks: for each its place, and whether it is in use.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (RequestId, bool)> {
         let locks = self.kept.names.values().filter_map(|known| known.lock.as_ref());
         locks.map(|lock| (lock.place, !lock.users.is_empty()))
     }
 
-    /// How many locks of each service this member keeps, and how many of these are in use.
+    /// For each service the number of locks that this member keeps, and of those in use.
     pub(crate) fn kept_counts(&self) -> BTreeMap<&ServiceName, [usize; 2]> {
         let mut counts: BTreeMap<&ServiceName, [usize; 2]> = BTreeMap::new();
         for key in self.kept.places.values() {
@@ -103,9 +103,9 @@ impl LockClient {
         if cx.leased && cx.is_member { self.kept.next_token(key, by, is_share) } else { None }
     }
 
-    /// The application wants a lock, or a share of one, of a service that another member grants.
-    /// Grants it at once if this member keeps the lock free, or keeps a share. The member's lease
-    /// runs. Returns the token and the end of the lease.
+    /// Holds a lock, or a share of one, of a service that another member grants. The request holds
+    /// at once if this member keeps the lock free, or keeps a share. The member's lease runs.
+    /// Returns the token and the end of the lease.
     pub(crate) fn hold_kept_at_once(
         &mut self,
         call: impl FnOnce() -> LockCall,
@@ -121,7 +121,7 @@ impl LockClient {
         Some((token, self.hold(call(), token, now)))
     }
 
-    /// The tokens that are left for a lock that this member keeps free.
+    /// The remaining tokens of a lock that this member keeps free.
     pub(crate) fn kept_tokens(&self, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
         if self.kept.places.is_empty() || !self.has_room() {
             return None;
@@ -132,8 +132,8 @@ impl LockClient {
         (lock.users.is_empty() && !lock.is_share).then_some(range)
     }
 
-    /// This member has used tokens of a lock that it keeps. `holder`: the request that holds it
-    /// with the last of them, and its owner.
+    /// Notes that local grants have used tokens of a kept lock. `holder`: the request that holds
+    /// the lock with the last of them, and its owner.
     pub(crate) fn absorb_kept(
         &mut self,
         service: &ServiceName,
@@ -156,7 +156,7 @@ impl LockClient {
         self.hold(LockCall::taken(request, service.clone(), (name, owner)), last, since);
     }
 
-    /// Ends a hold of a lock that this member keeps. The member's lease runs. False: it keeps no
+    /// Ends a hold of a lock that this member keeps. The member's lease runs. `false`: it keeps no
     /// such lock.
     pub(crate) fn end_kept_at_once(&mut self, request: RequestId, now: Time) -> bool {
         let is_free = self.kept.set_free(request, now);
@@ -166,8 +166,8 @@ impl LockClient {
         is_free
     }
 
-    /// Ends the keeps that this owner uses in place of other owners. An owner that holds passes a
-    /// suspension, so the grantor has to know its holds.
+    /// Ends the keeps that this owner uses in place of other owners. An owner with a hold passes a
+    /// suspension, so the grantor must know its holds.
     fn tell_of_owner(&mut self, number: u32, owner: OwnerId, cx: &mut StepContext) {
         let uses = |request: &RequestId, key: &KeepKey| {
             let lock = self.kept.lock(key);
@@ -181,7 +181,7 @@ impl LockClient {
         }
     }
 
-    /// A lock was granted, to be kept.
+    /// Keeps a lock that was granted for that.
     pub(crate) fn keep(
         &mut self,
         service: &ServiceName,
@@ -198,7 +198,7 @@ impl LockClient {
         let Some((name, is_share)) = entry.want.lock_or_share() else { return };
         let holds =
             matches!(entry.state, ClientRequestState::Held { token: own, .. } if own == token);
-        // Another request of this member that waits for it has asked the grantor already. Shares
+        // Another waiting request of this member for the lock has asked the grantor already. Shares
         // have no order among themselves.
         let is_wanted = |other: &ClientRequest| match &other.want {
             Want::Suspension => true,
@@ -237,7 +237,8 @@ impl LockClient {
         self.kept.look_at(&key, cx.now + idle(cx), idle(cx));
     }
 
-    /// A request that uses a kept lock is over. Returns whether the lock stays with this member.
+    /// Handles the end of a request that uses a kept lock. Returns whether the lock stays with this
+    /// member.
     pub(super) fn stays_kept(&mut self, request: RequestId, cx: &mut StepContext) -> bool {
         let Some(key) = self.kept.users.get(&request).cloned() else { return false };
         if !cx.leased || !cx.is_member {
@@ -267,7 +268,8 @@ impl LockClient {
         self.end_keep(&key, cx);
     }
 
-    /// Ends the keep that a request uses, has used last or was granted: its end is to be confirmed.
+    /// Ends the keep that a request uses, has used last or was granted, since its end must be
+    /// confirmed.
     pub(super) fn end_keep_once_used(&mut self, over: RequestId, cx: &mut StepContext) {
         self.end_keep_of(over, cx);
         if self.kept.places.is_empty() {
@@ -280,7 +282,7 @@ impl LockClient {
         }
     }
 
-    /// Ends all keeps of a service, or of all.
+    /// Ends all keeps of a service; `None`: of all services.
     pub(super) fn end_keeps(&mut self, service: Option<u32>, cx: &mut StepContext) {
         for key in self.kept.kept_of(service) {
             self.end_keep(&key, cx);
@@ -294,7 +296,7 @@ impl LockClient {
         self.end_keep_at((key, &service), grantor, cx);
     }
 
-    /// Ends a keep, and tells that process of it. A grantor that does not know it asks for a
+    /// Ends a keep, and tells that process. A grantor that does not know the keep asks for a
     /// report.
     fn end_keep_at(
         &mut self,
@@ -314,7 +316,7 @@ impl LockClient {
         self.send_in_use((service, place), users.iter(), (grantor, None), cx);
     }
 
-    /// Another member wants a lock that this member was granted to keep.
+    /// Handles a recall: another member wants a lock that this member was granted to keep.
     pub(crate) fn on_recall(
         &mut self,
         from: ProcessId,
@@ -332,14 +334,14 @@ impl LockClient {
             self.kept.forbid(&key, cx.now, idle(cx));
             return self.end_keep_at((&key, service), Some(from), cx);
         }
-        // The keep has ended: the grantor hears that the hold is an ordinary one.
+        // The keep has ended already: the grantor is told that the hold is an ordinary one.
         if self.hold_report(service, place, cx.now).is_some() {
             let users = self.kept.stand_ins_of(place).chain([place]);
             self.send_in_use((service, place), users, (from, None), cx);
         }
     }
 
-    /// A grantor of a later epoch asks: all keeps of the service are over.
+    /// Ends all keeps of the service, since a grantor of a later epoch asks.
     pub(super) fn end_keeps_with_epoch(
         &mut self,
         service: &ServiceName,
@@ -365,13 +367,13 @@ impl LockClient {
         let of_service = stand_ins.filter(|(_, user)| self.services.get(user) == Some(&number));
         let places: BTreeSet<RequestId> = of_service.map(|(place, _)| place).collect();
         for place in places {
-            // A share may be held still by the request that was granted it.
+            // The request that was granted a share may still hold it.
             let users = self.kept.stand_ins_of(place).chain([place]);
             self.send_in_use((service, place), users, (grantor, Some(epoch)), cx);
         }
     }
 
-    /// Keeps that have been unused for long, and names that are forgotten.
+    /// Ends keeps that have been unused for long, and forgets outdated names.
     pub(super) fn look_at_kept(&mut self, cx: &mut StepContext) {
         if self.kept.agenda.is_empty() {
             return;
@@ -399,7 +401,7 @@ impl LockClient {
 }
 
 impl LockClient {
-    /// Tells a grantor which requests hold in place of another. That one may be among them.
+    /// Sends `KeepInUse`: the requests that hold in place of `place`, which may be one of them.
     fn send_in_use(
         &self,
         (service, place): (&ServiceName, RequestId),
@@ -419,8 +421,9 @@ impl LockClient {
         }
     }
 
-    /// Tells a grantor that a request is over. If other requests hold in its place, the member says
-    /// so instead. A grantor that has the place and not these requests yet would lose them with it.
+    /// Tells a grantor that a request is over. If other requests hold in its place, sends
+    /// `KeepInUse` instead. A grantor that has the place and not these requests yet would lose them
+    /// with it.
     pub(super) fn send_release(
         &self,
         service: &ServiceName,
@@ -446,7 +449,7 @@ impl LockClient {
         Some(HoldReport { request: by, lock: entry.lock(), token, held_for: now.since(since) })
     }
 
-    /// A request is over.
+    /// Forgets a stand-in that is over.
     pub(super) fn forget_stand_in(&mut self, request: RequestId) {
         self.kept.forget_stand_in(request);
     }

@@ -3,12 +3,12 @@
 //! the messages and the deaths.
 //!
 //! - At its grantor a kept lock is the hold of the request that was granted, its *place*.
-//! - `exclusive_by_lease`: a keep ends before its lock may be granted elsewhere. It is given back
-//!   (`Release` of its place), or the requests that use it take its place (`KeepInUse`) and are
-//!   ordinary holds from then on.
+//! - `exclusive_by_lease`: a keep ends before its lock may be granted elsewhere. Either the keep is
+//!   released (`Release` of its place), or the requests that use it take its place (`KeepInUse`).
+//!   They are ordinary holds from then on.
 //! - A kept share has any number of users at once, up to [`MAX_USERS`]. A kept lock has one.
-//! - A keep ends with the epoch of its grantor: a report has the requests that hold, and no keep
-//!   that is free.
+//! - A keep ends with the epoch of its grantor: a report has the requests that hold, and no free
+//!   keep.
 
 use crate::protocol::id::{LockName, OwnerId, RequestId, Token};
 use crate::protocol::step_context::StepContext;
@@ -21,31 +21,31 @@ use std::time::Duration;
 const VERSION: u16 = 13;
 /// How many names of a service a member remembers for each lock that it may keep.
 const REMEMBERED: u32 = 4;
-/// The names that are due within this part of `idle` are looked at together.
+/// The parts of `idle`: names that are due in the same part are checked together.
 const LOOKS_IN_IDLE: u32 = 4;
-/// How many tokens a member asks for first, and once it has used up such a range.
+/// The number of tokens that a member asks for first, and after it has used up such a range.
 const RANGES: [u32; 2] = [1 << 6, 1 << 12];
-/// The most requests that use a kept share at once: one message tells of all of them.
+/// The most requests that use a kept share at once: one message lists all of them.
 pub(crate) const MAX_USERS: usize = 1 << 6;
 
-/// A name of a service, the service by its number among the client's services.
+/// A name of a service. The number is that of the service among the client's services.
 pub(super) type KeepKey = (u32, LockName);
 
 /// The kept locks of a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct KeptLocks {
     pub(super) names: BTreeMap<KeepKey, KeptName>,
-    /// The names by the requests that were granted them to keep.
+    /// The names by the places of their keeps.
     pub(super) places: BTreeMap<RequestId, KeepKey>,
-    /// The names by the requests that use them.
+    /// The names by the requests that use their keeps.
     pub(super) users: BTreeMap<RequestId, KeepKey>,
-    /// The requests that hold in place of others, whose keeps have ended, with these others.
+    /// Stand-ins, each with the place it replaces.
     stand_ins: BTreeMap<RequestId, RequestId>,
-    /// The same, with these others first.
+    /// The same pairs, by place.
     stand_ins_by_place: BTreeSet<(RequestId, RequestId)>,
-    /// The names and the kept locks of each service.
+    /// The number of names and of kept locks of each service.
     counts: BTreeMap<u32, KeepCount>,
-    /// When each name is looked at next: once each. It may be too early.
+    /// Next look at each name; may be earlier than needed.
     pub(super) agenda: BTreeSet<(Time, KeepKey)>,
     #[cfg(elderlock_mutants)]
     pub(crate) mutant: Option<crate::protocol::mutant::ProtocolMutant>,
@@ -61,13 +61,14 @@ struct KeepCount {
 /// A name that the member has locked lately.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct KeptName {
-    /// Until then the name is remembered.
+    /// The time until which the name is remembered.
     pub(super) until: Time,
-    /// When it is looked at next.
+    /// The time of the next look at the name.
     pub(super) next_look: Time,
-    /// Another member wanted it: it is not kept again while it is remembered.
+    /// Whether another member has wanted the lock: it is not kept again while the name is
+    /// remembered.
     pub(super) is_recalled: bool,
-    /// How many tokens to ask for.
+    /// The number of tokens to ask for.
     pub(super) range_size: u32,
     pub(super) lock: Option<KeptLock>,
 }
@@ -75,16 +76,16 @@ pub(super) struct KeptName {
 /// A kept lock, or a kept share of one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct KeptLock {
-    /// The request that was granted it, and its owner.
+    /// The place, and its owner.
     pub(super) place: RequestId,
     pub(super) owner: OwnerId,
     pub(super) is_share: bool,
-    /// The requests that use it; none: it is free.
+    /// The requests that use the lock; without any it is free.
     pub(super) users: KeepUsers,
-    /// The next token of its range, and how many are left.
+    /// The next token of the range, and the number of remaining tokens.
     pub(super) next: Token,
     pub(super) left: u32,
-    /// Since when it is free, and the last request that used it.
+    /// The time since which the lock is free, and the last request that used it.
     pub(super) free_since: Time,
     pub(super) last_user: RequestId,
 }
@@ -93,7 +94,7 @@ pub(super) struct KeptLock {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct KeepUsers {
     first: Option<RequestId>,
-    /// Those beside it.
+    /// The other requests.
     others: BTreeSet<RequestId>,
 }
 
@@ -130,15 +131,15 @@ impl KeepUsers {
 /// The local grants of a kept lock: see [`Node::absorb_kept`](crate::protocol::Node::absorb_kept).
 #[derive(Debug)]
 pub struct KeptUse {
-    /// Its name.
+    /// The name of the lock.
     pub name: LockName,
-    /// How many of the offered tokens were used.
+    /// The number of used tokens of the offer.
     pub spent: u32,
-    /// When it was taken last.
+    /// The time at which the lock was taken last.
     pub since: Time,
 }
 
-/// Returns whether all members of the view understand that a lock is kept.
+/// Returns whether all members of the view understand keeps.
 pub(crate) fn speaks_of_keeping(cx: &StepContext) -> bool {
     cx.view.is_some_and(|view| view.version >= VERSION)
 }
@@ -152,7 +153,7 @@ impl KeptLocks {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// The kept locks of a service, or all.
+    /// The kept locks of a service; `None`: of all services.
     pub(super) fn kept_of(&self, service: Option<u32>) -> Vec<KeepKey> {
         let is_meant = |key: &&KeepKey| service.is_none_or(|number| number == key.0);
         self.places.values().inspect(|_| touch()).filter(is_meant).cloned().collect()
@@ -162,7 +163,7 @@ impl KeptLocks {
         self.names.get(key)?.lock.as_ref()
     }
 
-    /// A request holds in place of another, whose keep has ended.
+    /// Notes that a request holds in place of another, whose keep has ended.
     pub(super) fn add_stand_in(&mut self, user: RequestId, place: RequestId) {
         self.stand_ins.insert(user, place);
         self.stand_ins_by_place.insert((place, user));
@@ -185,17 +186,17 @@ impl KeptLocks {
         self.stand_ins_by_place.range(range).map(|(_, user)| *user)
     }
 
-    /// All stand-ins, each after the request in whose place it holds, in the order of these.
+    /// All stand-ins, each after its place, in the order of the places.
     pub(super) fn stand_ins(&self) -> impl Iterator<Item = (RequestId, RequestId)> {
         self.stand_ins_by_place.iter().copied()
     }
 
-    /// How many locks of a service are kept.
+    /// The number of kept locks of a service.
     pub(super) fn locks_of(&self, service: u32) -> u32 {
         self.counts.get(&service).map_or(0, |count| count.locks)
     }
 
-    /// A lock of a remembered name is kept from now on, in use by this request.
+    /// Keeps a lock of a remembered name from now on, in use by this request.
     pub(super) fn add(&mut self, key: &KeepKey, lock: KeptLock) {
         let Some(known) = self.names.get_mut(key) else { return };
         self.places.insert(lock.place, key.clone());
@@ -230,15 +231,15 @@ impl KeptLocks {
         }
     }
 
-    /// A service is not used any more, and another one may get its number.
+    /// Forgets a service that is no longer used: another one may get its number.
     pub(super) fn forget_service(&mut self, service: u32) {
         self.names.retain(|key, _| key.0 != service);
         self.agenda.retain(|(_, key)| key.0 != service);
         self.counts.remove(&service);
     }
 
-    /// The name is locked by this member, which keeps at most so many locks of its service. Returns
-    /// how many tokens it wants with it: none for the first time.
+    /// Remembers that this member has locked the name. `most`: the most kept locks of its service.
+    /// Returns how many tokens to ask for with the lock: none for the first time.
     pub(super) fn remember(
         &mut self,
         key: &KeepKey,
@@ -267,9 +268,9 @@ impl KeptLocks {
         0
     }
 
-    /// The name is looked at no later than then, together with others.
+    /// Plans a look at the name at that time or sooner, together with others.
     pub(super) fn look_at(&mut self, key: &KeepKey, at: Time, idle: Duration) {
-        // Each look is a step, and no lock is taken beside the core during a step.
+        // Each look is a step, and threads take no local grants during a step.
         let every = (idle / LOOKS_IN_IDLE).as_nanos().max(1) as u64;
         let at = Time::from_nanos(at.as_nanos().div_ceil(every).saturating_mul(every));
         if let Some(known) = self.names.get_mut(key)
@@ -281,7 +282,7 @@ impl KeptLocks {
         }
     }
 
-    /// Another member wants the name.
+    /// Notes that another member wants the lock of the name.
     pub(super) fn forbid(&mut self, key: &KeepKey, now: Time, idle: Duration) {
         if let Some(known) = self.names.get_mut(key) {
             known.is_recalled = true;
@@ -289,7 +290,7 @@ impl KeptLocks {
         }
     }
 
-    /// The names that are due.
+    /// Takes the names that are due.
     pub(super) fn take_due(&mut self, now: Time, most: u32) -> Vec<KeepKey> {
         let mut due = Vec::new();
         while due.len() < most as usize
@@ -336,8 +337,8 @@ impl KeptLocks {
         Some(token)
     }
 
-    /// A request that uses a kept lock is over. The lock is free if no other one uses it. False: it
-    /// uses none.
+    /// Handles the end of a request that uses a kept lock. The lock is free if no other request
+    /// uses it. `false`: the request uses none.
     pub(super) fn set_free(&mut self, request: RequestId, now: Time) -> bool {
         let Some(key) = self.users.remove(&request) else { return false };
         let lock = self.names.get_mut(&key).and_then(|known| known.lock.as_mut());

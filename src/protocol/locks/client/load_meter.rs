@@ -1,10 +1,10 @@
-//! `LoadMeter`: measures whether this member makes most of a service's requests. If it does, it
+//! `LoadMeter`: measures whether this member makes most of a service's requests. If so, the member
 //! bids for the service.
 //!
 //! A grantor takes the tokens of its epoch in order. So the distance between two tokens that this
-//! member was granted is the number of tokens that all members got meanwhile. No message has to
-//! tell that number. Tokens that the grantor lost or set aside count as those of others, which can
-//! only delay a move. The tokens of a keep count as this member's, used or not.
+//! member was granted is the number of tokens that all members got meanwhile. No message must carry
+//! that number. Tokens that the grantor lost or set aside count as those of other members, which
+//! can only delay a move. The tokens of a keep count as this member's, used or not.
 //!
 //! A bid takes [`WINDOWS`] windows of one epoch. So load moves the grantor of a service at most
 //! once in that time.
@@ -13,13 +13,12 @@ use crate::protocol::id::{Epoch, Token};
 use crate::protocol::time::Time;
 use std::time::Duration;
 
-/// The fewest tokens of this member's own in a window. A member that asks less often gains
-/// little.
+/// The fewest tokens of this member's own in a window. A member that asks less often gains little.
 const LEAST: u64 = 16;
-/// Windows in a row in which this member has had most of the tokens.
+/// The number of windows in a row with most of the tokens that lead to a bid.
 const WINDOWS: u32 = 3;
 
-/// How long a window is, at least: it ends with the first grant after that.
+/// The least length of a window, which ends with the first grant after that.
 pub(super) fn window(member_lease: Duration) -> Duration {
     member_lease / 4
 }
@@ -36,14 +35,14 @@ pub(super) struct LoadMeter {
 pub(super) struct LoadWindow {
     epoch: Epoch,
     since: Time,
-    /// All tokens before it belong to the window before.
+    /// The first token of the window.
     pub(super) first: Token,
-    /// How many tokens from there on are this member's.
+    /// How many tokens of the window are this member's.
     pub(super) own: u64,
 }
 
 impl LoadMeter {
-    /// Enters a grant of another member: `count` tokens from `token` on, in its `epoch`. `length`
+    /// Measures a grant of another member: `count` tokens from `token` on, in its `epoch`. `length`
     /// is the least length of a window. Returns whether this member should bid.
     pub(super) fn granted(
         &mut self,
@@ -67,7 +66,7 @@ impl LoadMeter {
         }
         let all = next.get().saturating_sub(window.first.get());
         let has_most = window.own >= LEAST && window.own * 3 >= all * 2;
-        // The window ended long before this grant: the member has paused.
+        // Otherwise the window ended long before this grant: the member has paused.
         let is_steady = now < window.since + length * 2;
         self.most = if has_most && is_steady { self.most + 1 } else { 0 };
         self.window = Some(begun);
@@ -93,7 +92,7 @@ mod tests {
         (1..=most).find(|tenth| {
             let now = Time::ZERO + Duration::from_millis(100 * tenth);
             let first = base.plus((tenth - 1) * all);
-            // The others come first, then its own in a row.
+            // The tokens of other members come first, then its own in a row.
             let mine = first.plus(all - own);
             own > 0 && meter.granted(epoch, (mine, own), now, LENGTH)
         })

@@ -1,12 +1,12 @@
-//! Objects: one is here while a request has it open, or wants to. Its content stays good while this
-//! member is suspended: it is not a hold, and no other member gets it meanwhile. Of several writes
-//! into one object only one is on its way at a time. So the next grantor can tell whether it was
-//! made.
+//! Objects: a member has an object while a request has it open, or waits for that. Its content
+//! stays good while this member is suspended: it is not a hold, and no other member gets it
+//! meanwhile. Of several writes into one object only one is on its way at a time. So the next
+//! grantor can tell whether it was made.
 
 use super::*;
 
 impl LockClient {
-    /// The application writes into an object.
+    /// Writes into an object, for the application.
     pub(crate) fn write(
         &mut self,
         (request, open): (RequestId, RequestId),
@@ -40,7 +40,7 @@ impl LockClient {
         self.write_next(&service, &name, cx);
     }
 
-    /// Brings the next write into an object on its way, if none is.
+    /// Sends the next write into an object, if none is on its way.
     pub(super) fn write_next(
         &mut self,
         service: &ServiceName,
@@ -65,9 +65,9 @@ impl LockClient {
         self.states.get_mut(service)?.objects.get_mut(name)
     }
 
-    /// The grantor sends an object's content, and perhaps answers one of our requests. Both are
-    /// taken, or neither is: a caller that is told of its write never sees an older value
-    /// afterwards.
+    /// Takes an object's content from the grantor, perhaps with the answer to a request of this
+    /// member. Either both are taken or neither. So a caller that gets the answer to its write
+    /// never sees an older value afterwards.
     pub(crate) fn on_value(
         &mut self,
         from: ProcessId,
@@ -77,7 +77,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
-            return; // a newer grantor knows our content, and tells us the rest
+            return; // a newer grantor knows this member's content, and sends the rest
         }
         if let Some((request, ObjectReply::Opened(token))) = answers {
             match self.request_mut(request) {
@@ -137,9 +137,9 @@ impl LockClient {
         }
     }
 
-    /// An opening of an object has ended. Without another granted one, no pending write into the
-    /// object is sent again: the next grantor may not know of the write. Without any
-    /// other opening, requests that wait for permits of the object wait in vain.
+    /// Handles the end of an opening. Without another granted one, no pending write into the object
+    /// is sent again: the next grantor may not know the write. Without any other opening, requests
+    /// for permits of the object would wait for ever, so they end.
     pub(super) fn shut(
         &mut self,
         service: &ServiceName,

@@ -8,15 +8,15 @@
 use super::*;
 use crate::protocol::message::{ClientMessage, HoldState, OwnerWait};
 
-/// The waits of one owner that are listed.
+/// The most waits of one owner that are listed.
 const LISTED: usize = 16;
-/// The waiting requests of this member that are looked at for them.
+/// The most waiting requests of this member that are searched for them.
 const MAX_SEEN_REQUESTS: usize = 1 << 12;
 
-/// The side that asks.
+/// The member that asks.
 impl LockClient {
-    /// The application asks the holder's member about a hold. `is_there`: whether a process is in
-    /// the view.
+    /// Asks the holder's member about a hold, for the application. `is_there`: whether a process is
+    /// in the view.
     pub(crate) fn ask_holder(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -35,7 +35,7 @@ impl LockClient {
         self.repeat(request, cx);
     }
 
-    /// The holder's member answers.
+    /// Handles the answer of the holder's member.
     pub(crate) fn on_holder_reply(
         &mut self,
         from: ProcessId,
@@ -50,7 +50,8 @@ impl LockClient {
         }
     }
 
-    /// The holds of a process that is in no view any more have ended.
+    /// Answers questions about holds of processes that are no longer in a view: those holds have
+    /// ended.
     pub(super) fn answer_for_the_gone(
         &mut self,
         request: RequestId,
@@ -65,9 +66,9 @@ impl LockClient {
     }
 }
 
-/// The side of the holder.
+/// The member of the holder.
 impl LockClient {
-    /// A member asks about a hold of ours.
+    /// Answers a member's question about a hold of this one.
     pub(crate) fn on_ask_holder(
         &self,
         (from, request): (ProcessId, RequestId),
@@ -95,7 +96,7 @@ impl LockClient {
         HoldState::Held { lease_left, waits, more }
     }
 
-    /// The waits of an owner, and how many more there are.
+    /// The waits of an owner, and the number of further ones.
     pub(super) fn list_waits(&self, owner: OwnerId) -> (Vec<OwnerWait>, u64) {
         let mut more = 0;
         let mut waits = Vec::new();

@@ -1,7 +1,7 @@
 //! Pending calls: calls that other members answer and that are not requests for a lock. A pending
 //! call asks
 //! - to be the grantor (a *bid*);
-//! - for a look at the grantor's table;
+//! - for a part of the grantor's table (a query);
 //! - whether the service exists;
 //! - for a confirmation that the grantor knows of the end of one request, or of all requests of
 //!   this member;
@@ -9,7 +9,7 @@
 //! - to turn a share into the lock;
 //! - to write into an object;
 //! - for the state of a hold, from the holder's member;
-//! - to have a hold back.
+//! - for the release of a hold.
 //!
 //! A pending call has a number and a limit, as a request has.
 
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PendingCall {
     pub(super) what: CallKind,
-    /// When it is sent again, unless answered.
+    /// The time at which the call is sent again, unless answered.
     pub(super) again: Time,
     pub(super) limit: Time,
 }
@@ -34,7 +34,7 @@ pub(super) struct PendingCall {
 pub(super) enum CallKind {
     /// This member asks to become the grantor.
     Bid,
-    /// A query of the grantor, with the epoch in which it was asked.
+    /// A query of the grantor, with the epoch in which it was sent.
     Look(Query, Option<Epoch>),
     /// A question to the elder whether the service exists.
     Find,
@@ -47,14 +47,14 @@ pub(super) enum CallKind {
     Revoke(Box<RevocationCall>),
     /// The destruction of the service, with the member that has yet to confirm it.
     Ending(Option<ProcessId>),
-    /// The upgrade of a request's share to the lock, with the epoch in which it was asked.
+    /// The upgrade of a request's share to the lock, with the epoch in which the grantor was asked.
     Upgrade(RequestId, Option<Epoch>),
-    /// A write into an object, with the epoch in which it was asked.
+    /// A write into an object, with the epoch in which the grantor was asked.
     Write(LockName, Edit, Option<Epoch>),
 }
 
 impl CallKind {
-    /// Returns the epoch in which a grantor was asked to do it, if that is for a grantor to do.
+    /// Returns the epoch in which a grantor was asked, for a call that a grantor answers.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
@@ -64,7 +64,7 @@ impl CallKind {
         }
     }
 
-    /// The question to a grantor, if it is for a grantor to do.
+    /// The question to a grantor, for a call that a grantor answers.
     pub(super) fn question(
         &self,
         service: &ServiceName,
@@ -115,17 +115,18 @@ impl PendingCall {
     }
 }
 
-/// The pending calls of one service. Those of some kinds are found without a look at the others.
+/// The pending calls of one service. Calls of some kinds are found without a search through the
+/// others.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct PendingCalls {
     all: BTreeMap<RequestId, PendingCall>,
     bids: BTreeSet<RequestId>,
-    /// How many ask whether the service exists.
+    /// The number of calls that ask whether the service exists.
     finds: usize,
-    /// Those that holders' members answer.
+    /// The calls that holders' members answer.
     of_holders: BTreeSet<RequestId>,
     endings: BTreeSet<RequestId>,
-    /// Each behind the share that is to become the lock.
+    /// Calls for an upgrade, each behind the share that should become the lock.
     upgrades: BTreeSet<(RequestId, RequestId)>,
 }
 
@@ -163,7 +164,7 @@ impl PendingCalls {
         self.all.iter_mut().inspect(|_| touch()).map(|(request, call)| (*request, call))
     }
 
-    /// All but those that wait for the end of the service here.
+    /// The calls, except those that wait for the end of the service at this member.
     pub(super) fn but_endings(&self) -> impl Iterator<Item = RequestId> {
         self.all
             .keys()
@@ -172,7 +173,7 @@ impl PendingCalls {
             .copied()
     }
 
-    /// Returns whether one of them is for a grantor to answer.
+    /// Returns whether a call waits for an answer of a grantor.
     pub(super) fn want_grantor(&self) -> bool {
         let is_looking = |request: &RequestId| match self.all.get(request).map(|call| &call.what) {
             Some(CallKind::Revoke(revoking)) => revoking.looks(),
@@ -187,7 +188,7 @@ impl PendingCalls {
         self.bids.iter().inspect(|_| touch()).copied()
     }
 
-    /// Those that holders' members answer.
+    /// The calls that members with holds answer.
     pub(super) fn of_holders(&self) -> impl Iterator<Item = RequestId> {
         self.of_holders.iter().inspect(|_| touch()).copied()
     }
@@ -197,7 +198,7 @@ impl PendingCalls {
         of_hold.inspect(|_| touch()).map(|(_, request)| *request)
     }
 
-    /// Does something with the member that each of those waits for, see [`CallKind::Ending`].
+    /// Calls `act` for each [`CallKind::Ending`], with the member that the call waits for.
     pub(super) fn each_ending(&mut self, mut act: impl FnMut(RequestId, &mut Option<ProcessId>)) {
         for request in &self.endings {
             touch();

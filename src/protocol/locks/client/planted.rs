@@ -4,24 +4,24 @@ use super::load_meter::LoadMeter;
 use super::*;
 use crate::protocol::message::{LockRequest, OwnerWait};
 
-/// Returns whether the grantor is not told of the end of a request, which may be granted yet.
+/// Returns whether the grantor is not told that a request has ended, though it may still grant it.
 pub(super) fn is_kept(entry: &ClientRequest, cx: &StepContext) -> bool {
     planted!(cx.mutant, KeepUnwantedGrant)
         && !matches!(entry.state, ClientRequestState::Held { .. })
 }
 
-/// The last of the bids that another member has outbid.
+/// The last bid of this member that another member's bid ended.
 pub(super) fn outbid(last: RequestId, cx: &StepContext) -> RequestId {
     if planted!(cx.mutant, HeedOldOutbids) { RequestId(u64::MAX) } else { last }
 }
 
-/// A request as it is reported.
+/// A request as it appears in a report.
 pub(super) fn reported(lock: LockRequest, cx: &StepContext) -> LockRequest {
     let is_blank = planted!(cx.mutant, ReportNoOwners);
     LockRequest { owner: if is_blank { OwnerId::default() } else { lock.owner }, ..lock }
 }
 
-/// Returns whether a report does not have a hold.
+/// Returns whether a report leaves a hold out.
 pub(super) fn is_unreported(entry: &ClientRequest, cx: &StepContext) -> bool {
     match entry.state {
         ClientRequestState::Won(..) => planted!(cx.mutant, ReportNoWonHold),
@@ -32,12 +32,12 @@ pub(super) fn is_unreported(entry: &ClientRequest, cx: &StepContext) -> bool {
     }
 }
 
-/// The kept locks know of the planted break: some of their steps have no context.
+/// Tells the kept locks of the planted break: some of their steps have no context.
 pub(super) fn note_mutant(kept: &mut KeptLocks, cx: &StepContext) {
     kept.mutant = cx.mutant;
 }
 
-/// The first token of a grant, as it is metered.
+/// The first token of a grant, as the load meter counts it.
 pub(super) fn metered(meter: &LoadMeter, token: Token, cx: &StepContext) -> Token {
     match &meter.window {
         Some(window) if planted!(cx.mutant, MeterOwnOnly) => window.first.plus(window.own),
@@ -46,7 +46,7 @@ pub(super) fn metered(meter: &LoadMeter, token: Token, cx: &StepContext) -> Toke
 }
 
 impl ServiceState {
-    /// The grantor hears that a hold is released, and the holder does not.
+    /// Tells the grantor, and not the holder, that a hold is released.
     pub(super) fn release(
         &self,
         service: &ServiceName,
@@ -62,7 +62,7 @@ impl ServiceState {
 }
 
 impl LockClient {
-    /// The waits of a holder's owner, in place of the right ones.
+    /// The waits of a holder's owner, true or not.
     pub(super) fn plant_waits(&self, waits: Vec<OwnerWait>, cx: &StepContext) -> Vec<OwnerWait> {
         if !planted!(cx.mutant, TellAllWaits) {
             return waits;

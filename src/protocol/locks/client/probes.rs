@@ -1,21 +1,22 @@
-//! Probes for circles of owners: a request that asks for it is told that it waits for ever.
+//! Probes for circles of owners: a request that asks for it is told that it waits in a circle.
 //!
 //! ```text
 //! M ->[ProbeWait] G   G ->[ProbeHold] H   H ->[ProbeWait] G'   ...   G'' ->[ProbeHold] M
 //! ```
-//! A probe that comes back has found a circle. It goes once more along its path, so that all waits
-//! and holds of the circle surely stood at one instant. No member keeps anything of a probe.
+//! A probe that returns to its origin has found a circle. It then takes the same path once more, so
+//! all waits and holds of the circle surely stood at one instant. No member stores anything of a
+//! probe.
 //!
-//! - `deadlock_is_told`: only a request in a circle is told so.
+//! - `deadlock_is_told`: a request is told of a deadlock only if it waits in a circle.
 
 use super::*;
 use crate::protocol::message::{ChainLink, MAX_CHAIN, PROBE_BUDGET, Probe};
 
-/// A request waits for this many `retry` before its first probe: most waits are shorter.
+/// The number of `retry` times that a request waits before its first probe: most waits are shorter.
 const RETRIES_BEFORE_PROBE: u32 = 4;
 
 impl LockClient {
-    /// A request that waits from now on is to be told if it waits in a circle.
+    /// Schedules the first probe of a request that detects circles and begins to wait.
     pub(super) fn probe_for(&mut self, request: RequestId, cx: &StepContext) {
         let at = cx.now + cx.timing.retry * RETRIES_BEFORE_PROBE;
         if let Some(waiting) = self.request_mut(request).and_then(ClientRequest::waiting_mut) {
@@ -57,7 +58,7 @@ impl LockClient {
         cx.send(grantor, GrantorMessage::ProbeWait { service, request, probe });
     }
 
-    /// A probe comes to the owner of a hold of this member, or to a request of it that waits before
+    /// Handles a probe for the owner of a hold here, or for a request here that waits before
     /// another one.
     pub(crate) fn on_probe(
         &mut self,
@@ -106,7 +107,7 @@ impl LockClient {
         }
     }
 
-    /// The owner of a request of this member that still waits.
+    /// The owner of a request of this member, if the request still waits.
     fn owner_of_wait(
         &self,
         service: &ServiceName,
@@ -118,7 +119,7 @@ impl LockClient {
         waits.then_some(owner)
     }
 
-    /// A probe of a request of this member has found a circle, or has confirmed it.
+    /// Notes that a probe of this member's request has found a circle, or has confirmed it.
     fn on_circle(&mut self, owner: OwnerId, mut probe: Probe, cx: &mut StepContext) {
         let request = probe.origin.1;
         if !self.waits_of(owner).any(|(_, other, _)| other == request) {
@@ -133,11 +134,11 @@ impl LockClient {
         self.end(request, cx);
     }
 
-    /// Passes a probe on along the requests for which an owner waits.
+    /// Forwards a probe to the grantors of the requests for which an owner waits.
     fn pass_on(&self, owner: OwnerId, probe: &Probe, cx: &mut StepContext) {
         let waits: Vec<RequestId> = self
             .waits_of(owner)
-            // One request of a circle is told: that with the highest key, of those that probe.
+            // Of the requests of a circle that probe, only the one with the highest key is told.
             .filter(|(_, request, entry)| {
                 let is_told = entry.waiting().is_some_and(|waiting| waiting.probe.is_some());
                 !is_told || (cx.me, *request) < probe.origin

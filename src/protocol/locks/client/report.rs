@@ -6,7 +6,7 @@ use crate::protocol::id::{Epoch, LockName, ProcessId, ServiceName};
 use crate::protocol::message::{GrantorMessage, HoldReport, WaitReport};
 use crate::protocol::step_context::StepContext;
 
-/// One message of a report, as it fills up.
+/// The next message of a report, not full yet.
 #[derive(Default)]
 struct Chunk {
     objects: Vec<(LockName, Content)>,
@@ -16,7 +16,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Takes the message out of it.
+    /// Empties the chunk into a message.
     fn message(&mut self, service: &ServiceName, epoch: Epoch, last: bool) -> GrantorMessage {
         let Chunk { objects, holds, waits, .. } = std::mem::take(self);
         let (service, objects) = (service.clone(), objects.into());
@@ -25,8 +25,8 @@ impl Chunk {
 }
 
 impl ServiceState {
-    /// Reports everything to a grantor, in chunks. Requests that wait are asked for in its epoch
-    /// from now on.
+    /// Reports everything to a grantor, in chunks. From now on waiting requests count as asked for
+    /// in its epoch.
     pub(super) fn report(
         &mut self,
         service: &ServiceName,
@@ -54,7 +54,7 @@ impl ServiceState {
                     let held_for = cx.now.since(since);
                     chunk.holds.push(HoldReport { request, lock, token, held_for });
                 }
-                // A try does not wait, so it is asked again instead.
+                // A report has no tries, since they do not wait: they are asked for again.
                 _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
                 _ => {
                     entry.state = ClientRequestState::Asked(epoch);

@@ -16,7 +16,7 @@ pub(crate) struct LockCall {
     pub(crate) lock: LockRequest,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
-    /// Whether it is told if it waits in a circle of owners.
+    /// Whether the request is told if it waits in a circle of owners.
     pub(crate) detects: bool,
     /// Whether this member may keep the lock after its release.
     pub(crate) keeps: bool,
@@ -29,7 +29,7 @@ pub(super) enum ClientRequestState {
     Unsent,
     Asked(Epoch),
     Queued(Epoch),
-    /// The request is granted, with this token, since this time.
+    /// The request is granted: with this token, since this time.
     Won(Token, Time),
     Held {
         token: Token,
@@ -42,41 +42,41 @@ pub(super) struct ClientRequest {
     pub(super) want: Want,
     pub(super) owner: OwnerId,
     pub(super) state: ClientRequestState,
-    /// `None`: all its fields are empty. Kept apart, because each held lock has a request, and most
-    /// of these have no such fields.
+    /// The rarely used fields; `None`: all are empty. They are boxed apart to keep the requests of
+    /// held locks small.
     cold: Option<Box<RequestColdFields>>,
 }
 
-/// The fields that a waiting request has, and few holding ones.
+/// The fields that each waiting request has, but few that hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct RequestColdFields {
     metadata: Metadata,
-    /// The requests of members that have asked for it back; `None`: it is not revocable.
+    /// The requests of members that have asked for its release; `None`: the hold is not revocable.
     revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
-    /// `None`: it does not wait any more.
+    /// The state of the wait; `None`: the request no longer waits.
     waiting: Option<WaitState>,
 }
 
-/// The fields that matter until a request holds.
+/// The fields that a request needs until it holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct WaitState {
     pub(super) lease: Option<Duration>,
     only_if_free: bool,
-    /// When the limit is reached before an answer, a try hears that no member can say. Other
-    /// requests hear that the limit is reached.
+    /// Whether the request is a try. At the limit a try is answered that no member can say; other
+    /// requests are told of the limit.
     is_try: bool,
-    /// The wait limit.
+    /// The time at which the wait ends.
     pub(super) limit: Time,
-    /// The acknowledged ticket, kept also while no grantor is known.
+    /// The position that the grantor has acknowledged; kept while no grantor is known.
     pub(super) ticket: Option<Ticket>,
-    /// When its next probe is due; `None`: it is not told of deadlocks.
+    /// The time of the next probe; `None`: the request does not detect circles.
     pub(super) probe: Option<Time>,
-    /// How many tokens it asks for beside its own, to keep the lock.
+    /// The number of further tokens that the request asks for, to keep the lock.
     pub(super) keep: u32,
 }
 
 impl LockCall {
-    /// The request of a lock that was taken beside the core.
+    /// The request of a lock that was taken without the core.
     pub(crate) fn taken(
         request: RequestId,
         service: ServiceName,
@@ -97,7 +97,7 @@ impl LockCall {
         }
     }
 
-    /// How it waits. `answer`: how long a try may take.
+    /// The state of a new wait. `answer`: the longest time of a try.
     pub(super) fn waiting(&self, answer: Duration, now: Time) -> WaitState {
         let (only_if_free, limit) = match self.wait {
             Wait::Try | Wait::AtMost(Duration::ZERO) => (true, now + answer),
@@ -115,7 +115,7 @@ impl LockCall {
         }
     }
 
-    /// The request as this client keeps it.
+    /// The request as the lock client stores it.
     pub(super) fn kept(
         self,
         waiting: Option<WaitState>,
@@ -130,14 +130,14 @@ impl LockCall {
 }
 
 impl WaitState {
-    /// Whether it is granted at once or not at all.
+    /// Returns whether the request is granted at once or not at all.
     pub(super) fn is_only_if_free(&self) -> bool {
         self.only_if_free
     }
 }
 
 impl RequestColdFields {
-    /// The fields as they are kept: none, if all are empty.
+    /// The fields to store: `None` if all are empty.
     fn kept(self) -> Option<Box<RequestColdFields>> {
         (self != RequestColdFields::default()).then(|| Box::new(self))
     }
@@ -160,7 +160,7 @@ impl ClientRequest {
         waiting
     }
 
-    /// The request as the grantor has it.
+    /// The request as the grantor stores it.
     pub(super) fn lock(&self) -> LockRequest {
         LockRequest {
             want: self.want.clone(),
@@ -170,7 +170,7 @@ impl ClientRequest {
         }
     }
 
-    /// The weight of the request as the grantor keeps it.
+    /// The weight of the request in the grantor's table.
     pub(super) fn weight(&self) -> usize {
         let metadata = self.cold.as_ref().map_or(0, |cold| cold.metadata.as_bytes().len());
         kept_weight(&self.want, metadata)
@@ -180,12 +180,12 @@ impl ClientRequest {
         self.cold.as_ref().is_some_and(|cold| cold.revocable.is_some())
     }
 
-    /// The requests of members that have asked for it back; `None`: it is not revocable.
+    /// The requests of members that have asked for its release; `None`: the hold is not revocable.
     pub(super) fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
         self.cold.as_mut()?.revocable.as_mut()
     }
 
-    /// Whether it holds with this token, or with this one of its tokens.
+    /// Returns whether the request holds with this token, be it the only one or one of several.
     pub(super) fn holds_with(&self, token: Token) -> bool {
         let ClientRequestState::Held { token: first, .. } = self.state else { return false };
         (first..first.plus(u64::from(self.want.tokens()))).contains(&token)
@@ -204,17 +204,17 @@ impl ClientRequest {
         self.waiting().is_some_and(|waiting| waiting.only_if_free)
     }
 
-    /// The wait limit.
+    /// The time at which the wait ends.
     pub(super) fn limit(&self) -> Time {
         self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
     }
 
-    /// How many tokens it asks for beside its own, to keep the lock.
+    /// The number of further tokens that the request asks for, to keep the lock.
     pub(super) fn keep(&self) -> u32 {
         self.waiting().map_or(0, |waiting| waiting.keep)
     }
 
-    /// The position that it was told.
+    /// The position that the grantor has acknowledged.
     pub(super) fn ticket(&self) -> Option<Ticket> {
         self.waiting().and_then(|waiting| waiting.ticket)
     }
@@ -224,7 +224,7 @@ impl ClientRequest {
 mod tests {
     use super::*;
 
-    /// Each held lock has one.
+    /// Each held lock has such an entry.
     #[test]
     fn a_held_lock_takes_little_memory() {
         assert_eq!(size_of::<ClientRequest>(), 72);

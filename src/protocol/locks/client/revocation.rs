@@ -1,27 +1,27 @@
-//! Revocation: a revocable hold can be requested back, and taken away once its holder has been
-//! told.
+//! Revocation: a member can request the release of a revocable hold, and end the hold by force once
+//! its holder has been told.
 //!
 //! ```text
 //! A ->[Query] G      G ->[QueryReply] A     the holders (to take a hold away, its holder is known)
 //! A ->[RequestRevocation] H  H ->[RevocationReply] A  from each of them
 //! ```
-//! Whether a hold is revocable, and whether its holder has been told, is kept with the hold, at its
-//! own member and nowhere else. So the grantor's only part is to list the holders, and neither
-//! transfer nor recovery can lose a revocation. The holder's member, too, ends a hold that is taken
-//! away: its guards fail first, and then it is released like any other.
+//! The hold's own member, and no other, records whether the hold is revocable and whether its
+//! holder has been told. So the grantor only lists the holders, and neither a transfer nor a
+//! recovery can lose a revocation. The same member ends the hold when it is revoked by force. First
+//! its guards fail, then it is released like any other.
 //!
-//! - `told_before_taken`: a hold is taken away only after its holder has been told that it is
-//!   requested back.
+//! - `told_before_taken`: a hold is ended by force only after its holder has been told of the
+//!   request for its release.
 
 use super::revocation_call::{RevocationCall, RevocationPhase};
 use super::*;
 use crate::protocol::event::Event;
 use crate::protocol::message::{ClientMessage, RevocationDemand};
 
-/// The side that wants a hold back.
+/// The requester's side.
 impl LockClient {
-    /// The application wants a hold back. `lease`: that of a member; `is_there`: whether a process
-    /// is in the view.
+    /// Handles the application's request to revoke a hold. `lease`: the member lease; `is_there`:
+    /// whether a process is in the view.
     pub(crate) fn revoke(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -54,7 +54,8 @@ impl LockClient {
         self.repeat(request, cx);
     }
 
-    /// The grantor lists the holders of a lock, or of the suspension, that is requested back.
+    /// Handles the grantor's list of the holders of a lock, or of the suspension, that is to be
+    /// released.
     pub(super) fn on_holders(
         &mut self,
         request: RequestId,
@@ -71,7 +72,7 @@ impl LockClient {
             QueryReply::Undecided => return self.postpone(request, cx),
             _ => (Vec::new(), 0),
         };
-        // The grantor is a view behind, or ahead: one of us will know better in a while.
+        // The grantor's view is older or newer than this member's. One of the two will catch up.
         if holders.iter().any(|holder| !is_there(holder.process)) {
             revoking.begin();
             return self.postpone(request, cx);
@@ -83,7 +84,7 @@ impl LockClient {
         self.finish(request, cx);
     }
 
-    /// A holder's member answers.
+    /// Handles the answer of a holder's member.
     pub(crate) fn on_revocation_reply(
         &mut self,
         from: ProcessId,
@@ -119,7 +120,7 @@ impl LockClient {
         self.finish(request, cx);
     }
 
-    /// A new view: the members that left it are asked for nothing any more.
+    /// Notes a new view: calls no longer wait for the members that left.
     pub(super) fn calls_of_holders_on_view(
         &mut self,
         calls: Vec<RequestId>,
@@ -160,9 +161,9 @@ impl LockClient {
     }
 }
 
-/// The side of the holder.
+/// The holder's side.
 impl LockClient {
-    /// A member wants a hold of ours back, or takes it away.
+    /// Handles another member's request to release a hold here, or to end the hold by force.
     pub(crate) fn on_request_revocation(
         &mut self,
         (from, request): (ProcessId, RequestId),
@@ -194,8 +195,8 @@ impl LockClient {
             return RevocationAnswer::NotHeld;
         };
         if !entry.holds_with(token) {
-            // Its grant, or the answer that it became the lock, may be on its way. With a higher
-            // token it may still be meant, but is not taken away by the lower one.
+            // The grant, or the answer to an upgrade, may be on its way. The demand may mean a hold
+            // with a higher token, but its lower token does not end that hold.
             return match entry.state {
                 ClientRequestState::Held { token: own, .. }
                     if own > token && !matches!(demand, RevocationDemand::Ask(_)) =>

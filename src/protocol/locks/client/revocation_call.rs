@@ -1,4 +1,4 @@
-//! `RevocationCall`: a pending call that wants a hold back.
+//! `RevocationCall`: a pending call for the release of a hold.
 
 use crate::protocol::event::{Outcome, RevokeCommand};
 use crate::protocol::id::{Epoch, LockName, ProcessId, RequestId, ServiceName, Token};
@@ -6,8 +6,8 @@ use crate::protocol::message::{ClientMessage, HolderInfo, Query, RevocationDeman
 use crate::protocol::step_context::StepContext;
 use std::collections::BTreeMap;
 
-/// A pending call: to have the holders of something told that it is requested back, or to take away
-/// the hold of one of them.
+/// A pending call about the holders of a lock. They are told that its release is requested, or the
+/// hold of one of them is ended by force.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RevocationCall {
     /// The lock; `None`: the suspension.
@@ -16,13 +16,13 @@ pub(super) struct RevocationCall {
     pub(super) stage: RevocationPhase,
     pub(super) told: Vec<HolderInfo>,
     pub(super) not_revocable: Vec<HolderInfo>,
-    /// The number of holders beyond those that a grantor lists.
+    /// The number of holders beyond those that the grantor lists.
     pub(super) not_asked: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum RevocationPhase {
-    /// The grantor of that epoch was asked for the holders.
+    /// The grantor of this epoch was asked to list the holders; `None`: no grantor was asked yet.
     Looking(Option<Epoch>),
     /// These holders have not answered.
     Asking(BTreeMap<(ProcessId, Token), HolderInfo>),
@@ -51,7 +51,7 @@ impl RevocationCall {
         }
     }
 
-    /// Returns whether a grantor has to list the holders.
+    /// Returns whether the call waits for a grantor's list of the holders.
     pub(super) fn looks(&self) -> bool {
         matches!(self.stage, RevocationPhase::Looking(_))
     }
@@ -69,15 +69,15 @@ impl RevocationCall {
         self.name.clone().map_or(Query::Suspension, Query::Lock)
     }
 
-    /// Begins to look, once more: the holders may be others by now.
+    /// Starts over: the holders may have changed.
     pub(super) fn begin(&mut self) {
         self.stage = RevocationPhase::Looking(None);
         self.told.clear();
         self.not_revocable.clear();
     }
 
-    /// Sends the messages again, or for the first time, except for the query:
-    /// [`pursue`](super::LockClient::pursue) sends that.
+    /// Sends the messages to holders, again or for the first time.
+    /// [`pursue`](super::LockClient::pursue) sends the query.
     pub(super) fn repeat(
         &mut self,
         service: &ServiceName,
@@ -90,7 +90,7 @@ impl RevocationCall {
         }
     }
 
-    /// Asks the holders that have not answered.
+    /// Sends the demand to the holders that have not answered.
     pub(super) fn ask_holders(
         &self,
         service: &ServiceName,

@@ -16,55 +16,54 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Services for which something is due.
 pub(super) type DueServices = BTreeSet<(Time, ServiceName)>;
 
-/// This member's knowledge of one service.
+/// The state of one service at this member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct ServiceState {
-    /// The number of its service among [the services](super::LockClient::names).
+    /// The number of the service among [the services](super::LockClient::names).
     pub(super) number: u32,
     pub(super) grantor: Option<(ProcessId, Epoch)>,
-    /// Grants of older epochs are refused.
+    /// The newest epoch that this member knows: grants of older epochs are refused.
     pub(super) newest: Option<Epoch>,
-    /// The grantor that this member reported to last. Statements of older grantors are not in that
-    /// report.
+    /// The epoch of the grantor that got this member's last report. The report does not contain
+    /// later answers of older grantors.
     pub(super) reported: Option<Epoch>,
-    /// The elder was asked for the grantor, and has not answered.
+    /// Whether the elder was asked for the grantor and has not answered.
     pub(super) asked_elder: bool,
-    /// The grantor does not answer, and something waits for it: the elder is to be asked for
-    /// another.
+    /// Whether the grantor does not answer though something waits for it: the elder is then asked
+    /// for another.
     pub(super) is_suspected: bool,
-    /// The process that granted before `grantor` was cleared. Our requests that it may still have
-    /// end there.
+    /// The process that granted before `grantor` was cleared. It may still have requests of this
+    /// member, which end there.
     pub(super) last: Option<ProcessId>,
-    /// The grantor of this epoch says that it is not the grantor, though the elder may not know it
-    /// yet.
+    /// The epoch whose grantor says that it no longer grants, though the elder may not know it yet.
     pub(super) refused: Option<Epoch>,
-    /// The last epoch in which this member was named, and does not grant any more, or never did.
+    /// The last epoch in which this member was named and no longer grants, or never did.
     pub(super) ended: Option<Epoch>,
-    /// The last of this member's requests to be the grantor for which it was named.
+    /// The last bid of this member for which it was named.
     pub(super) named_for: Option<RequestId>,
-    /// While this member grants: the last request after which another member asked, and that
-    /// member. If the grantor here ends without giving its table away, that is the answer.
+    /// While this member grants: its last bid that a later bid ended, and the later bidder. The bid
+    /// is answered so if the grantor here ends without a transfer of its table.
     pub(super) outbid: Option<(RequestId, ProcessId)>,
-    /// The service was destroyed here, and no call has asked for anything of it since.
+    /// Whether the service was destroyed here, and no call has asked for it since.
     pub(super) destroyed: bool,
     pub(super) requests: PagedMap<ClientRequest>,
-    /// The requests that do not hold: few beside the holds, and nothing but a report goes through
-    /// all holds.
+    /// The requests that do not hold. They are few beside the holds, and only a report walks
+    /// through all holds.
     pub(super) waits: BTreeSet<RequestId>,
-    /// How many of the requests have an object open.
+    /// The number of requests that have an object open.
     pub(super) opens: usize,
     pub(super) calls: PendingCalls,
     pub(super) objects: BTreeMap<LockName, OpenObject>,
-    /// Requests for permits that have not been granted, by their objects.
+    /// Requests for permits that are not granted yet, by object.
     pub(super) permits: BTreeSet<(LockName, RequestId)>,
-    /// Requests for the suspension of the service that wait or hold, by their owners: at most one
-    /// of each.
+    /// Requests of this member for the suspension, waiting or held, by owner: at most one of each
+    /// owner.
     pub(super) suspensions: BTreeMap<OwnerId, RequestId>,
 }
 
 impl ServiceState {
-    /// Returns whether something waits for a grantor while none is known. An object's content is
-    /// worth little without a grantor.
+    /// Returns whether something waits for a grantor while none is known. Open objects count too:
+    /// without a grantor their content grows stale.
     pub(super) fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
             || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
@@ -81,8 +80,8 @@ impl ServiceState {
         self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
     }
 
-    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this
-    /// request, or all.
+    /// Sends the requests that were not sent to the grantor in this epoch yet: `only` this request,
+    /// or all.
     pub(super) fn ask_for_locks(
         &mut self,
         service: &ServiceName,
@@ -119,7 +118,8 @@ impl ServiceState {
         }
     }
 
-    /// Sends the calls that the grantor has not got in this epoch: `only` this call, or all.
+    /// Sends the calls that were not sent to the grantor in this epoch yet: `only` this call, or
+    /// all.
     pub(super) fn ask_for_calls(
         &mut self,
         service: &ServiceName,
@@ -139,12 +139,13 @@ impl ServiceState {
             if asked.replace(epoch) == Some(epoch) {
                 return;
             }
-            // If others hold in its place, the grantor hears of them, and so of the end.
+            // If other requests stand in for it, the grantor is told of those, and thereby of its
+            // end.
             if let CallKind::Confirm(over, _) = call.what
                 && kept.stand_ins_of(over).next().is_none()
             {
                 // The release goes before the question, on the same link. So a grantor that answers
-                // the question has heard the release, or how much of the hold is left.
+                // the question already knows of the release, or of the rest of the hold.
                 let service = service.clone();
                 let word = match requests.get(&over) {
                     Some(ClientRequest {
@@ -173,7 +174,7 @@ impl ServiceState {
         }
     }
 
-    /// Does something with each request that does not hold.
+    /// Calls `act` for each request that does not hold.
     pub(super) fn each_waiting(&mut self, mut act: impl FnMut(RequestId, &mut ClientRequest)) {
         for request in &self.waits {
             touch();
@@ -183,7 +184,8 @@ impl ServiceState {
         }
     }
 
-    /// The grantor does not answer: if something waits for it, the elder is asked at `at`.
+    /// Notes that the grantor does not answer: if something waits for it, the elder is asked at
+    /// `at`.
     pub(super) fn suspect_grantor(
         &mut self,
         again: &mut DueServices,
@@ -196,7 +198,7 @@ impl ServiceState {
         }
     }
 
-    /// The question to the elder which member grants the service.
+    /// The question to the elder for the service's grantor.
     pub(super) fn question(&self, service: &ServiceName) -> Message {
         Message::Registry(RegistryMessage::FindGrantor {
             service: service.clone(),

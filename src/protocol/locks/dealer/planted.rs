@@ -6,7 +6,7 @@ use crate::protocol::message::TokenRange;
 use crate::protocol::mutant::ProtocolMutant;
 
 impl Dealer {
-    /// No range waits for the limit.
+    /// Deals without a limit.
     pub(crate) fn without_limit(mut self, mutant: Option<ProtocolMutant>) -> Dealer {
         if ProtocolMutant::DealBeyondLimit.is_planted(mutant) {
             self.founded = Slot::MAX;
@@ -14,12 +14,12 @@ impl Dealer {
         self
     }
 
-    /// The next range is this range again.
+    /// Deals this range a second time.
     pub(crate) fn deal_again(&mut self, range: TokenRange) {
         self.next = range.first;
     }
 
-    /// Goes on with the tokens of a view that this elder has only heard of.
+    /// Deals tokens of the next view, which this elder does not have yet.
     pub(crate) fn deal_in_next(&mut self) {
         self.next = Token::new(self.end.plus(Slot::TOKENS - 1).slot(), 0);
         self.end = self.next.plus(Slot::TOKENS);

@@ -5,10 +5,10 @@ use crate::protocol::id::{ProcessId, RequestId};
 use crate::protocol::locks::arrivals::Arrivals;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The holds that were granted to be kept, in this epoch.
+/// The holds that were granted to be kept in this epoch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct KeptHolds {
-    /// Whether each was recalled.
+    /// Each hold, and whether it was recalled.
     pub(super) holds: BTreeMap<(ProcessId, RequestId), bool>,
     /// The tries that wait for answers to recalls.
     pub(super) tries: Arrivals<ReceivedRequest>,
@@ -27,7 +27,7 @@ impl KeptHolds {
         !self.holds.is_empty()
     }
 
-    /// A try is over.
+    /// Removes a try that is over.
     pub(super) fn drop_try(&mut self, key: (ProcessId, RequestId)) {
         self.tries.remove(key);
     }

@@ -1,4 +1,4 @@
-//! The states of a grantor, each with its data. [`GrantorState`] names them for the outside.
+//! The states of a grantor, each with its data. [`GrantorState`] names them for observers.
 
 use super::received_request::ReceivedRequest;
 use crate::protocol::event::GrantorState;
@@ -9,20 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Phase {
+pub(super) enum GrantorPhase {
     /// The grantor asks every member before it grants.
     Recovering {
-        heard: HeardEarly,
-        /// Members whose report is missing.
+        heard: EarlyMessages,
+        /// Members whose reports are missing.
         awaiting: BTreeSet<ProcessId>,
-        /// The table of a predecessor is here. One of the members that are awaited may host a
+        /// Whether the table of a predecessor is here, but one of the awaited members may host a
         /// later predecessor.
         has_earlier_table: bool,
     },
     /// The grantor waits for the table of its predecessor.
-    Receiving { heard: HeardEarly, source: ProcessId },
-    /// A younger turk gets the table as soon as it is here.
-    PassingOn { heard: HeardEarly, table: PassedTable, next_turk: (ProcessId, Epoch) },
+    Receiving { heard: EarlyMessages, source: ProcessId },
+    /// A younger turk gets the table as soon as it arrives.
+    PassingOn { heard: EarlyMessages, table: PassedTable, next_turk: (ProcessId, Epoch) },
     /// The grantor grants.
     Acting,
 }
@@ -30,80 +30,81 @@ pub(super) enum Phase {
 /// The table that a grantor passes on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum PassedTable {
-    /// This predecessor may have the table.
+    /// The predecessor that may have the table.
     AwaitedFrom(ProcessId),
-    /// The table is here, whole.
+    /// The whole table is here.
     Arrived,
-    /// No member has the table: the younger turk asks every member.
+    /// No member has the table: the younger turk has to ask every member.
     Lost,
 }
 
-/// The reports, requests and releases that a grantor has received before it acts.
+/// The reports, requests and releases that arrive before the grantor acts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct HeardEarly {
-    /// The waits by reports, in the order in which the reports arrived.
+pub(super) struct EarlyMessages {
+    /// The reported waits, in the order of the reports.
     pub(super) waits: Vec<(ProcessId, Vec<WaitReport>)>,
     pub(super) parked: Arrivals<ReceivedRequest>,
-    /// The holds that take the place of those that were granted to be kept, as their members said.
+    /// The holds that stand in for kept locks, as their members said.
     uses: Arrivals<((ProcessId, RequestId), Vec<HoldReport>)>,
-    /// Requests that ended meanwhile, so that a report or a parked request does not bring them
-    /// back.
+    /// Requests that have ended meanwhile: a report or a parked request does not bring them back.
     over: BTreeMap<ProcessId, BTreeSet<RequestId>>,
     /// The approximate bytes of the waits, by member.
     wait_bytes: BTreeMap<ProcessId, usize>,
-    /// The approximate bytes of the objects that reports told of, by member.
+    /// The approximate bytes of the reported objects, by member.
     object_bytes: BTreeMap<ProcessId, usize>,
-    /// Members whose present report had more than they may have here: they report once more.
+    /// Members whose present report exceeds their room here: they report once more.
     pub(super) oversized: BTreeSet<ProcessId>,
 }
 
-/// Waits of a report that have no room at the grantor.
+/// Waits of a report that the grantor has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct LeftOutWaits {
-    /// The first of them.
+    /// The first of these waits.
     pub(super) first: Option<RequestId>,
-    /// Their number.
+    /// The number of these waits.
     pub(super) count: usize,
 }
 
-/// The approximate bytes of the number of a request that is kept in a set.
+/// The approximate bytes of a request number in a set.
 pub(super) const NUMBER_BYTES: usize = 64;
 
-impl Phase {
+impl GrantorPhase {
     pub(super) fn state(&self) -> GrantorState {
         match self {
-            Phase::Recovering { .. } => GrantorState::Recovering,
-            Phase::Receiving { .. } => GrantorState::Receiving,
-            Phase::PassingOn { .. } => GrantorState::PassingOn,
-            Phase::Acting => GrantorState::Acting,
+            GrantorPhase::Recovering { .. } => GrantorState::Recovering,
+            GrantorPhase::Receiving { .. } => GrantorState::Receiving,
+            GrantorPhase::PassingOn { .. } => GrantorState::PassingOn,
+            GrantorPhase::Acting => GrantorState::Acting,
         }
     }
 
-    /// The reports and requests that it has received, unless it acts.
-    pub(super) fn heard(&self) -> Option<&HeardEarly> {
+    /// The early messages, unless the grantor acts.
+    pub(super) fn heard(&self) -> Option<&EarlyMessages> {
         match self {
-            Phase::Recovering { heard, .. }
-            | Phase::Receiving { heard, .. }
-            | Phase::PassingOn { heard, .. } => Some(heard),
-            Phase::Acting => None,
+            GrantorPhase::Recovering { heard, .. }
+            | GrantorPhase::Receiving { heard, .. }
+            | GrantorPhase::PassingOn { heard, .. } => Some(heard),
+            GrantorPhase::Acting => None,
         }
     }
 
-    /// Like [`heard`](Phase::heard), to be changed.
-    pub(super) fn heard_mut(&mut self) -> Option<&mut HeardEarly> {
+    /// Like [`heard`](GrantorPhase::heard), but mutable.
+    pub(super) fn heard_mut(&mut self) -> Option<&mut EarlyMessages> {
         match self {
-            Phase::Recovering { heard, .. }
-            | Phase::Receiving { heard, .. }
-            | Phase::PassingOn { heard, .. } => Some(heard),
-            Phase::Acting => None,
+            GrantorPhase::Recovering { heard, .. }
+            | GrantorPhase::Receiving { heard, .. }
+            | GrantorPhase::PassingOn { heard, .. } => Some(heard),
+            GrantorPhase::Acting => None,
         }
     }
 
     /// The process that may have the table.
     pub(super) fn source(&self) -> Option<ProcessId> {
         match self {
-            Phase::Receiving { source, .. }
-            | Phase::PassingOn { table: PassedTable::AwaitedFrom(source), .. } => Some(*source),
+            GrantorPhase::Receiving { source, .. }
+            | GrantorPhase::PassingOn { table: PassedTable::AwaitedFrom(source), .. } => {
+                Some(*source)
+            }
             _ => None,
         }
     }
@@ -111,20 +112,23 @@ impl Phase {
     /// The younger turk that gets the table.
     pub(super) fn next_turk(&self) -> Option<(ProcessId, Epoch)> {
         match self {
-            Phase::PassingOn { next_turk, .. } => Some(*next_turk),
+            GrantorPhase::PassingOn { next_turk, .. } => Some(*next_turk),
             _ => None,
         }
     }
 
     /// Returns whether the whole table is here.
     pub(super) fn has_table(&self) -> bool {
-        matches!(self, Phase::Acting | Phase::PassingOn { table: PassedTable::Arrived, .. })
+        matches!(
+            self,
+            GrantorPhase::Acting | GrantorPhase::PassingOn { table: PassedTable::Arrived, .. }
+        )
     }
 
-    /// The members that it waits for.
+    /// The members whose answers are missing.
     pub(super) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let reports = match self {
-            Phase::Recovering { awaiting, .. } => Some(awaiting),
+            GrantorPhase::Recovering { awaiting, .. } => Some(awaiting),
             _ => None,
         };
         reports.into_iter().flatten().copied().chain(self.source())
@@ -132,16 +136,16 @@ impl Phase {
 }
 
 impl LeftOutWaits {
-    /// Adds one.
+    /// Adds a wait.
     pub(super) fn add(&mut self, request: RequestId) {
         self.first.get_or_insert(request);
         self.count += 1;
     }
 }
 
-impl HeardEarly {
-    /// Keeps the waits of a report, as far as its member has less than `most` bytes here. Returns
-    /// the others.
+impl EarlyMessages {
+    /// Stores the waits of a report while its member has less than `most` bytes here. Returns the
+    /// others.
     pub(super) fn keep_waits(
         &mut self,
         from: ProcessId,
@@ -160,8 +164,8 @@ impl HeardEarly {
         let count = waits.iter().take_while(fits).count();
         let first = waits.get(count).map(|wait| wait.request);
         let left_out = LeftOutWaits { first, count: waits.len() - count };
-        // The bound must hold for what is allocated, too: a report in thousands of parts, each
-        // beyond the bound, must keep nothing.
+        // The bound must hold for the allocated memory, too: a report of thousands of parts beyond
+        // the bound must store nothing.
         if count > 0 {
             waits.truncate(count);
             waits.shrink_to_fit();
@@ -171,7 +175,7 @@ impl HeardEarly {
     }
 
     /// Counts the bytes of an object that a member reports. Returns `false` if the member
-    /// [has no room](HeardEarly::has_room_for_objects) for it.
+    /// [has no room](EarlyMessages::has_room_for_objects) for it.
     pub(super) fn count_object(&mut self, from: ProcessId, weight: usize, most: usize) -> bool {
         let has_room = self.has_room_for_objects(from, most);
         if has_room {
@@ -185,7 +189,7 @@ impl HeardEarly {
         self.object_bytes.get(&from).is_none_or(|bytes| *bytes < most)
     }
 
-    /// Keeps that a request is over, if its member has less than `most` bytes of such here.
+    /// Notes that a request is over, if its member has less than `most` bytes of such notes here.
     pub(super) fn note_over(&mut self, (process, request): (ProcessId, RequestId), most: usize) {
         let over = self.over.entry(process).or_default();
         if over.len() < most / NUMBER_BYTES {
@@ -193,7 +197,7 @@ impl HeardEarly {
         }
     }
 
-    /// Keeps that holds take the place of another, if there is room.
+    /// Notes that holds stand in for a kept lock, if there is room.
     pub(super) fn keep_use(
         &mut self,
         place: (ProcessId, RequestId),
@@ -206,8 +210,8 @@ impl HeardEarly {
         }
     }
 
-    /// The holds that take the place of others and are not over, in the order in which their
-    /// members said so.
+    /// Takes the holds that stand in for kept locks and are not over, in the order of their
+    /// messages.
     pub(super) fn take_uses(&mut self) -> Vec<((ProcessId, RequestId), Vec<HoldReport>)> {
         let mut uses: Vec<_> = std::mem::take(&mut self.uses).into_iter().collect();
         for ((process, _), holds) in &mut uses {
@@ -216,21 +220,21 @@ impl HeardEarly {
         uses
     }
 
-    /// Forgets what a process has sent.
+    /// Forgets the parked requests and the stand-ins of a process.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.parked.remove_all(process);
         self.uses.remove_all(process);
     }
 
-    /// Whether a request is over.
+    /// Returns whether a request is over.
     pub(super) fn is_over(&self, (process, request): (ProcessId, RequestId)) -> bool {
         self.over.get(&process).is_some_and(|over| over.contains(&request))
     }
 
-    /// The same without what reports told.
-    pub(super) fn without_reports(self) -> HeardEarly {
-        let HeardEarly { parked, over, .. } = self;
-        HeardEarly { parked, over, ..HeardEarly::default() }
+    /// The early messages without those of reports.
+    pub(super) fn without_reports(self) -> EarlyMessages {
+        let EarlyMessages { parked, over, .. } = self;
+        EarlyMessages { parked, over, ..EarlyMessages::default() }
     }
 
     /// Forgets the waits that a member has reported.
@@ -239,7 +243,7 @@ impl HeardEarly {
         self.wait_bytes.remove(&from);
     }
 
-    /// Forgets what members that have left the view have sent.
+    /// Forgets the entries of members that have left the view.
     pub(super) fn keep_members(&mut self, is_there: impl Fn(ProcessId) -> bool) {
         self.waits.retain(|(process, _)| is_there(*process));
         self.wait_bytes.retain(|process, _| is_there(*process));
@@ -248,7 +252,7 @@ impl HeardEarly {
         self.oversized.retain(|process| is_there(*process));
     }
 
-    /// The number of requests that are kept.
+    /// The number of stored entries.
     pub(super) fn len(&self) -> usize {
         let waits: usize = self.waits.iter().map(|(_, waits)| waits.len()).sum();
         let over: usize = self.over.values().map(BTreeSet::len).sum();
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn waits_beyond_the_bound_of_a_member_take_no_memory() {
-        let (mut heard, most) = (HeardEarly::default(), 3 * wait(1).lock.entry_weight());
+        let (mut heard, most) = (EarlyMessages::default(), 3 * wait(1).lock.entry_weight());
         let part = |part: u64| (0..10).map(|number| wait(10 * part + number)).collect::<Vec<_>>();
         let left_out: Vec<LeftOutWaits> =
             (0..100).map(|number| heard.keep_waits(ProcessId(1), part(number), most)).collect();

@@ -15,39 +15,39 @@ pub(super) fn awaiting(mut awaiting: BTreeSet<ProcessId>, cx: &StepContext) -> B
     awaiting
 }
 
-/// Waits for members that live, and for no ghosts.
+/// Waits for living members, but not for ghosts.
 pub(super) fn await_no_ghosts(awaiting: &mut BTreeSet<ProcessId>, view: &View) {
     awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
 }
 
-/// A hold that is taken over with a table.
+/// A hold from a transferred table.
 pub(super) fn taken_over(hold: HoldReport, cx: &StepContext) -> HoldReport {
     let is_new = planted!(cx.mutant, TakeOverAsNew);
     HoldReport { held_for: if is_new { Duration::ZERO } else { hold.held_for }, ..hold }
 }
 
-/// The bytes of the waits of a report that are kept.
+/// The limit for the bytes of a report's waits.
 pub(super) fn most_of_waits(most: usize, cx: &StepContext) -> usize {
     if planted!(cx.mutant, KeepAllWaits) { usize::MAX } else { most }
 }
 
-/// The bytes of the numbers that are kept of a report to a revalidation.
+/// The limit for the bytes of the request numbers in a revalidation answer.
 pub(super) fn most_reported(most: usize, cx: &StepContext) -> usize {
     if planted!(cx.mutant, NoteAllReported) { usize::MAX } else { most }
 }
 
-/// The bytes of one member's requests in a table that is received.
+/// The limit for the bytes of one member's requests in a received table.
 pub(super) fn most_of_table(most: usize, cx: &StepContext) -> usize {
     if planted!(cx.mutant, TakeAnyTable) { usize::MAX } else { most }
 }
 
-/// The waits that members report are reversed, and have no positions.
+/// Reverses the reported waits and removes their positions.
 pub(super) fn lose_positions(waits: &mut [(ProcessId, WaitReport)]) {
     waits.reverse();
     waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
 }
 
-/// The waits that this member reports have no positions.
+/// Removes the positions of the waits that this member reported.
 pub(super) fn lose_positions_of(me: ProcessId, waits: &mut [(ProcessId, WaitReport)]) {
     let own = waits.iter_mut().filter(|(process, _)| *process == me);
     own.for_each(|(_, wait)| wait.ticket = None);
@@ -70,12 +70,12 @@ pub(super) fn tokens(
 }
 
 impl Grantor {
-    /// Whether there is room by the present values of the member's objects.
+    /// Returns whether the member has room, by the present values of its objects.
     pub(super) fn has_room_now(&self, process: ProcessId, cx: &StepContext) -> bool {
         self.table.present_bytes_of(process) < cx.limits.member_bytes()
     }
 
-    /// The holds that take the place of one that was granted to be kept.
+    /// The holds that stand in for a kept lock.
     pub(super) fn plant_replace(
         &self,
         key: (ProcessId, RequestId),
@@ -93,14 +93,14 @@ impl Grantor {
         holds
     }
 
-    /// Acts as if its table were empty and it had heard everyone.
+    /// Acts with an empty table, without waiting for answers.
     pub(super) fn begin_empty(&mut self, cx: &mut StepContext) {
         let heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
-        self.phase = Phase::Acting;
+        self.phase = GrantorPhase::Acting;
         self.begin(heard, false, cx);
     }
 
-    /// A request, and whether it is free.
+    /// A request, and whether it can be granted.
     pub(super) fn plant_ask(
         &mut self,
         mut entry: LockRequest,
@@ -126,7 +126,7 @@ impl Grantor {
         (entry, if is_passed { Ok(()) } else { free })
     }
 
-    /// Returns whether a request for a lock that is not free is granted all the same.
+    /// Returns whether a lock that is not free is granted nevertheless.
     fn plant_grant(
         &mut self,
         entry: &LockRequest,
@@ -154,12 +154,12 @@ impl Grantor {
         is_gated && planted!(cx.mutant, GrantPastSuspension) || is_beside || is_upgrade
     }
 
-    /// All requests of a process are released.
+    /// Releases all requests of a process.
     pub(crate) fn free_all_of(&mut self, process: ProcessId) {
         self.table.end_some(process, usize::MAX);
     }
 
-    /// All requests of ghosts are released.
+    /// Releases all requests of ghosts.
     pub(super) fn free_ghosts(&mut self, view: &View) {
         for member in view.members.iter().filter(|member| member.ghost) {
             self.free_all_of(member.info.process);
@@ -167,7 +167,7 @@ impl Grantor {
     }
 
     /// Serves the requests that arrived during the recovery.
-    pub(super) fn serve_parked(&mut self, heard: &mut HeardEarly, cx: &mut StepContext) {
+    pub(super) fn serve_parked(&mut self, heard: &mut EarlyMessages, cx: &mut StepContext) {
         for asked in std::mem::take(&mut heard.parked) {
             self.on_request_lock(asked, cx);
         }
@@ -179,7 +179,7 @@ impl Grantor {
         }
     }
 
-    /// A request was queued, and its member was told its position.
+    /// Moves a request to the front after its member was told its position.
     pub(super) fn plant_queue(&mut self, key: (ProcessId, RequestId), cx: &StepContext) {
         if key.0 == cx.me
             && planted!(cx.mutant, ServeOwnFirst)
@@ -191,8 +191,8 @@ impl Grantor {
         }
     }
 
-    /// The want that it goes on with; `None`: it is done.
-    pub(super) fn plant_narrow(
+    /// The want that the reduction continues with; `None`: nothing is left to do.
+    pub(super) fn plant_reduce(
         &mut self,
         key: (ProcessId, RequestId),
         want: &Want,
@@ -206,7 +206,7 @@ impl Grantor {
             (Want::Lock(_), Want::Share(_)) if planted!(cx.mutant, DowngradeLetsIn) => {
                 self.table.release(key);
                 self.grant(cx);
-                // If another request got in, it has the higher token.
+                // A request that was granted meanwhile has the higher token.
                 self.table.claim(key, LockRequest { want: want.clone(), ..entry }, token, cx.now);
                 None
             }
@@ -234,7 +234,7 @@ impl Grantor {
         }
     }
 
-    /// Returns whether only the writer of a value is told of it.
+    /// Returns whether only the writer is told of a value.
     pub(super) fn plant_silence(&self, cx: &StepContext) -> bool {
         self.is_acting() && planted!(cx.mutant, TellWriterOnly)
     }
@@ -250,7 +250,7 @@ impl Grantor {
     }
 }
 
-/// The result of an edit, in place of the right one.
+/// The result of an edit, in place of the true one.
 pub(super) fn edit(edit: &Edit, content: &Content, cx: &StepContext) -> Option<Edited> {
     let Edit::Step { step: NumberEdit::Add(by), .. } = edit else { return None };
     let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;
@@ -259,7 +259,7 @@ pub(super) fn edit(edit: &Edit, content: &Content, cx: &StepContext) -> Option<E
     planted!(cx.mutant, StepWraps).then_some(Edited { value, number: Some(next) })
 }
 
-/// The answer to a question.
+/// The answer to a query.
 pub(super) fn reply(mut seen: QueryReply, cx: &StepContext) -> QueryReply {
     match &mut seen {
         QueryReply::Position { before, holds, suspension } => {
@@ -283,10 +283,10 @@ pub(super) fn reply(mut seen: QueryReply, cx: &StepContext) -> QueryReply {
     seen
 }
 
-/// The holds and the waits of a table that is transferred.
+/// The holds and the waits of a transferred table.
 type Entries = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
-/// The entries of a table that is transferred.
+/// The entries that a transfer sends.
 pub(super) fn transfer(
     mut holds: Vec<(ProcessId, HoldReport)>,
     mut waits: Vec<(ProcessId, WaitReport)>,

@@ -1,4 +1,4 @@
-//! Probes at a grantor: it passes them on to the holders of the holds that a request waits for.
+//! Probes at a grantor: it forwards them to the holders for which a request waits.
 
 use super::super::table::{Edge, TableBlocker};
 use super::Grantor;
@@ -7,8 +7,8 @@ use crate::protocol::message::{Blocked, ChainLink, ClientMessage, Probe};
 use crate::protocol::step_context::StepContext;
 
 impl Grantor {
-    /// The member of a waiting request sends a probe for the holders of the holds that it waits
-    /// for.
+    /// Handles a probe of a waiting request, and forwards it to the holders for which the request
+    /// waits.
     pub(crate) fn on_probe(
         &self,
         from: ProcessId,
@@ -38,7 +38,7 @@ impl Grantor {
             |hold: &&TableBlocker| hold.edge >= needed && hold.owner != OwnerId::default();
         let holds = found.all.iter().filter(is_sure).filter(is_meant);
         let holds = holds.map(|hold| (hold.key, hold.owner, hold.token));
-        // The members of earlier requests know whether those still wait.
+        // Only the members of earlier requests know whether those still wait.
         let is_meant = |(key, owner): &(_, OwnerId)| match next {
             Some(link) => {
                 link.is_queue() && (link.wait, link.hold, link.owner) == (wait, *key, *owner)

@@ -1,15 +1,15 @@
-//! Locks that members keep after their release: how many tokens they get with them, and how the
-//! locks are recalled. docs/protocol/kept-locks.md has the messages and the deaths.
+//! Locks that members keep after their release: how many tokens a kept lock gets, and how it is
+//! recalled. docs/protocol/kept-locks.md describes the messages, and the deaths of members.
 
 use super::*;
 use crate::protocol::locks::client::{MAX_USERS, speaks_of_keeping};
 
-/// The most tokens that a member gets to keep a lock.
+/// The most tokens that a member gets for a kept lock.
 const MAX_KEPT_TOKENS: u32 = 1 << 12;
 
 impl Grantor {
-    /// How many tokens a request gets beside its own, if it is granted now. It gets none, unless
-    /// its member is alone with the name, or has a share of it beside others.
+    /// The number of further tokens that a request gets if it is granted now, to keep the lock.
+    /// None, unless its member alone uses the name, or has a share beside others.
     pub(super) fn tokens_to_keep(
         &self,
         asked: (ProcessId, u32),
@@ -29,18 +29,18 @@ impl Grantor {
         {
             return 0;
         }
-        // Others need tokens too.
+        // Most tokens stay for other requests.
         let spare = u32::try_from(self.tokens.spare() / 4).unwrap_or(u32::MAX);
         let kept = keep.min(MAX_KEPT_TOKENS).min(spare);
         if self.tokens.has(kept + 1) { kept } else { 0 }
     }
 
-    /// A lock was granted to be kept.
+    /// Notes that a lock was granted to be kept.
     pub(super) fn note_kept(&mut self, key: (ProcessId, RequestId)) {
         self.kept.holds.insert(key, false);
     }
 
-    /// Recalls the kept locks in the way of a want. Returns one of them whose answer is missing.
+    /// Recalls the kept locks that exclude a want. Returns one whose answer is missing.
     pub(super) fn recall(
         &mut self,
         want: &Want,
@@ -56,14 +56,14 @@ impl Grantor {
         let found: Vec<_> = if *want == Want::Suspension {
             self.kept.holds.keys().copied().collect()
         } else {
-            // All holders of a name hold it alike, and only a lock is in the way of a share.
+            // Only a lock excludes a share, and a lock has one holder.
             let most = if for_share { 1 } else { usize::MAX };
             want.names().iter().flat_map(|name| self.table.holders_of(name).take(most)).collect()
         };
         self.recall_from(found, for_share, cx)
     }
 
-    /// Recalls those of these holds that are kept. Returns one of them whose answer is missing.
+    /// Recalls those of the holds that are kept. Returns one whose answer is missing.
     fn recall_from(
         &mut self,
         holds: Vec<(ProcessId, RequestId)>,
@@ -86,7 +86,7 @@ impl Grantor {
         awaited
     }
 
-    /// Recalls the kept locks that a query would tell of. Returns whether an answer is missing.
+    /// Recalls the kept locks that a query asks about. Returns whether an answer is missing.
     pub(super) fn recall_for(&mut self, from: ProcessId, at: &Query, cx: &mut StepContext) -> bool {
         if self.kept.holds.is_empty() || planted!(cx.mutant, TellFreeKeep) {
             return false;
@@ -103,7 +103,7 @@ impl Grantor {
         self.recall(&want, cx).is_some()
     }
 
-    /// Puts a request in the queue, and recalls the kept locks in its way.
+    /// Queues a request, and recalls the kept locks in its way.
     pub(super) fn queue(
         &mut self,
         key: (ProcessId, RequestId),
@@ -141,12 +141,13 @@ impl Grantor {
         }
         let others = self.table.holders_of(name).filter(|other| *other != hold);
         let others: Vec<_> = others.collect();
-        // A share that another request has is not given back.
+        // A recall helps only if each of the other shares is kept.
         let are_kept = others.iter().all(|other| self.kept.holds.contains_key(other));
         cx.leased && are_kept && self.recall_from(others, false, cx).is_some()
     }
 
-    /// A try waits for the answer to a recall. Where too many wait, it is undecided.
+    /// Lets a try wait for the answer to a recall. If too many tries wait, it is answered as
+    /// undecided.
     pub(super) fn put_off_try(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let (key, weight) = ((asked.from, asked.request), asked.lock.entry_weight());
         if self.kept.tries.has_room(weight, cx.limits.parked) {
@@ -156,14 +157,14 @@ impl Grantor {
         }
     }
 
-    /// The grantor ends: tries that wait for answers to recalls are undecided.
+    /// Answers the tries that wait for recalls as undecided, because the grantor ends.
     pub(super) fn end_tries(&mut self, cx: &mut StepContext) {
         for asked in std::mem::take(&mut self.kept.tries) {
             self.tell_refusal((asked.from, asked.request), Refusal::Undecided, cx);
         }
     }
 
-    /// A kept lock is kept no longer: tries that waited for that are answered.
+    /// Notes that a lock is no longer kept, and answers the tries that waited for that.
     pub(super) fn end_kept(&mut self, key: (ProcessId, RequestId), cx: &mut StepContext) {
         if self.kept.holds.remove(&key).is_none() {
             return;
@@ -173,14 +174,14 @@ impl Grantor {
         }
     }
 
-    /// A member uses a lock that it kept: these requests hold in place of the one that was granted.
+    /// Notes that a member uses a kept lock: these requests hold in place of the granted one.
     pub(crate) fn on_keep_in_use(
         &mut self,
         key: (ProcessId, RequestId),
         mut holds: Vec<HoldReport>,
         cx: &mut StepContext,
     ) {
-        // No member that follows the rules sends more.
+        // A member that follows the protocol sends no more.
         if holds.len() > MAX_USERS {
             return;
         }

@@ -3,18 +3,19 @@
 //! ```text
 //! G ->[Recover e] each member of the view      each member ->[Report e, in parts] G
 //! ```
-//! - `recovered_table_is_the_union`: it acts when every member has reported or has left the view.
-//! - A hold that has no room here is over. Its member hears that (`Supersede`) and reports once
-//!   more before the grantor acts. Otherwise another member could get a lock in which the first one
-//!   believes.
-//! - `no_lost_wakeup`: a wait that has no room here is asked for again by its member, which hears
-//!   that it is not here (`NotGrantor`).
+//! - `recovered_table_is_the_union`: the grantor acts when every member has reported or has left
+//!   the view.
+//! - A hold that the grantor has no room for is ended. Its member is told (`Supersede`) and reports
+//!   once more before the grantor acts. Otherwise another member could get a lock that the first
+//!   one believes it holds.
+//! - `no_lost_wakeup`: a wait that the grantor has no room for is not lost. Its member is told
+//!   (`NotGrantor`) and asks again.
 
 use super::*;
 
 impl Grantor {
-    /// Asks every member.
-    pub(super) fn recover(&mut self, heard: HeardEarly, view: &View, cx: &mut StepContext) {
+    /// Begins a recovery: asks every member for a report.
+    pub(super) fn recover(&mut self, heard: EarlyMessages, view: &View, cx: &mut StepContext) {
         self.activation_path = ActivationPath(Some((GrantorState::Recovering, cx.now)));
         self.revalidations.clear();
         let awaiting: BTreeSet<ProcessId> =
@@ -24,7 +25,7 @@ impl Grantor {
             self.ask_for_report(process, cx);
         }
         let heard = heard.without_reports();
-        self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: false };
+        self.phase = GrantorPhase::Recovering { heard, awaiting, has_earlier_table: false };
     }
 
     /// Asks a member for its holds and waits.
@@ -33,22 +34,22 @@ impl Grantor {
         cx.send(process, ClientMessage::Recover { service, epoch });
     }
 
-    /// The predecessor's table does not come: every member is asked, unless a younger turk waits
-    /// for the table and then does that.
+    /// Continues without the predecessor's table: asks every member. If a younger turk waits for
+    /// the table, the younger turk does so.
     pub(super) fn lose_source(&mut self, view: &View, cx: &mut StepContext) {
         self.table = Table::new(self.epoch).within(cx);
         self.departed.clear();
         match &mut self.phase {
-            Phase::Receiving { heard, .. } => {
+            GrantorPhase::Receiving { heard, .. } => {
                 let heard = std::mem::take(heard);
                 self.recover(heard, view, cx);
             }
-            Phase::PassingOn { table, .. } => *table = PassedTable::Lost,
-            Phase::Recovering { .. } | Phase::Acting => {}
+            GrantorPhase::PassingOn { table, .. } => *table = PassedTable::Lost,
+            GrantorPhase::Recovering { .. } | GrantorPhase::Acting => {}
         }
     }
 
-    /// A member reports.
+    /// Handles a member's report.
     pub(crate) fn on_report(
         &mut self,
         from: ProcessId,
@@ -63,7 +64,7 @@ impl Grantor {
         if self.is_acting() {
             return self.on_revalidation_report(from, objects, (holds, waits), last, cx);
         }
-        let Phase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
+        let GrantorPhase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
         if !awaiting.contains(&from) {
             return;
         }
@@ -84,8 +85,7 @@ impl Grantor {
                 continue;
             }
             let is_known = matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_)));
-            // The content of an object may have been left out, and the grantor would make up an
-            // earlier one.
+            // Without room for its content, an object would come back with an earlier content.
             let has_room = self.table.bytes_of(from) < most
                 && (!hold.lock.want.opens() || heard.has_room_for_objects(from, most));
             let (token, since) = (hold.token, cx.now.back(hold.held_for));
@@ -118,14 +118,15 @@ impl Grantor {
         }
         self.send_waits_on(from, left_out, cx);
         if reports_again {
-            // Links keep order: its member has heard of their end when it reports again.
+            // Links keep the order, so the member knows of the ended holds when it reports again.
             self.ask_for_report(from, cx);
         }
         self.finish_recovery(cx);
     }
 
-    /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
-    /// may not be, and it may have asked for more since.
+    /// Handles an answer to a recovery that a predecessor's table has ended. The table has the
+    /// member's holds, but maybe not all of its waits. The member may also have asked for more
+    /// since.
     pub(super) fn on_late_report(
         &mut self,
         from: ProcessId,
@@ -143,7 +144,9 @@ impl Grantor {
             }
             None => self.enter_missing_waits(from, waits, cx),
         }
-        if last && let Phase::Recovering { awaiting, has_earlier_table: true, .. } = &mut self.phase
+        if last
+            && let GrantorPhase::Recovering { awaiting, has_earlier_table: true, .. } =
+                &mut self.phase
         {
             awaiting.remove(&from);
             self.finish_recovery(cx);
@@ -151,10 +154,11 @@ impl Grantor {
         self.grant(cx);
     }
 
-    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
-    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
+    /// Begins to act once every member has answered. Waits with an acknowledged position come
+    /// first, in their old order. Other waits follow, then requests that arrived meanwhile.
     pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
-        let Phase::Recovering { heard, awaiting, has_earlier_table } = &mut self.phase else {
+        let GrantorPhase::Recovering { heard, awaiting, has_earlier_table } = &mut self.phase
+        else {
             return;
         };
         if !awaiting.is_empty() {
@@ -164,7 +168,7 @@ impl Grantor {
         if *has_earlier_table {
             return self.act_on_table(heard, cx);
         }
-        self.phase = Phase::Acting;
+        self.phase = GrantorPhase::Acting;
         let reports = std::mem::take(&mut heard.waits).into_iter();
         let waits =
             reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
@@ -175,7 +179,7 @@ impl Grantor {
         planted!(cx.mutant, LosePositions => planted::lose_positions(&mut waits));
         planted!(cx.mutant, LoseOwnPositions => planted::lose_positions_of(cx.me, &mut waits));
         planted!(cx.mutant, NewcomersFirst => self.serve_parked(&mut heard, cx));
-        // Holds and waits were bounded each for itself. In the table they have one bound.
+        // Holds and waits had separate bounds so far. The table has one for both.
         let mut left_out: BTreeMap<ProcessId, LeftOutWaits> = BTreeMap::new();
         for (from, wait) in waits {
             let key = (from, wait.request);
@@ -199,9 +203,8 @@ impl Grantor {
         self.begin(heard, false, cx);
     }
 
-    /// Queues the waits that a member reported to a recovery, as far as the table that came instead
-    /// lacks them. Those that might pass a suspension by a hold that is over are left to the
-    /// revalidation.
+    /// Queues the waits that a member reported to a recovery and that the transferred table lacks.
+    /// A wait that could pass a suspension by an ended hold is left to the revalidation.
     pub(super) fn enter_missing_waits(
         &mut self,
         process: ProcessId,
@@ -224,9 +227,9 @@ impl Grantor {
         self.send_waits_on(process, left_out, cx);
     }
 
-    /// Tells a member that waits of its report are not here, for which there is no room. It asks
-    /// for them again, as for a request that [is sent on](Grantor::send_on). One answer counts for
-    /// all requests of the member, and a report may have millions.
+    /// Tells a member that the grantor has no room for some reported waits. The member asks for
+    /// them again, as after [`send_on`](Grantor::send_on). One answer counts for all requests of
+    /// the member, since a report may have millions.
     pub(super) fn send_waits_on(
         &self,
         member: ProcessId,
@@ -241,7 +244,7 @@ impl Grantor {
         cx.out.push(Output::Event(Event::WaitsLeftOut { service, member, count }));
     }
 
-    /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
+    /// Puts a reported wait at its acknowledged position, or at the end if it has none.
     pub(super) fn enter_wait(
         &mut self,
         key: (ProcessId, RequestId),

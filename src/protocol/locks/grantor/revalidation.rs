@@ -1,12 +1,12 @@
-//! After a transfer the grantor asks each member in its table for a report, while it grants. The
-//! reports have the changes that were on their way to the predecessor.
+//! After a transfer the grantor already grants while it asks each member in its table for a report.
+//! The reports contain the changes that were on their way to the predecessor.
 
 use super::phase::LeftOutWaits;
 use super::*;
 
 impl Grantor {
-    /// Asks members for their present holds and waits. It asks those with something in a table that
-    /// was transferred, and those that a recovery before has not heard.
+    /// Asks members for their present holds and waits: those with entries in the transferred table,
+    /// and those that had not answered an earlier recovery.
     pub(super) fn revalidate(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, SkipRevalidation => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
@@ -20,7 +20,7 @@ impl Grantor {
         }
     }
 
-    /// A member answers the revalidation.
+    /// Handles a member's answer to the revalidation.
     pub(super) fn on_revalidation_report(
         &mut self,
         from: ProcessId,
@@ -37,8 +37,8 @@ impl Grantor {
         told.clone().for_each(|request| heard.note_reported(request, most));
         let highest = told.max();
         for (name, content) in objects {
-            // The predecessor's last content may have come after the predecessor's epoch was over
-            // for that member.
+            // The member may have refused the predecessor's last content, because the predecessor's
+            // epoch was over for that member.
             let differs = |known: &Content| {
                 (known.version, known.maybe_stale) != (content.version, content.maybe_stale)
             };
@@ -48,22 +48,22 @@ impl Grantor {
         }
         for hold in holds {
             let key = (from, hold.request);
-            // The member had not heard of this epoch's change of the hold when it reported, but
-            // hears of it.
+            // A hold with a token of this epoch is newer than the report: its member will get that
+            // change.
             let place = self.table.entry_status(key);
             if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
-                self.table.narrow(key, &hold.lock.want, hold.token);
+                self.table.reduce(key, &hold.lock.want, hold.token);
             }
             if !matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_))) {
-                // The predecessor's table lacked it because it had lost against another hold.
+                // The predecessor removed the hold because a hold with a higher token excluded it.
                 self.table.release(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
                 cx.send(from, ClientMessage::Supersede { service, epoch, request });
             }
         }
-        // A report tells requests in their order, so a request that it leaves out before its
-        // highest one is over. Such requests end before the report's waits are taken in: a hold
-        // that is over lets no request of its owner pass a suspension.
+        // A report lists requests in their order, so a missing request before the highest one has
+        // ended. Such requests end before the report's waits are queued: an ended hold lets no
+        // request of its owner pass a suspension.
         let is_due = last || !waits.is_empty() && self.table.has_suspension();
         if is_due && (heard.tells_ends(most) || planted!(cx.mutant, EndUnnoted)) {
             let rest = self.table.requests_from(from, heard.ended.unwrap_or(RequestId(0)));

@@ -1,9 +1,9 @@
-//! The tokens that a grantor has left, and when it asks the elder for more.
+//! The tokens that a grantor has left, and the time at which it asks the elder for more.
 //!
-//! The pool asks when half of the count that it asked for last is left. If the last range was used
-//! up within a member lease, it asks for twice as many. So in the long run the tokens that are left
-//! when it asks last for half a member lease. In that time it goes on granting while the elder dies
-//! and another takes over.
+//! The pool asks for more when half of the number that it last asked for is left. It asks for twice
+//! as many if the last range was used up within a member lease. So in the long run the remaining
+//! half lasts for half a member lease. During that time the grantor can continue while another
+//! elder takes over from a dead one.
 
 use crate::protocol::id::Token;
 use crate::protocol::message::TokenRange;
@@ -12,17 +12,17 @@ use crate::protocol::time::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The tokens left to grant with.
+/// The tokens that the grantor can grant with.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct TokenPool {
     pub(super) ranges: VecDeque<TokenRange>,
-    /// The last token of the range that was added last, which may be used up.
+    /// The last token of the newest range, which may be used up.
     pub(super) newest: Token,
-    /// The grantor has asked for more tokens and has not got them yet.
+    /// Whether the grantor has asked for more tokens and has not got them yet.
     pub(super) asked: bool,
-    /// How many it asks for at a time.
+    /// The number of tokens that the pool asks for at a time.
     size: u32,
-    /// When it was filled to `size`; `None`: it has not had `size` tokens since it asked.
+    /// The time at which the pool had `size` tokens; `None`: it has not had so many since it asked.
     filled_at: Option<Time>,
 }
 
@@ -41,13 +41,13 @@ impl TokenPool {
         self.ranges.iter().map(TokenRange::len).sum()
     }
 
-    /// Returns whether `count` tokens in a row are there.
+    /// Returns whether the pool has `count` tokens in a row.
     pub(super) fn has(&self, count: u32) -> bool {
         self.ranges.iter().any(|range| range.len() >= u64::from(count))
     }
 
-    /// Takes `count` tokens in a row and returns the first of them. The rest of a range that has
-    /// fewer is lost.
+    /// Takes `count` tokens in a row and returns the first of them. Ranges that are too short are
+    /// dropped.
     pub(super) fn take(&mut self, count: u32) -> Option<Token> {
         if !self.has(count) {
             return None;
@@ -66,24 +66,25 @@ impl TokenPool {
         Some(token)
     }
 
-    /// How many tokens in a row may be used before more are asked for.
+    /// The number of tokens in a row that may be used before the pool asks for more.
     pub(super) fn spare(&self) -> u64 {
         let spare = self.left().saturating_sub(self.low());
         self.ranges.front().map_or(0, TokenRange::len).min(spare)
     }
 
-    /// More were dealt.
+    /// Adds a range of tokens.
     pub(super) fn add(&mut self, range: TokenRange, now: Time) {
         self.newest = range.last;
         self.ranges.push_back(range);
-        // A pool that short ranges fill just above the limit of asking is below it a token later.
-        // That says nothing of how fast the pool is used up.
+        // If short ranges fill the pool only just above the limit of asking, it asks again after
+        // one more token. That says nothing about the rate of use.
         if self.left() >= u64::from(self.size) {
             self.filled_at = Some(now);
         }
     }
 
-    /// How many to ask the elder for now, if any. `wanted`: a request waits for so many in a row.
+    /// The number of tokens to ask the elder for now, if any. `wanted`: the number in a row that a
+    /// waiting request needs.
     pub(super) fn ask(&mut self, wanted: u32, cx: &StepContext) -> Option<u32> {
         let is_short = wanted > 0 && !self.has(wanted);
         if self.asked || (self.left() >= self.low().max(1) && !is_short) {
@@ -94,7 +95,7 @@ impl TokenPool {
     }
 
     fn next_size(&mut self, now: Time, lease: Duration, most: u32) -> u32 {
-        // A pool that has enough tokens, but too few in a row, learns nothing about its size.
+        // A pool that is short only of tokens in a row keeps its size.
         if self.left() < self.low().max(1)
             && self.filled_at.take().is_some_and(|at| now < at + lease)
         {
@@ -103,7 +104,7 @@ impl TokenPool {
         self.size
     }
 
-    /// Returns the number of tokens below which it asks for more.
+    /// Returns the number of tokens below which the pool asks for more.
     fn low(&self) -> u64 {
         u64::from(self.size / 2)
     }
@@ -122,8 +123,8 @@ mod tests {
         TokenRange { first, last: first.plus(count - 1) }
     }
 
-    /// Grants so many a second for some leases with an elder that answers at once; then the elder
-    /// is gone. Returns how often it was asked, and how long the remaining tokens last.
+    /// Grants `rate` tokens a second, for some leases with an elder that answers at once, then
+    /// without one. Returns how often the pool asked, and how long the remaining tokens last.
     fn saturate(rate: u64) -> (u32, Duration) {
         let mut now = Time::from_nanos(1);
         let mut next = Token::new(Slot(1), 0);
@@ -145,7 +146,7 @@ mod tests {
                     asked += 1;
                 }
             }
-            // While ranges grow, they last for less.
+            // While the ranges still grow, they last for less.
             if now > Time::from_nanos(1) + LEASE * 4 {
                 let left = pool.left().saturating_mul(1_000_000) / rate;
                 shortest = shortest.min(Duration::from_micros(left));
@@ -154,7 +155,7 @@ mod tests {
         (asked, shortest)
     }
 
-    /// The figure that docs/protocol/elder.md states.
+    /// The figure in docs/protocol/elder.md.
     #[test]
     fn saturated_grantors_have_tokens_for_half_a_member_lease_whenever_the_elder_dies() {
         for rate in [10_000, 1_000_000, 12_000_000] {
@@ -179,8 +180,8 @@ mod tests {
         }
     }
 
-    /// An elder whose view is nearly used up, or whose clock is behind, deals less than it is asked
-    /// for.
+    /// An elder whose view is nearly used up, or whose clock is behind, deals fewer tokens than
+    /// asked for.
     #[test]
     fn ranges_that_are_shorter_than_asked_for_do_not_make_the_pool_ask_for_more() {
         let mut now = Time::from_nanos(1);

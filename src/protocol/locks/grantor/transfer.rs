@@ -1,25 +1,30 @@
-//! How a grantor's table moves: to a young turk, or to the successor of a grantor that leaves.
+//! The transfer of a grantor's table: to a young turk, or to the successor of a grantor that
+//! leaves.
 //!
 //! ```text
 //! T ->[Become] E            E ->[NameGrantor from G] T
 //! T ->[RequestTable e'] G   G ->[TableChunk e', in parts] T
 //! T ->[Acts] E              T ->[Recover e'] those in the table   those ->[Report e'] T
 //! ```
-//! - `last_young_turk_wins`: a grantor that is asked for a table that it waits for itself passes it
-//!   through.
-//! - `nothing_lost_in_transfer`: `revalidation.rs` finds the changes that were on their way to the
-//!   predecessor, while the new grantor acts.
-//! - A table that has more of a member than a grantor keeps is dropped, and every member is asked.
-//!   Holds survive at their members. Those of the member that has too many are over when it has
-//!   heard so (`recovery.rs`).
+//! - `last_young_turk_wins`: a grantor that still waits for a table passes it on to the next asker.
+//! - `nothing_lost_in_transfer`: the new grantor acts, and `revalidation.rs` finds the changes that
+//!   were on their way to its predecessor.
+//! - A table with more entries of a member than a grantor may have is dropped, and every member is
+//!   asked. Holds survive at their members. Only the holds that exceed a member's bound end, when
+//!   their member has been told (`recovery.rs`).
 
 use super::*;
 use crate::protocol::message::GrantorMessage;
 
 impl Grantor {
     /// Asks the predecessor for its table.
-    pub(super) fn receive(&mut self, heard: HeardEarly, source: ProcessId, cx: &mut StepContext) {
-        self.phase = Phase::Receiving { heard, source };
+    pub(super) fn receive(
+        &mut self,
+        heard: EarlyMessages,
+        source: ProcessId,
+        cx: &mut StepContext,
+    ) {
+        self.phase = GrantorPhase::Receiving { heard, source };
         self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
         cx.send(
             source,
@@ -27,7 +32,7 @@ impl Grantor {
         );
     }
 
-    /// A part of the predecessor's table arrived.
+    /// Handles a part of the predecessor's table.
     pub(crate) fn on_table_chunk(
         &mut self,
         from: ProcessId,
@@ -39,12 +44,12 @@ impl Grantor {
         if self.refused_tables.contains(&from) && !planted!(cx.mutant, TakeRestOfTable) {
             return;
         }
-        if let Phase::Recovering { heard, awaiting, .. } = &mut self.phase
+        if let GrantorPhase::Recovering { heard, awaiting, .. } = &mut self.phase
             && awaiting.remove(&from)
         {
-            // A predecessor that was taken to be lost acts still, and answers the recovery with
-            // its table. That table has all that others have reported of it, but for their
-            // requests since.
+            // A predecessor that was taken to be lost still acts, and answers the recovery with its
+            // table. The table contains everything that others have reported of it, except for
+            // their later requests.
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
             let unheard = awaiting.iter().copied();
             self.revalidations =
@@ -52,7 +57,7 @@ impl Grantor {
             self.outdated_reporters.remove(&from);
             self.outdated_reporters.append(awaiting);
             self.table = Table::new(self.epoch).within(cx);
-            self.phase = Phase::Receiving { heard: std::mem::take(heard), source: from };
+            self.phase = GrantorPhase::Receiving { heard: std::mem::take(heard), source: from };
         }
         if self.phase.source() != Some(from) {
             return;
@@ -98,12 +103,12 @@ impl Grantor {
             return;
         }
         let heard = std::mem::take(heard);
-        // A later grantor than the predecessor may begin only after this member has answered it,
-        // so this member has heard of it.
+        // A later predecessor could begin only after this member had answered it. So this member
+        // knows of it.
         let awaits_others = self.last_known.is_some_and(|known| known != Some(from))
             && !self.outdated_reporters.is_empty()
             && !planted!(cx.mutant, ActOnEarlierTable);
-        if let Phase::PassingOn { table, heard: kept, .. } = &mut self.phase
+        if let GrantorPhase::PassingOn { table, heard: kept, .. } = &mut self.phase
             && !planted!(cx.mutant, ActBeforeNextTurk)
         {
             *table = if awaits_others { PassedTable::Lost } else { PassedTable::Arrived };
@@ -112,16 +117,16 @@ impl Grantor {
         }
         if awaits_others {
             let awaiting = self.outdated_reporters.clone();
-            self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: true };
+            self.phase = GrantorPhase::Recovering { heard, awaiting, has_earlier_table: true };
             return;
         }
         self.act_on_table(heard, cx);
     }
 
-    /// The table of a predecessor has more than may be kept. A grantor that is honest has no such
-    /// table. No hold may be dropped from it: another member could get a lock in which its holder
-    /// believes. So every member is asked, and the bounds of a report hold for each. The rest of
-    /// this table counts for nothing: it is on its way, and would pass for the whole.
+    /// Refuses the table of a predecessor, because it exceeds the bounds. An honest grantor has no
+    /// such table. No hold of it may be dropped: another member could get a lock that the holder
+    /// believes it has. So every member is asked, and the bounds of a report apply to each. The
+    /// rest of this table is ignored: it is on its way and would pass for a whole one.
     fn refuse_table(&mut self, from: ProcessId, view: &View, cx: &mut StepContext) {
         self.refused_tables.insert(from);
         let service = self.service.clone();
@@ -129,9 +134,9 @@ impl Grantor {
         self.lose_source(view, cx);
     }
 
-    /// The table of the last predecessor is here, and it acts.
-    pub(super) fn act_on_table(&mut self, mut heard: HeardEarly, cx: &mut StepContext) {
-        self.phase = Phase::Acting;
+    /// Begins to act on the last predecessor's table.
+    pub(super) fn act_on_table(&mut self, mut heard: EarlyMessages, cx: &mut StepContext) {
+        self.phase = GrantorPhase::Acting;
         self.revalidate(cx);
         planted!(cx.mutant, LoseWaitsBesideTable => heard.waits.clear());
         for (process, waits) in std::mem::take(&mut heard.waits) {
@@ -141,13 +146,13 @@ impl Grantor {
         self.begin(heard, true, cx);
     }
 
-    /// The younger turk that gets the table now, if the table has arrived.
+    /// The younger turk to which the table is due, if the table has arrived.
     pub(crate) fn next_turk_due(&self) -> Option<(ProcessId, Epoch)> {
         self.phase.next_turk().filter(|_| self.phase.source().is_none())
     }
 
-    /// The predecessor has no table: every member is asked, unless a younger turk waits and then
-    /// does that.
+    /// Continues without the predecessor's table: asks every member. If a younger turk waits for
+    /// the table, the younger turk does so.
     pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, cx: &mut StepContext) {
         if self.phase.source() == Some(from) {
             planted!(cx.mutant, TakeNoTableForEmpty => return self.begin_empty(cx));
@@ -155,8 +160,8 @@ impl Grantor {
         }
     }
 
-    /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or
-    /// never; otherwise it is passed on when it arrives.
+    /// Handles the request of a grantor of a later epoch for the table. Returns whether this
+    /// grantor can answer now. Otherwise it passes the table on when the table arrives.
     pub(crate) fn on_request_table(
         &mut self,
         next_turk: (ProcessId, Epoch),
@@ -169,7 +174,8 @@ impl Grantor {
         }
         let mut heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
         let parked = std::mem::take(&mut heard.parked);
-        self.phase = Phase::PassingOn { heard, table: PassedTable::AwaitedFrom(source), next_turk };
+        self.phase =
+            GrantorPhase::PassingOn { heard, table: PassedTable::AwaitedFrom(source), next_turk };
         for asked in parked {
             planted!(cx.mutant, ForgetEarlyRequesters => continue);
             let (service, request) = (service.clone(), asked.request);
@@ -186,7 +192,7 @@ impl Grantor {
         false
     }
 
-    /// Gives the table away, if it is whole, and ends.
+    /// Sends the table to the next grantor, if the table is whole, and ends.
     pub(crate) fn transfer(self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) {
         let (to, epoch) = next_turk;
         let service = &self.service;
@@ -239,9 +245,9 @@ impl Grantor {
         self.close(Some(next_turk), cx);
     }
 
-    /// Ends the grantor: its waiters go elsewhere, or ask the elder. So do waiters in a table that
-    /// was given away. Otherwise they would wait here for ever if the next grantor ends before they
-    /// have heard of it.
+    /// Ends the grantor: its waiters are told to ask elsewhere, or to ask the elder. Waiters in a
+    /// transferred table are told too. Otherwise they would wait here for ever if the next grantor
+    /// ended before they knew of it.
     pub(crate) fn close(mut self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
         self.end_tries(cx);
         let (service, own) = (self.service, self.epoch);
@@ -264,20 +270,20 @@ impl Grantor {
         {
             cx.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
-        // Reported requests wait here, too: a later grantor that has its table already asks no
+        // Reported requests wait here, too: a later grantor that already has its table asks no
         // member.
         let reports = heard.waits.iter();
         let reported =
             reports.flat_map(|(process, waits)| waits.iter().map(|wait| (*process, wait.request)));
         let parked = heard.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| cx.send(process, not_here(request)));
-        // A member that has an object open waits for no answer, but wants to hear of other members'
-        // writes to it.
+        // A member that has an object open waits for no answer, but for the writes of other
+        // members.
         let known = self.table.last_requests(false);
         known.for_each(|(process, request)| cx.send(process, not_here(request)));
     }
 
-    /// The same member goes on in a new epoch, with the table that it has.
+    /// Continues at the same member in a new epoch, with the present table.
     pub(crate) fn renew(mut self, range: TokenRange, cx: &mut StepContext) -> Grantor {
         self.tell_end(cx);
         self.end_tries(cx);
@@ -287,17 +293,17 @@ impl Grantor {
         self.table = self.table.renew(self.epoch);
         self.unwilling_successors = None;
         self.kept = KeptHolds::default();
-        // Their answers now are for the epoch before.
+        // Answers that are on their way belong to the former epoch.
         self.revalidations.clear();
         self.outdated_reporters.clear();
         self.refused_tables.clear();
         self.revalidate(cx);
-        self.begin(HeardEarly::default(), true, cx);
+        self.begin(EarlyMessages::default(), true, cx);
         self
     }
 
-    /// This member is to grant this service no longer. Returns whether the role is over at once;
-    /// otherwise it goes on until the successor asks for the table.
+    /// Ends this member's role as the grantor. Returns whether the role is over at once. Otherwise
+    /// it continues until the successor asks for the table.
     pub(crate) fn depart(
         &mut self,
         view: &View,
@@ -315,7 +321,7 @@ impl Grantor {
         }
         let unwilling = self.unwilling_successors.get_or_insert_default();
         let shares = self.table.shares();
-        // A learner that has nothing here may never show itself.
+        // A learner that has nothing here may never answer.
         let others = view.living().enumerate().filter(|(_, member)| {
             let process = member.info.process;
             let has_answered = !member.learner || shares.contains_key(&process);
@@ -336,7 +342,7 @@ impl Grantor {
         false
     }
 
-    /// The member that was named in its place declines.
+    /// Notes that the proposed successor declines.
     pub(crate) fn on_successor_declined(&mut self, by: ProcessId) {
         if let Some(unwilling) = &mut self.unwilling_successors {
             unwilling.insert(by);

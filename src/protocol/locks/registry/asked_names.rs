@@ -1,16 +1,16 @@
-//! `AskedNames`: the names of services that each member was the first to ask for.
+//! `AskedNames`: the services that each member was the first to ask for.
 //!
-//! An elder keeps a name for as long as a member may have anything of the service. The numbers here
-//! bound what one member can make the elder keep.
+//! An elder stores a name as long as a member may have anything of the service. The counts here
+//! bound the number of names that one member can make the elder store.
 
 use crate::protocol::id::{ProcessId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-/// See the module.
+/// The names, by the member that was the first to ask for each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AskedNames {
-    /// The member that asked for a name first, while it is in the view.
+    /// The member that first asked for each name, while it is in the view.
     first: BTreeMap<ServiceName, ProcessId>,
     members: BTreeMap<ProcessId, NamesOfMember>,
 }
@@ -19,13 +19,13 @@ pub(super) struct AskedNames {
 struct NamesOfMember {
     count: usize,
     /// The names of services of which no member has anything. They are forgotten when the member
-    /// asks for more names than it may.
+    /// exceeds its number of names.
     vacant: BTreeSet<ServiceName>,
 }
 
 impl AskedNames {
-    /// Counts a new name that a member asks for. Returns `false` if the member has `most` names,
-    /// none of which `forget` could forget.
+    /// Counts a new name that a member asks for. Returns `false` if the member already has `most`
+    /// names and `forget` can forget none of them.
     pub(super) fn add(
         &mut self,
         requester: ProcessId,
@@ -49,22 +49,22 @@ impl AskedNames {
         true
     }
 
-    /// No member has anything of the service any more.
+    /// Notes that no member has anything of the service any more.
     pub(super) fn note_vacant(&mut self, service: &ServiceName) {
         if let Some(names) = self.first.get(service).and_then(|first| self.members.get_mut(first)) {
             names.vacant.insert(service.clone());
         }
     }
 
-    /// Forgets which names the members asked for that have left the view.
+    /// Forgets the names that members which have left the view asked for.
     pub(super) fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
         self.first.retain(|_, requester| is_there(*requester));
         self.members.retain(|requester, _| is_there(*requester));
     }
 }
 
-/// Elders decide alike whichever member asked first, except at the limit. A search of the states of
-/// a cluster takes two such elders for one.
+/// The first requester affects an elder's decisions only at the limit. So two elders that differ
+/// only in it compare equal, and a search of all states counts them as one.
 impl PartialEq for AskedNames {
     fn eq(&self, _: &AskedNames) -> bool {
         true

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Registry {
-    /// Returns whether the registry has no grantor of a service and drops hearsay of it.
+    /// Drops hearsay of a service without a known grantor. Returns whether it was dropped.
     pub(super) fn plant_hearsay(&mut self, service: &ServiceName, cx: &StepContext) -> bool {
         let drops = planted!(cx.mutant, IgnoreHearsay)
             && self.entries.get(service).is_none_or(|entry| entry.grantor.is_none());
@@ -13,7 +13,7 @@ impl Registry {
         drops
     }
 
-    /// A service is vacant, whichever grantor says so.
+    /// Marks a service as vacant, whichever grantor said so.
     pub(super) fn plant_vacancy(&mut self, service: &ServiceName) {
         if let Some(entry) = self.entries.get_mut(service) {
             *entry = RegistryEntry { vacant: true, ..RegistryEntry::default() };

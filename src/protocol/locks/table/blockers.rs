@@ -5,18 +5,18 @@ use super::questions::BLOCKING;
 use super::*;
 use crate::protocol::message::Blocked;
 
-/// The earlier requests of one queue whose other names are looked at.
+/// The most earlier requests of a queue whose other names are examined.
 const EARLIER: usize = 16;
 
-/// A hold that a request waits for.
+/// A hold for which a request waits.
 pub(crate) struct TableBlocker {
     /// The request that holds.
     pub(crate) key: RequestKey,
-    /// Its owner.
+    /// The owner of the request.
     pub(crate) owner: OwnerId,
-    /// The token with which it holds the name.
+    /// The token with which the request holds the name.
     pub(crate) token: Token,
-    /// How sure the edge from the request to the hold is.
+    /// The certainty of the edge from the waiting request to the hold.
     pub(crate) edge: Edge,
     pub(super) name: Option<LockName>,
 }
@@ -26,26 +26,26 @@ pub(crate) struct TableBlocker {
 pub(crate) enum Edge {
     /// The request may be granted while the hold stays as it is.
     Possible,
-    /// It cannot be granted before an earlier request that waits for the hold. That one may be over
-    /// already at its member.
+    /// The request cannot be granted before an earlier request that waits for the hold. The earlier
+    /// one may have ended at its member already.
     Behind,
-    /// It cannot be granted while the hold stays as it is.
+    /// The request cannot be granted while the hold stays as it is.
     Sure,
 }
 
-/// The blockers of a request, as they are collected.
+/// The blockers of a request, while they are collected.
 #[derive(Default)]
 pub(crate) struct TableBlockers {
     pub(crate) all: Vec<TableBlocker>,
-    /// Whether there may be more.
+    /// Whether there may be more blockers than listed.
     pub(crate) more: bool,
-    /// The earlier requests that have to be over before the request is granted.
+    /// The earlier requests that have to end before the request is granted.
     pub(crate) earlier: BTreeSet<(RequestKey, OwnerId)>,
     known: BTreeSet<RequestKey>,
 }
 
 impl Table {
-    /// The holds that a request waits for: a hold of several names counts once. `None`: no such
+    /// The holds for which a request waits: a hold of several names counts once. `None`: no such
     /// request waits.
     pub(crate) fn blockers(&self, of: &Blocked) -> Option<TableBlockers> {
         let mut found = TableBlockers::default();
@@ -77,10 +77,10 @@ impl Table {
         Some(found)
     }
 
-    /// Adds the holds of the names that a request waits for, and those that earlier requests for
-    /// these names wait for.
+    /// Adds the holds of the names for which a request waits, and those for which earlier requests
+    /// for these names wait.
     fn add_blockers_of_names(&self, rank: QueueRank, want: &Want, found: &mut TableBlockers) {
-        // A request that passes a suspension may come to stand before others at any time.
+        // A request that passes a suspension may be placed before others at any time.
         let is_in_order = self.suspended.is_none() && self.suspensions.is_empty();
         for name in want.names().iter().take(MAX_SEARCHED) {
             let has_permits = matches!(self.held.get(name), Some(Occupancy::Permits(_)));
@@ -101,7 +101,7 @@ impl Table {
                     found.earlier.extend(head.map(|(key, head)| (*key, head.owner)));
                 }
             }
-            // Each name of a batch has to be free before it is granted.
+            // A batch is granted only when all of its names are free.
             for (key, batch) in &earlier {
                 let Want::Batch(_) = batch.want else { continue };
                 let edge = if is_in_order { Edge::Behind } else { Edge::Possible };
@@ -120,7 +120,7 @@ impl Table {
         }
     }
 
-    /// Adds the suspension that is held, if it is in the way of the request.
+    /// Adds the held suspension, if it blocks the request.
     fn add_suspension(&self, of: Option<(QueueRank, OwnerId)>, found: &mut TableBlockers) {
         let Some((token, key)) = self.suspended else { return };
         let is_in_way = of.is_none_or(|((ticket, waits), owner)| {
@@ -131,7 +131,7 @@ impl Table {
         }
     }
 
-    /// Adds all holds but those of an owner, for a suspension.
+    /// Adds all holds except those of an owner, for a suspension.
     fn add_all_but(
         &self,
         owner: Option<(ProcessId, OwnerId)>,

@@ -1,29 +1,29 @@
-//! `CountingBloomFilter`: finds, by one place in memory, that a name is not in a set. It finds so
-//! for nearly every name that is not.
+//! `CountingBloomFilter`: tells for nearly every name that is not in a set that it is not there,
+//! with one access to memory.
 //!
-//! A Bloom filter that counts, in split blocks. The hash of a name gives it one block, and one of
-//! eight counters in each of the four rows of that block. The name raises these counters when it
-//! comes and lowers them when it goes. A name with a counter at zero is not there. Other names may
-//! have raised all four, so four raised counters do not mean yes.
+//! A counting Bloom filter in split blocks. The hash of a name selects one block, and one of eight
+//! counters in each of its four rows. Adding a name raises these four counters, and removing it
+//! lowers them. A name with a counter at zero is not in the set. Other names may have raised all
+//! four, so four raised counters prove nothing.
 //!
-//! - It never says no of a name that was put in and not taken out.
-//! - A counter that has reached its end stays there. The filter then says no less often than it
-//!   could, and never in error.
-//! - The hash is the same in every run. A program that knows the hash may find names that share
-//!   their counters, and gains nothing. For those names the set itself has to be asked, as if there
-//!   were no filter.
-//! - No name costs more than one block, and memory comes and goes by pages.
+//! - The filter never says no for a name that was added and not removed.
+//! - A counter at its maximum stays there. The filter then says no less often than possible, but
+//!   never wrongly.
+//! - The hash is the same in every run. A program that knows it may find names that share their
+//!   counters, but gains nothing. For such names the set itself is asked, as if there were no
+//!   filter.
+//! - No name costs more than one block, and memory is allocated and freed in pages.
 
 use crate::protocol::id::LockName;
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 
-/// Four rows of eight counters of 4 bits. It lies in one line of the cache.
+/// Four rows of eight counters of 4 bits, within one cache line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(align(16))]
 struct FilterBlock([u32; 4]);
 
-/// The unit in which memory is taken and released: 4 KiB.
+/// The unit of allocation: 4 KiB.
 type FilterPage = [FilterBlock; BLOCKS];
 
 const BLOCKS: usize = 256;
@@ -31,10 +31,10 @@ const BLOCKS: usize = 256;
 /// The highest count.
 const FULL: u32 = 15;
 
-/// Counts names that are in a set.
+/// Counts the names in a set.
 #[derive(Clone, Default)]
 pub(super) struct CountingBloomFilter {
-    /// None: all its counters are zero.
+    /// The pages; `None`: all counters of the page are zero.
     pages: Vec<Option<Box<FilterPage>>>,
 }
 
@@ -47,19 +47,19 @@ impl FilterSpot {
         FilterSpot(FixedState::default().hash_one(name))
     }
 
-    /// The block of the hash, of all blocks: by the highest bits of the hash.
+    /// The index of the block for this hash: by its highest bits.
     fn block(self, blocks: usize) -> usize {
         ((u128::from(self.0) * blocks as u128) >> u64::BITS) as usize
     }
 
-    /// Returns the bit of each row at which its counter begins: by the lowest bits of the hash.
+    /// Returns the bit offset of the counter in each row: by the lowest bits of the hash.
     fn counters(self) -> [u32; 4] {
         [0, 3, 6, 9].map(|bit| (self.0 >> bit & 7) as u32 * 4)
     }
 }
 
 impl CountingBloomFilter {
-    /// An empty filter with room for this many pages.
+    /// An empty filter with room for `pages` pages.
     pub(super) fn new(pages: usize) -> CountingBloomFilter {
         CountingBloomFilter { pages: vec![None; pages] }
     }
@@ -68,12 +68,13 @@ impl CountingBloomFilter {
         self.pages.len()
     }
 
-    /// Returns whether a name may have been put in. Without pages it knows nothing.
+    /// Returns whether a name may be in the set. Without pages the filter always says so.
     pub(super) fn may_have(&self, spot: FilterSpot) -> bool {
         let at = spot.block(self.pages.len() * BLOCKS);
         let Some(page) = self.pages.get(at / BLOCKS) else { return true };
         let Some(page) = page else { return false };
-        // All four, without a branch: which of them is zero cannot be foretold.
+        // All four are read without a branch: the branch predictor could not foresee which one is
+        // zero.
         let counts = page[at % BLOCKS]
             .0
             .into_iter()
@@ -82,12 +83,12 @@ impl CountingBloomFilter {
         counts.fold(true, |may, count| may & (count != 0))
     }
 
-    /// A name that is not in it comes.
+    /// Adds a name that is not in the set.
     pub(super) fn add(&mut self, spot: FilterSpot) {
         self.change(spot, |count| count + 1);
     }
 
-    /// A name that is in it goes.
+    /// Removes a name that is in the set.
     pub(super) fn remove(&mut self, spot: FilterSpot) {
         self.change(spot, |count| count.saturating_sub(1));
     }
@@ -104,7 +105,7 @@ impl CountingBloomFilter {
         }
     }
 
-    /// Gives the memory of a page back. The filter's answers mean nothing from then on.
+    /// Frees the memory of a page. From then on the filter's answers are meaningless.
     pub(super) fn shed(&mut self) {
         if self.pages.pop().is_some() && self.pages.is_empty() {
             self.pages = Vec::new();
@@ -114,7 +115,7 @@ impl CountingBloomFilter {
 
 #[cfg(test)]
 impl CountingBloomFilter {
-    /// Pages that have memory.
+    /// The number of allocated pages.
     pub(super) fn filled(&self) -> usize {
         self.pages.iter().flatten().count()
     }

@@ -1,10 +1,9 @@
-//! The holders of each name of a table, and whether one more request fits beside them.
+//! The holders of each name of a table, and whether a further request fits beside them.
 
 use super::occupancy::{PermitHolders, beginning};
 use super::*;
 
-/// The most names, and the most requests, that are searched for a holder in the way of a
-/// suspension.
+/// The most names, and the most requests, that are searched for a hold in the way of a suspension.
 pub(super) const MAX_SEARCHED: usize = 1 << 10;
 
 impl Table {
@@ -23,8 +22,8 @@ impl Table {
         all.inspect(|_| touch())
     }
 
-    /// A hold that is none of the owner's: that of the first name, or, behind very many names of
-    /// the owner, one of another member. `None`: it is not found among so many.
+    /// A hold of another owner: the one of the first name, or, after very many names of the owner
+    /// itself, one of another member. `None`: the limited search found none.
     pub(super) fn other_hold(
         &self,
         process: ProcessId,
@@ -48,7 +47,7 @@ impl Table {
         self.held.get(name).into_iter().flat_map(move |used| self.holders(name, used))
     }
 
-    /// The requests that hold a name in this way, in the order of their keys.
+    /// The requests in this occupancy of a name, in the order of their keys.
     pub(super) fn holders(
         &self,
         name: &LockName,
@@ -62,8 +61,8 @@ impl Table {
         one.into_iter().chain(many.into_iter().flatten().copied())
     }
 
-    /// The request that holds the lock of this name. It has this number, and the number of its
-    /// process begins so. A second such request hardly ever exists.
+    /// The request that holds the lock of this name, found by its number and the highest bits of
+    /// its process number. Two requests hardly ever share both.
     fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<RequestKey> {
         let first = u128::from(begins) << 96;
         let mut alike = self.parts.range(ProcessId(first)..=ProcessId(first | u128::MAX >> 32));
@@ -73,7 +72,7 @@ impl Table {
         alike.find(|(_, part)| has(part)).map(|(process, _)| (*process, request))
     }
 
-    /// Returns whether a want of a name may be held beside the name's present holds.
+    /// Returns whether a want may hold the name beside its present holds.
     pub(super) fn fits(&self, name: &LockName, want: &Want) -> bool {
         let used = self.held.get(name);
         let is_beside = used.is_none_or(|used| used.is_beside(want));
@@ -86,7 +85,8 @@ impl Table {
         }
     }
 
-    /// How many others have a share of the same lock; `None`: this is not a share.
+    /// The number of other requests with a share of the same lock; `None`: the request has no
+    /// share.
     pub(crate) fn others_beside(&self, key: RequestKey) -> Option<usize> {
         let Some(TableRequest {
             entry: LockRequest { want: Want::Share(name), .. },
@@ -98,8 +98,8 @@ impl Table {
         self.held.get(name).map(|used| used.len() - 1)
     }
 
-    /// Returns whether no present hold of the name excludes this want; otherwise nothing changes.
-    /// The limit does not matter here.
+    /// Adds the request to the holders of the name, if no present hold excludes its want. Returns
+    /// whether it was added. The limit of permits is ignored.
     pub(super) fn occupy(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         self.reconsider(name, |table| table.put(name, key, want))
     }
@@ -108,7 +108,7 @@ impl Table {
         self.reconsider(name, |table| table.remove_use(name, key, want));
     }
 
-    /// Replaces a request's hold of its names with another kind of hold.
+    /// Replaces a request's hold of its names by another kind of hold.
     pub(super) fn exchange(&mut self, key: RequestKey, from: &Want, to: &Want) {
         for name in from.names() {
             self.reconsider(name, |table| {
@@ -118,7 +118,7 @@ impl Table {
         }
     }
 
-    /// Another request of the same member holds the lock of a name.
+    /// Records another request of the same member as the holder of a name's lock.
     pub(super) fn reoccupy(&mut self, name: &LockName, by: RequestKey) {
         let want = Want::Lock(name.clone());
         self.reconsider(name, |table| {
@@ -127,7 +127,7 @@ impl Table {
         });
     }
 
-    /// Nearly always no request has the name.
+    /// In nearly all cases the name is free.
     fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         let first = || match want {
             Want::Share(_) => Occupancy::Shares(Box::new(BTreeSet::from([key]))),

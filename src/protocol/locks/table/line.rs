@@ -3,7 +3,7 @@
 use super::*;
 
 impl Table {
-    /// Gives a request a new position in the line.
+    /// Puts a new request at its position in the line.
     pub(crate) fn queue(
         &mut self,
         key: RequestKey,
@@ -22,7 +22,8 @@ impl Table {
         Ok(ticket)
     }
 
-    /// Puts a request at the position that it had in another table. Known requests keep theirs.
+    /// Puts a request at the position that it had in another table. A known request keeps its
+    /// position.
     pub(crate) fn wait(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket, now: Time) {
         if self.get(key).is_none() {
             self.keep_clear_of(ticket);
@@ -31,17 +32,16 @@ impl Table {
     }
 
     /// Completes the waits that members reported without a position: each gets the position of the
-    /// same member's next wait behind it. That later request has a position, so its grantor had the
-    /// earlier request as well. The grantor granted the earlier one, and its epoch was over for the
-    /// member by then. A request that may pass a suspension is left out, and so is the position of
-    /// a request that passed one. Returns the waits that got a position.
+    /// same member's next wait behind it. The next wait has a position, so its grantor had the
+    /// earlier request as well. That grantor granted the earlier request, but its epoch was over
+    /// for the member by then. Left out are requests that may pass a suspension, and positions of
+    /// requests that passed one. Returns the waits that got a position.
     pub(crate) fn keep_own_order(
         &self,
         waits: &mut [(ProcessId, WaitReport)],
     ) -> BTreeSet<RequestKey> {
         planted!(self.mutant, ForgetOwnOrder => return BTreeSet::new());
-        // A request of an owner with a hold has to pass this suspension, and must not wait behind
-        // it.
+        // A request whose owner has a hold must pass this suspension, not wait behind it.
         let suspensions = waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
         let first_suspension = suspensions.filter_map(|(_, wait)| wait.ticket).min();
         let is_before = |ticket: &Ticket| {
@@ -89,7 +89,7 @@ impl Table {
     }
 
     /// The ticket of a request that passes the first suspension. `None`: there is no suspension, or
-    /// the request has no right or no room to pass.
+    /// the request may not pass, or has no room to pass.
     pub(super) fn pass(
         &self,
         process: ProcessId,
@@ -114,8 +114,8 @@ impl Table {
             return None;
         }
         let block = number & !POSITION;
-        // A suspension that passes goes before those that passed already: they do not wait for it,
-        // being of its owner.
+        // A passing suspension goes before the requests that have passed already. They have its
+        // owner, so it need not wait for them.
         Some(Ticket {
             epoch,
             number: if suspends {
@@ -138,7 +138,7 @@ impl Table {
         Ticket { epoch: self.epoch, number: self.arrivals }
     }
 
-    /// Sees to it that a ticket which came from elsewhere is not dealt again.
+    /// Prevents that a ticket from another table is dealt again.
     fn keep_clear_of(&mut self, ticket: Ticket) {
         if ticket.epoch == self.epoch {
             self.arrivals = self.arrivals.max(ticket.number);
@@ -156,8 +156,8 @@ impl Table {
         }
     }
 
-    /// Returns whether a suspension would wait for the first suspension that waits, and that
-    /// suspension for it.
+    /// Returns whether a suspension of this owner and the first waiting suspension would wait for
+    /// each other.
     pub(super) fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         let Some(&(_, key)) = self.suspensions.first() else { return false };
         planted!(self.mutant, QueueDeadlock => return false);

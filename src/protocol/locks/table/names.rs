@@ -1,28 +1,28 @@
-//! `NameMap`: a tree of names, and a filter before it.
+//! `NameMap`: a tree of names behind a filter.
 //!
-//! A name that is asked for is mostly not there. In a tree of a million names it takes several
-//! misses of the cache to find that out. The [filter](CountingBloomFilter) takes one. It follows
-//! the tree, and the tree can be changed only here.
+//! In most cases a queried name is absent. In a tree of a million names it takes several cache
+//! misses to find that out; with the [filter](CountingBloomFilter) it takes one. The filter follows
+//! the tree, which can be changed only here.
 //!
-//! A filter is made for a number of names. Another one takes its place when there are twice as many
-//! names, or half as many. That one is not made at once, for no operation goes through all names.
-//! The **current** filter goes on as ever. Beside it is the **next**, and each change of the tree
-//! moves a few more names into the next, in their order:
+//! A filter is made for a number of names. It is replaced when there are twice as many names, or
+//! half as many. The new filter is not made at once, since no operation may walk through all names.
+//! The **current** filter remains in use. Meanwhile each change of the tree moves a few more names
+//! into the **next** filter, in their order:
 //! ```text
 //!              up to the mark       behind the mark
 //! current      all names            all names
 //! next         all names            none
 //! ```
-//! A name that comes or goes is counted in the next filter only up to the mark. A name behind the
-//! mark is moved when its turn comes, if it is there then. When the mark has passed the last name
-//! the next filter is the current one.
+//! A name that is added or removed is counted in the next filter only if it is not behind the mark.
+//! A name behind the mark is moved in its turn, if it is still in the tree. When the mark has
+//! passed the last name, the next filter becomes the current one.
 //!
-//! - The current filter has the names of the tree, or no pages: then every name may be there.
+//! - The current filter has all names of the tree, or no pages: then it tells of every name that it
+//!   may be there.
 //! - The next filter has the names of the tree up to the mark.
-//! - A change of the tree moves at most [`MAX_MOVED_NAMES`] names, and releases one page at most. A
-//!   filter that begins is a word for each page, and its pages come with the first name that is in
-//!   them.
-//! - Few names have no filter, and take no memory for it.
+//! - A change of the tree moves at most [`MAX_MOVED_NAMES`] names, and frees at most one page. A
+//!   new filter starts with a word for each page. A page is allocated with its first name.
+//! - A small map has no filter, and uses no memory for it.
 //! - The filters are not part of a map's value: two `NameMap` with the same tree are equal.
 
 use super::bloom_filter::{CountingBloomFilter, FilterSpot};
@@ -32,15 +32,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Bound, Deref};
 
-/// Names for which a page is made: 8 bytes for each. Twice as many have 4 each, and one in 20 of
-/// the absent names is then let through to the tree.
+/// The number of names for which a page is made: 8 bytes for each. With twice as many names, 4
+/// bytes each, the filter lets one in 20 absent names through to the tree.
 const PER_PAGE: usize = 512;
 
-/// Names that one change moves. So a filter is made before the number of names has changed by a
-/// seventh.
+/// The most names that one change moves. So the next filter is complete before the number of names
+/// has changed by a seventh.
 const MAX_MOVED_NAMES: usize = 8;
 
-/// The value at each name. It is read as the tree is.
+/// The value of each name. Reads go to the tree.
 #[derive(Clone)]
 pub(super) struct NameMap<V> {
     tree: BTreeMap<LockName, V>,
@@ -51,14 +51,14 @@ pub(super) struct NameMap<V> {
 struct FilterPair {
     current: CountingBloomFilter,
     next: Option<NextFilter>,
-    /// The filter before it, of which some pages are left.
+    /// The former filter, of which some pages are left.
     spent: CountingBloomFilter,
 }
 
 #[derive(Clone)]
 struct NextFilter {
     filter: CountingBloomFilter,
-    /// The last name that was moved, whether it is there still.
+    /// The last name that was moved, even if it was removed since.
     mark: Option<LockName>,
 }
 
@@ -67,13 +67,13 @@ impl<V> NameMap<V> {
         NameMap { tree: BTreeMap::new(), filters: None }
     }
 
-    /// Returns whether there is something at a name. Mostly there is not.
+    /// Returns whether the map has the name. In most cases it has not.
     pub(super) fn contains_key(&self, name: &LockName) -> bool {
         self.filters.as_ref().is_none_or(|filters| filters.may_have(name))
             && self.tree.contains_key(name)
     }
 
-    /// Puts something at a name at which there is nothing, or `beside` the present value. Looks for
+    /// Inserts `first` for an absent name, or applies `beside` to the present value. Searches for
     /// the name once.
     pub(super) fn put(
         &mut self,
@@ -91,7 +91,8 @@ impl<V> NameMap<V> {
         }
     }
 
-    /// Takes something from a name, or, if it `is_last`, the whole value. Looks for the name once.
+    /// Applies `is_last` to the name's value, and removes the value if it returns `true`. Searches
+    /// for the name once.
     pub(super) fn take(&mut self, name: &LockName, is_last: impl FnOnce(&mut V) -> bool) {
         if let btree_map::Entry::Occupied(mut used) = self.tree.entry(name.clone())
             && is_last(used.get_mut())
@@ -101,7 +102,7 @@ impl<V> NameMap<V> {
         }
     }
 
-    /// A name has come or gone.
+    /// Updates the filters after a name was added or removed.
     fn note(&mut self, name: &LockName, change: fn(&mut CountingBloomFilter, FilterSpot)) {
         if let Some(filters) = &mut self.filters {
             let spot = FilterSpot::of(name);
@@ -115,7 +116,7 @@ impl<V> NameMap<V> {
         self.tend();
     }
 
-    /// Sees to the filters, a step at a time.
+    /// Continues the work on the filters by one step.
     fn tend(&mut self) {
         let len = self.tree.len();
         if self.filters.is_none() && len < PER_PAGE {
@@ -143,7 +144,7 @@ impl<V> NameMap<V> {
 }
 
 impl FilterPair {
-    /// Never within another function: a caller without filters would save registers for it.
+    /// Never inlined: otherwise even a caller without filters would have to save registers.
     #[inline(never)]
     fn may_have(&self, name: &LockName) -> bool {
         self.current.may_have(FilterSpot::of(name))
@@ -151,7 +152,7 @@ impl FilterPair {
 }
 
 impl NextFilter {
-    /// Moves some names. Returns whether they were the last ones.
+    /// Moves some names. Returns whether none are left.
     fn go_on<V>(&mut self, tree: &BTreeMap<LockName, V>) -> bool {
         let behind = self.mark.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let (mut moved, mut last) = (0, None);

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct TableObject {
     pub(super) content: Content,
-    /// The members that have it open, and how often.
+    /// The members that have the object open, and how often.
     pub(super) openers: BTreeMap<ProcessId, usize>,
-    /// Others told of it, and not all members that have it open are known yet: see
+    /// Whether a member or a grantor reported the object while its openers are not all known. See
     /// [`drop_unopened`](super::Table::drop_unopened).
     pub(super) adopted: bool,
 }

@@ -1,4 +1,4 @@
-//! Objects: the open ones, and their contents.
+//! The open objects of a table, and their contents.
 
 use super::*;
 use crate::protocol::content::LastWrite;
@@ -53,19 +53,19 @@ impl Table {
         self.objects.iter().map(|(name, object)| (name, &object.content))
     }
 
-    /// Returns whether the member has it open.
+    /// Returns whether the member has the object open.
     pub(crate) fn is_open(&self, name: &LockName, process: ProcessId) -> bool {
         self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
     }
 
-    /// The members that have it open.
+    /// The members that have the object open.
     pub(crate) fn openers(&self, name: &LockName) -> impl Iterator<Item = ProcessId> {
         self.objects.get(name).into_iter().flat_map(|object| object.openers.keys().copied())
     }
 
-    /// Takes in an object's content from another grantor or a member: the highest version stays.
-    /// The members that have it open follow. Until all of them are known the object stays, even if
-    /// some of them leave.
+    /// Adds an object's content that another grantor or a member reported: the highest version
+    /// stays. The members that have it open are reported afterwards. Until all of them are known,
+    /// the object stays even if some of them leave.
     pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
         if let Some(object) = self.objects.get_mut(&name) {
             object.adopted = true;
@@ -82,7 +82,7 @@ impl Table {
         });
     }
 
-    /// Forgets adopted objects that no member has open, and the writes of members that do not have
+    /// Removes reported objects that no member has open, and the writes of members that do not have
     /// the object open.
     pub(crate) fn drop_unopened(&mut self) {
         let unopened: Vec<LockName> = self

@@ -4,12 +4,12 @@ use super::request::RequestKey;
 use crate::protocol::id::{ProcessId, RequestId, Want};
 use std::collections::BTreeSet;
 
-/// The holders of a name: one lock, or any number of shares, or any number of permits. Small,
-/// because one exists for each held lock.
+/// The holders of a name: one lock, any number of shares, or any number of permits. The type is
+/// small, because each held lock has one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Occupancy {
-    /// The holding request, and how the number of its process [begins](beginning). The process
-    /// follows from the rest of the [table](super::Table::holder).
+    /// The request that holds, and the [first bits](beginning) of its process's number. The rest of
+    /// the [table](super::Table::holder) tells the process.
     Lock(RequestId, u32),
     #[allow(clippy::box_collection)] // one word
     Shares(Box<BTreeSet<RequestKey>>),
@@ -19,7 +19,7 @@ pub(super) enum Occupancy {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PermitHolders {
     pub(super) keys: BTreeSet<RequestKey>,
-    /// How many permits they have together.
+    /// The sum of the permits that are held.
     pub(super) sum: u64,
 }
 
@@ -32,7 +32,7 @@ impl Occupancy {
         }
     }
 
-    /// Returns whether a hold of this want may exist beside these, at any limit.
+    /// Returns whether a hold of this want may exist beside the present holds, at any limit.
     pub(super) fn is_beside(&self, want: &Want) -> bool {
         matches!(
             (self, want),

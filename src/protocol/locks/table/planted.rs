@@ -9,13 +9,13 @@ impl Table {
         self.content(name).is_some()
     }
 
-    /// The approximate bytes of the requests of a process, as they are now.
+    /// The approximate bytes of the requests of a process, with the present values.
     pub(crate) fn present_bytes_of(&self, process: ProcessId) -> usize {
         let requests = self.parts.get(&process).into_iter().flat_map(|part| part.requests.iter());
         requests.map(|(_, request)| request.entry.entry_weight()).sum()
     }
 
-    /// Plants another break.
+    /// Plants another break, or none.
     pub(crate) fn plant(&mut self, mutant: Option<ProtocolMutant>) {
         self.mutant = mutant;
     }
@@ -25,7 +25,7 @@ impl Table {
         self.head(name).is_none()
     }
 
-    /// How a name is held, if it is.
+    /// The mode in which a name is held, if it is.
     pub(crate) fn mode_of(&self, name: &LockName) -> Option<Mode> {
         let key = self.holders_of(name).next()?;
         self.get(key).map(|request| request.entry.want.mode())

@@ -1,5 +1,5 @@
 //! A table's answers to queries: the holders of a name, its waiters, and the position of a request.
-//! Only here a queue is walked.
+//! Nothing else walks through a queue.
 
 use super::*;
 use crate::protocol::event::LockStatus;
@@ -7,10 +7,10 @@ use crate::protocol::message::{
     BlockingHold, HolderInfo, LockRequest, Query, QueryReply, WaiterInfo,
 };
 
-/// The most holds that are listed as the blockers of one request.
+/// The most holds in the list of the blockers of one request.
 pub(super) const BLOCKING: usize = 64;
 
-/// Names that are waited for or open: up to so many are checked whether they are held, too.
+/// The most names with waiters, or open objects, that are checked for being counted twice.
 #[cfg(any(feature = "tokio", test))]
 const MAX_CHECKED_NAMES: usize = 1 << 10;
 
@@ -69,14 +69,14 @@ impl Table {
                 });
                 QueryReply::Blockers { holds: holds.collect(), more: found.more }
             }
-            // There is a grantor: this one.
+            // A grantor exists: this one.
             Query::Service => QueryReply::Service(true),
             Query::Held(after) => {
                 let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded)).peekable();
                 let mut holders = Vec::new();
-                // A name is listed whole or not at all, for the next query names the last one. The
-                // exception is a name with more holders than are listed at once.
+                // A name is listed whole or not at all, since the next query continues after the
+                // last name. The exception is a name with more holders than one answer lists.
                 while let Some((name, used)) = rest.next_if(|(_, used)| {
                     holders.is_empty() || holders.len() + used.len() <= self.bounds.listed
                 }) {
@@ -101,8 +101,8 @@ impl Table {
         }
     }
 
-    /// The list for people: the suspension, and names in their order, those `after` a place in that
-    /// list, `most` of them at most. Also returns whether that is the end of the list.
+    /// The list for the status: the suspension, then the names in their order. It begins `after` a
+    /// place in the list, and has at most `most` entries. Also returns whether the list ends there.
     pub(crate) fn status(
         &self,
         now: Time,
@@ -126,7 +126,7 @@ impl Table {
         });
         let after = after.flatten().map_or(Bound::Unbounded, Bound::Excluded);
         let range = (after, Bound::<&LockName>::Unbounded);
-        // One more than are told, to know whether there is one.
+        // One entry more than asked for, to know whether it exists.
         let few = most.saturating_add(1);
         let held = self.held.range::<LockName, _>(range).take(few).map(|(name, _)| name);
         let queues = self.queues.range::<LockName, _>(range).take(few).map(|(name, _)| name);
@@ -148,8 +148,8 @@ impl Table {
         (suspension.into_iter().take(most).chain(locks).collect(), is_end)
     }
 
-    /// The length of the list of [`status`](Table::status). Where very many names are waited for or
-    /// open, those that are held as well may be counted twice.
+    /// The length of the list of [`status`](Table::status). If very many names have waiters or are
+    /// open, those that are also held may be counted twice.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn listed(&self) -> usize {
         let of_queues = self
@@ -202,8 +202,8 @@ impl Table {
         })
     }
 
-    /// The first requests in the way of a request that comes last: more than are listed at once, if
-    /// there are. A suspension is in no queue, and in the way of every request.
+    /// The first requests that a new request for the name waits behind. One more than an answer
+    /// lists, if there are so many. A suspension is in no queue, but goes before every new request.
     fn in_line(&self, name: &LockName, after: Bound<QueueRank>) -> BTreeSet<QueueRank> {
         let queue = self
             .queues
@@ -249,13 +249,13 @@ impl Table {
             .map(|(_, key)| *key));
         let suspension = suspender.and_then(|key| self.waiter(&(*ticket, key)));
         let (others, holds) = if entry.want == Want::Suspension {
-            // A batch stands in many queues and counts in that of its first name.
+            // A batch is in many queues, and counts in the one of its first name.
             let counts = |name: &LockName, key| {
                 self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name)
             };
             let mut others = 0;
             for (name, queue) in &self.queues {
-                // A queue is looked into, whether or not a request stands before.
+                // Each queue costs one look, even an empty one.
                 budget = budget.saturating_sub(1);
                 if budget == 0 {
                     break;
@@ -288,7 +288,7 @@ impl Table {
     }
 }
 
-/// How many there are, as far as the budget goes.
+/// The number of ranks, as far as the budget allows.
 fn count<'a>(ranks: impl Iterator<Item = &'a QueueRank>, budget: &mut usize) -> usize {
     let count = ranks.take(*budget).inspect(|_| touch()).count();
     *budget -= count;

@@ -8,14 +8,15 @@ impl Table {
         self.queues.get(name).and_then(|queue| queue.first().copied())
     }
 
-    /// Returns whether the first request in a queue fits; `None`: the queue is empty.
+    /// Returns the first request in a queue, and whether it fits beside the holders; `None`: the
+    /// queue is empty.
     fn head_fits(&self, name: &LockName) -> Option<(QueueRank, bool)> {
         let rank = self.head(name)?;
         Some((rank, self.get(rank.1).is_some_and(|request| self.fits(name, &request.entry.want))))
     }
 
-    /// Changes the holds of a name, or its limit, and checks whether the first request in its queue
-    /// fits now.
+    /// Changes the holds of a name, or its limit, and then checks whether the first request in its
+    /// queue fits.
     pub(super) fn reconsider<R>(
         &mut self,
         name: &LockName,

@@ -1,4 +1,4 @@
-//! A request as a table keeps it, and the requests of one member.
+//! A request in a table, and the requests of one member.
 
 use crate::protocol::id::{
     LockName, MAX_BATCH, OwnerId, ProcessId, RequestId, Ticket, Token, Want,
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-/// A request, wherever it comes from.
+/// The key of a request: its process and its number.
 pub(super) type RequestKey = (ProcessId, RequestId);
 
-// `missing` counts the names of a request.
+// `missing` counts names of a request.
 const _: () = assert!(MAX_BATCH <= u16::MAX as usize);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -22,7 +22,7 @@ pub(super) enum TableRequestState {
         token: Token,
         since: Time,
     },
-    /// `missing`: the number of its names for which it is not the first in the queue, or does not
+    /// `missing`: the number of names for which the request is not first in the queue, or does not
     /// fit beside the present holds.
     Waits {
         ticket: Ticket,
@@ -31,12 +31,12 @@ pub(super) enum TableRequestState {
     },
 }
 
-/// When a request came to this grantor and had to wait. It is for people, and no rule reads it. So
-/// two of them are always equal, and the model checker takes tables that differ in them for one
-/// state.
+/// The time at which a request came to this grantor and had to wait. It is only shown to people; no
+/// rule reads it. So two of them always compare equal, and the model checker counts tables that
+/// differ only in them as one state.
 ///
-/// In milliseconds, which begin anew after 49 days: with the whole time each hold would take eight
-/// bytes more.
+/// In milliseconds, which wrap around after 49 days: the full time would make each hold eight bytes
+/// longer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitStart(u32);
 
@@ -73,23 +73,23 @@ pub(super) struct TableRequest {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct MemberRequests {
     pub(super) requests: PagedMap<TableRequest>,
-    /// The approximate bytes of all of them, with what their objects may come to.
+    /// The approximate bytes of all requests, with the longest values that their objects may get.
     pub(super) bytes: usize,
-    /// How many of them hold.
+    /// The number of requests that hold.
     pub(super) holds: usize,
-    /// How many of them have an object open.
+    /// The number of requests that have an object open.
     pub(super) opens: usize,
-    /// How many of them hold for each owner. Owner 0, the whole member, is left out.
+    /// The number of holds of each owner. Owner 0, the whole member, is left out.
     pub(super) owners: BTreeMap<OwnerId, usize>,
 }
 
 impl TableRequest {
-    /// An open object is not a hold.
+    /// Returns whether the request holds. An open object is not a hold.
     pub(super) fn is_hold(&self) -> bool {
         matches!(self.state, TableRequestState::Holds { .. }) && !self.entry.want.opens()
     }
 
-    /// Returns whether it holds the lock of this name, by itself or in a batch.
+    /// Returns whether the request holds the lock of this name, alone or in a batch.
     pub(super) fn has_lock(&self, name: &LockName) -> bool {
         let is_lock = matches!(self.entry.want, Want::Lock(_) | Want::Batch(_));
         let holds = matches!(self.state, TableRequestState::Holds { .. });
@@ -102,7 +102,7 @@ impl MemberRequests {
         self.requests.len() - self.holds - self.opens
     }
 
-    /// One more of them holds, or has an object open. Returns whether it is a hold.
+    /// Counts one more request that holds, or has an object open. Returns whether it is a hold.
     pub(super) fn count(&mut self, want: &Want, owner: OwnerId) -> bool {
         if want.opens() {
             self.opens += 1;
@@ -116,7 +116,7 @@ impl MemberRequests {
     }
 }
 
-/// The token of a batch's lock at that index among its names.
+/// The token of the lock at this index of a batch.
 pub(super) fn nth(token: Token, index: usize) -> Token {
     token.plus(index as u64)
 }

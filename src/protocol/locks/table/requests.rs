@@ -1,4 +1,4 @@
-//! The requests of a table, by their members, and how much each member and owner holds.
+//! The requests of a table by member, and the holds of each member and owner.
 
 use super::*;
 
@@ -52,12 +52,12 @@ impl Table {
         self.parts.get(&process).map_or(0, |part| part.bytes)
     }
 
-    /// Returns whether a process has something here.
+    /// Returns whether a process has a request here.
     pub(crate) fn has_part_of(&self, process: ProcessId) -> bool {
         self.parts.contains_key(&process)
     }
 
-    /// The want of the request, if it holds.
+    /// The want of the request, if the request holds.
     pub(crate) fn held_by(&self, key: RequestKey) -> Option<&Want> {
         let TableRequest { entry, state: TableRequestState::Holds { .. } } = self.get(key)? else {
             return None;
@@ -65,7 +65,7 @@ impl Table {
         Some(&entry.want)
     }
 
-    /// How many holds and how many waits each member has.
+    /// The numbers of holds and waits of each member.
     pub(crate) fn shares(&self) -> BTreeMap<ProcessId, (usize, usize)> {
         self.parts.iter().map(|(&process, part)| (process, (part.holds, part.waits()))).collect()
     }
@@ -142,7 +142,7 @@ impl Table {
         Some(request)
     }
 
-    /// How many holds an owner has. Owner 0 is the whole member.
+    /// The number of holds of an owner. Owner 0 is the whole member.
     pub(crate) fn holds_of(&self, process: ProcessId, owner: OwnerId) -> usize {
         let Some(part) = self.parts.get(&process) else { return 0 };
         if owner == OwnerId(0) {

@@ -1,4 +1,4 @@
-//! The rules one by one, then all of them against a model that knows no shortcuts.
+//! The rules one by one, then all of them against a model without shortcuts.
 
 mod objects;
 mod questions;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const NOW: Time = Time::from_nanos(5_000_000_000);
 
-/// The members of the stories. Each is one owner too, unless said otherwise.
+/// The members of these tests. Each is also one owner, unless stated otherwise.
 const ANN: u128 = 1;
 const BOB: u128 = 2;
 const CYD: u128 = 3;
@@ -44,7 +44,7 @@ fn permits(text: &str, count: u32) -> Want {
     Want::Permits(name(text), Permits::new(count).expect("a good number"))
 }
 
-/// An open object that says how many permits there are.
+/// An open object that sets the number of permits.
 fn limit(text: &str, permits: u32) -> Want {
     Want::Open(OpenRequest::new(name(text), limited(permits)))
 }
@@ -69,8 +69,8 @@ impl TableScript {
         TableScript { table: Table::new(Epoch(token(0))), requests: 0, tokens: 0 }
     }
 
-    /// Asks as a grantor would: granted if free, queued otherwise. Grants to others are not looked
-    /// for.
+    /// Asks as a grantor does: the request is granted if free, and queued otherwise. Nothing else
+    /// is granted.
     fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<RequestKey, Refusal> {
         self.requests += 1;
         let key = (ProcessId(process), RequestId(self.requests));
@@ -105,7 +105,7 @@ impl TableScript {
         self.ask(process, Want::Suspension)
     }
 
-    /// Ends a request, and grants all that can be granted then.
+    /// Ends a request, and grants everything that can be granted then.
     fn release(&mut self, key: RequestKey) -> Vec<RequestKey> {
         self.table.release(key);
         self.table.check();
@@ -140,7 +140,8 @@ impl TableScript {
         matches!(self.table.entry_status(key), Some(EntryStatus::Waits(_)))
     }
 
-    /// Another grantor's table, made of the members' reports, or of this grantor's own parts.
+    /// Builds the table anew, as another grantor would from the members' reports or from this
+    /// grantor's chunks.
     fn recover(&mut self, epoch: u32) {
         let mut table = Table::new(Epoch(token(epoch)));
         let (holds, waits) = self.table.export(NOW);
@@ -184,7 +185,7 @@ impl TableScript {
         self.table = table;
     }
 
-    /// How many requests go first, how many hold the names that it wants, and the process that
+    /// The number of requests before it, the number of holds of its names, and the process that
     /// suspends the service before it.
     fn position(&self, key: RequestKey) -> Option<(u64, u64, Option<ProcessId>)> {
         match self.table.answer(key.0, &Query::Position(key.1), NOW) {
@@ -201,7 +202,7 @@ impl TableScript {
 }
 
 impl Table {
-    /// Works out anew everything that is kept in more than one way.
+    /// Computes everything anew that the table stores in more than one way.
     fn check(&self) {
         let mut bare = Table::new(self.epoch);
         (bare.arrivals, bare.passes, bare.bounds) = (self.arrivals, self.passes, self.bounds);
@@ -469,14 +470,14 @@ fn numbers_do_not_run_out() {
     };
     assert_eq!((ticket(&story, last), ticket(&story, first)), ((5 << 32) + (1 << 30) - 1, 6 << 32));
 
-    // With the last block the room to pass is over, but nothing else.
+    // In the last block there is no more room to pass; everything else still works.
     story.table.arrivals = ((1 << 31) << 32) - 1;
     let suspension = story.suspends(CYD);
     assert_eq!(ticket(&story, suspension), (1 << 31) << 32);
     let late = story.locks(ANN, "y");
     assert_eq!(ticket(&story, late), ((1 << 31) << 32) + 1);
 
-    // A block has as many places for those that pass.
+    // A block has as many positions for passing requests.
     let mut story = TableScript::new();
     story.locks(ANN, "x");
     story.suspends(CYD);
@@ -522,22 +523,22 @@ fn a_lock_that_becomes_a_share_grants_the_shares_at_the_head_of_the_queue() {
     let mut story = TableScript::new();
     let (writer, owner) = (story.locks(ANN, "x"), story.ask(BOB, share("x")));
     let next = story.locks(CYD, "x");
-    story.table.narrow(writer, &share("y"), token(1));
-    story.table.narrow(next, &share("x"), token(2));
+    story.table.reduce(writer, &share("y"), token(1));
+    story.table.reduce(next, &share("x"), token(2));
     story.table.check();
     assert_eq!(
         (story.grants(), story.table.others_beside(writer)),
         (vec![], None),
         "that was not a share of its own"
     );
-    story.table.narrow(writer, &share("x"), token(1));
+    story.table.reduce(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(story.grants(), [owner]);
     assert_eq!(story.table.entry_status(writer), Some(EntryStatus::Holds(token(1))));
     assert_eq!(story.table.others_beside(writer), Some(1));
     story.release(owner);
     story.table.upgrade(writer, token(8));
-    story.table.narrow(writer, &share("x"), token(1));
+    story.table.reduce(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(
         story.table.entry_status(writer),
@@ -574,7 +575,7 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     assert_eq!(claim(&mut table, share("x"), 21), [key(20)]);
     assert_eq!(claim(&mut table, batch(&["w", "x"]), 30), [key(21)]);
 
-    // A request waits no more when it is reported as a hold, whether it wins or not.
+    // A request that is reported as a hold no longer waits, whether the hold wins or not.
     let mut table = Table::new(Epoch(token(0)));
     let entry = |want| LockRequest {
         want,
@@ -600,9 +601,9 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     assert_eq!(table.held().count(), 2);
 }
 
-/// All kinds of requests at random. After each step the table is the same as one that is worked out
-/// anew. Nothing is held beside a hold that excludes it. No more permits are granted than there
-/// are, and no request that could be granted is left.
+/// All kinds of requests at random. After each step the table equals one that is computed anew. No
+/// hold exists beside one that excludes it, and no more permits are granted than exist. No request
+/// that could be granted is left.
 #[test]
 fn random_requests_hold_nothing_beside_a_hold_that_excludes_it() {
     for seed in 1..=40_u64 {
@@ -620,7 +621,7 @@ fn random_requests_hold_nothing_beside_a_hold_that_excludes_it() {
                 (4, Some(key)) => {
                     let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
                     if let Some(EntryStatus::Holds(token)) = story.table.entry_status(key) {
-                        story.table.narrow(key, &to, token);
+                        story.table.reduce(key, &to, token);
                     }
                 }
                 (5, Some(key)) if story.table.others_beside(key) == Some(0) => {
@@ -675,7 +676,7 @@ fn random_requests_hold_nothing_beside_a_hold_that_excludes_it() {
     }
 }
 
-/// How many permits are held. Fails if they, shares and a lock are held beside each other.
+/// The number of permits held. Fails if permits, shares and a lock are held beside each other.
 fn in_use(table: &Table, text: &str) -> u64 {
     let holders = table.held().filter(|(of, ..)| **of == name(text));
     let modes: Vec<Mode> = holders
@@ -705,8 +706,8 @@ fn waits_are_transferred_in_the_order_of_their_tickets() {
     assert_eq!(exported, waits);
 }
 
-/// The process ids begin with the same 32 bits, as those of one in four billion pairs of members
-/// do. The requests have the same number.
+/// The process ids begin with the same 32 bits, like those of one in four billion pairs of members.
+/// The requests have the same number.
 #[test]
 fn holds_of_members_with_similar_ids_are_told_apart() {
     let mut table = Table::new(Epoch(token(0)));
@@ -735,7 +736,8 @@ fn holds_of_members_with_similar_ids_are_told_apart() {
     assert_eq!(held, expected.map(|(name, process)| (name.to_owned(), ProcessId(process))));
 }
 
-/// Each held lock has one of each, and the tree of held names has room for half as many again.
+/// Each held lock has one of each of these, and the tree of held names has room for half as many
+/// again.
 #[test]
 fn a_held_lock_takes_little_memory() {
     assert_eq!((size_of::<TableRequest>(), size_of::<Occupancy>()), (80, 16));

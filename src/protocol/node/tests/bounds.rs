@@ -1,4 +1,4 @@
-//! The bytes and the names that one member can make others keep.
+//! The bytes and the names that one member can make others store.
 
 use super::*;
 use crate::protocol::event::GrantorState;
@@ -71,7 +71,7 @@ fn an_elder_keeps_one_request_for_tokens_of_a_grantor_whatever_epochs_it_names()
     assert_eq!(registry.hungry(), 2);
 }
 
-/// The services whose grantors the elder is asked for.
+/// The services for whose grantors the elder is asked.
 pub(super) fn find_questions(outbox: VecDeque<(ProcessId, Message)>) -> Vec<ServiceName> {
     let service = |(_, message)| match message {
         Message::Registry(RegistryMessage::FindGrantor { service, .. }) => Some(service),
@@ -137,7 +137,7 @@ pub(super) fn long(name: &str) -> LockRequest {
     LockRequest { want: want(&name), owner: OwnerId::default(), revocable: false, metadata }
 }
 
-/// A hold of a [long] request, of a lock of its own.
+/// A hold of a [long] request for a lock of its own.
 pub(super) fn long_hold(number: u32) -> HoldReport {
     HoldReport { lock: long(&format!("h{number}")), ..hold("x", number) }
 }
@@ -152,7 +152,7 @@ pub(super) fn long_waits(numbers: RangeInclusive<u64>) -> Vec<WaitReport> {
     numbers.map(wait).collect()
 }
 
-/// An object with a value of so many bytes.
+/// An object whose value has so many bytes.
 pub(super) fn object(number: u32, bytes: usize) -> (LockName, Content) {
     let name = LockName::new(format!("o{number}").as_bytes()).expect("a good name");
     let value = Value::new(&vec![7; bytes]).expect("not too long");
@@ -203,7 +203,7 @@ fn a_member_has_so_many_bytes_of_requests_and_callers_of_more_are_told_at_once()
     assert!(!out.iter().any(is_busy), "there is room again: {out:?}");
 }
 
-/// A grantor of a service, beside ANN and BOB, that keeps 12,000 bytes for a member.
+/// A grantor of a service in a view with ANN and BOB, which stores 12,000 bytes for a member.
 fn small_grantor(origin: Origin) -> (Node, Grantor) {
     let mut node = with_two_more();
     node.cluster.config.limits.link.request_bytes = 6_000;
@@ -239,15 +239,15 @@ fn a_grantor_keeps_so_many_bytes_for_one_member_and_tells_it_to_ask_again() {
     assert!(!is_sent_on(BOB, 3), "each member has bytes of its own");
 }
 
-/// A request to have an object open, which is empty at first.
+/// A request to open an object, which is empty at first.
 pub(super) fn opening(name: &str) -> LockRequest {
     let name = LockName::new(name.as_bytes()).expect("a good name");
     let want = Want::Open(OpenRequest::new(name, Value::new(b"").expect("a short value")));
     LockRequest { want, ..hold("x", 1).lock }
 }
 
-/// How many openings a grantor of [`small_grantor`] takes of one member: each has some 1,200 bytes
-/// with the longest value.
+/// The number of openings that a grantor of [`small_grantor`] accepts from one member: each counts
+/// some 1,200 bytes, with the longest value.
 pub(super) const OPENINGS: usize = 11;
 
 #[test]
@@ -310,7 +310,7 @@ fn a_recovering_grantor_keeps_so_many_bytes_of_one_members_report() {
         }
         assert_eq!(grantor.held().count(), 3);
     });
-    // Each hold is a request and a name of the table.
+    // Each hold is one request and one name of the table.
     assert_eq!(grantor.size() - before, 3 * 2 + 3);
     node.cx(NOW, &mut Vec::new(), |_, cx| {
         (0..1_000).for_each(|number| grantor.on_release(BOB, RequestId(number), cx));
@@ -419,7 +419,7 @@ fn a_recovering_grantor_keeps_so_many_bytes_of_the_objects_that_one_member_repor
             let objects = (1..=10).map(|number| object(10 * part + number, 1_000)).collect();
             grantor.on_report(ANN, objects, (Vec::new(), Vec::new()), false, cx);
         }
-        // Each has 1,050 bytes.
+        // Each object has 1,050 bytes.
         assert_eq!(grantor.objects().count(), 12);
         let holds = vec![hold("x", 41), opened(42)];
         grantor.on_report(ANN, Vec::new(), (holds, Vec::new()), true, cx);
@@ -435,7 +435,7 @@ fn a_recovering_grantor_keeps_so_many_bytes_of_the_objects_that_one_member_repor
     });
 }
 
-/// The events of the bounds.
+/// The events about the bounds.
 fn bounds_told(out: &[Output]) -> Vec<Event> {
     let is_bound =
         |event: &Event| matches!(event, Event::WaitsLeftOut { .. } | Event::TableRefused { .. });
@@ -446,7 +446,7 @@ fn bounds_told(out: &[Output]) -> Vec<Event> {
     events.filter(is_bound).collect()
 }
 
-/// The members that are told that a request is not here, and the request.
+/// The members that are told to ask elsewhere, each with its request.
 fn sent_on(outbox: VecDeque<(ProcessId, Message)>) -> Vec<(ProcessId, RequestId)> {
     let is_it = |message: &ClientMessage| matches!(message, ClientMessage::NotGrantor { .. });
     let request = |(to, message)| match message {
@@ -477,7 +477,7 @@ fn waits_without_room_beside_a_table_and_in_a_revalidation_are_sent_on() {
     let mut out = Vec::new();
     let outbox = node.cx(NOW, &mut out, |_, cx| {
         grantor.on_report(ANN, Vec::new(), (Vec::new(), long_waits(1..=2)), true, cx);
-        // BOB is a predecessor that lives: its table has ANN's holds.
+        // BOB is a predecessor that still lives: its table has ANN's holds.
         let holds = (1..=2).map(|number| (ANN, long_hold(100 + number))).collect();
         grantor.on_table_chunk(BOB, Vec::new(), (holds, Vec::new()), (&view, true), cx);
         assert!(grantor.is_acting());
@@ -507,12 +507,12 @@ fn waits_of_a_late_report_without_room_are_sent_on() {
     assert_eq!(sent_on(outbox), [(ANN, RequestId(4))]);
 }
 
-/// A client hears that BOB grants in the epoch from token 100 on.
+/// Tells the lock client that BOB grants in the epoch that begins with token 100.
 fn name_bob(locks: &mut Locks, cx: &mut StepContext) {
     locks.client.on_grantor_is(&service(), BOB, Epoch(token(100)), cx);
 }
 
-/// The rest of the way of a wait that a grantor has left out of a report.
+/// The further fate of a wait that a grantor has left out of a report.
 #[test]
 fn a_member_asks_again_for_a_wait_that_is_not_at_the_grantor_it_reported_to() {
     let mut node = with_two_more();

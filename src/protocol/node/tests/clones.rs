@@ -3,7 +3,7 @@
 use super::short::NodePair;
 use super::*;
 
-/// The events of a node that hears all that is in `inputs`.
+/// The events of a node that receives `inputs`.
 fn events(node: &mut Node, now: Time, inputs: impl IntoIterator<Item = Input>) -> Vec<Event> {
     let mut out = Vec::new();
     for input in inputs {
@@ -16,8 +16,8 @@ fn events(node: &mut Node, now: Time, inputs: impl IntoIterator<Item = Input>) -
     events.collect()
 }
 
-/// The member goes on beside a copy of it, which sends nothing. Then the copy receives an answer of
-/// the elder to the member, and the member itself receives one, too.
+/// The member continues beside a copy of itself that sends nothing. Then the copy receives one of
+/// the elder's answers to the member, and the member itself receives one, too.
 #[test]
 fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
     let mut two = NodePair::new();
@@ -53,7 +53,7 @@ fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
     assert!(view.contains(me) && two.nodes[1].is_ready(two.now), "the other one goes on");
 }
 
-/// The elder's copy hears a member confirm a pulse that the copy has not sent.
+/// The elder's copy receives a beat that confirms a pulse the copy has not sent.
 #[test]
 fn a_copy_of_the_elder_that_is_behind_in_its_pulses_ends() {
     let mut two = NodePair::new();

@@ -5,8 +5,7 @@ use super::*;
 use crate::protocol::id::Slot;
 use crate::protocol::message::LockRequest;
 
-/// The member's holds are over before the goodbye says so, and the elder does not wait for its
-/// lease.
+/// The member's holds end before its goodbye, and the elder does not wait for the end of its lease.
 #[test]
 fn a_member_that_refuses_a_view_for_its_clock_says_goodbye() {
     let mut two = NodePair::new();

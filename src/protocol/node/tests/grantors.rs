@@ -1,4 +1,5 @@
-//! Single steps of a grantor that simulated runs rarely reach, or whose result they do not see.
+//! Single steps of a grantor that simulated runs rarely reach, or whose result the runs do not
+//! check.
 
 use super::*;
 use crate::protocol::event::GrantorState;
@@ -49,7 +50,7 @@ fn permits(name: &str, count: u32) -> Want {
     Want::Permits(name, Permits::new(count).expect("a good number"))
 }
 
-/// A grantor that has the table of `ANN`: these holds, and these waits.
+/// A grantor with a table from `ANN` that has these holds and waits.
 fn with_table(
     holds: Vec<(ProcessId, HoldReport)>,
     waits: Vec<(ProcessId, WaitReport)>,
@@ -63,7 +64,7 @@ fn with_table(
     grantor
 }
 
-/// A grantor that acts in a view of three.
+/// The messages of a grantor that acts in a view of three.
 fn acting(act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
     said(Origin::Free, act)
 }
@@ -82,7 +83,8 @@ fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> boo
     })
 }
 
-/// The holder's holds that came with the table may be over, and would let it pass the suspension.
+/// Holds of this member in the transferred table may be over, and would let its request pass the
+/// suspension.
 #[test]
 fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
     let said = said(Origin::Free, |_, view, cx| {
@@ -162,7 +164,8 @@ fn waits_that_were_reported_end_with_their_member() {
     });
 }
 
-/// Otherwise it would wait behind the suspension, and the suspension for its hold.
+/// Otherwise the request would wait behind the suspension, and the suspension for the hold of its
+/// owner.
 #[test]
 fn a_holder_without_an_acknowledged_position_passes_a_suspension_that_is_reported_later() {
     let said = said(Origin::Everyone, |grantor, _, cx| {
@@ -263,7 +266,7 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
     assert_eq!(told.collect::<Vec<_>>(), [(ANN, 1, token(301)), (BOB, 2, token(300))]);
 }
 
-/// A chunk of any size is full with its last entry and not before.
+/// A chunk of any size is complete with its last entry, and not before.
 #[test]
 fn a_table_is_transferred_in_chunks_of_the_configured_size() {
     let fill = |view: &View, cx: &mut StepContext| {

@@ -1,4 +1,4 @@
-//! Locks that a member keeps after their release, at the two members that are concerned.
+//! Locks that a member keeps after their release, at the two members involved.
 
 use super::*;
 use crate::protocol::locks::grantor::ReceivedRequest;
@@ -38,7 +38,7 @@ fn command_for(number: u64, want: Want) -> Command {
     }
 }
 
-/// A member that has locked `x` twice and keeps it: Ann grants it.
+/// A member that has locked `x` twice and keeps it; Ann is the grantor.
 fn keeper() -> Node {
     keeper_of(&want("x"))
 }
@@ -100,7 +100,7 @@ fn a_kept_lock_is_taken_and_released_without_a_message_and_with_the_next_token()
     );
 }
 
-/// Two members use a lock that they keep: one by commands, the other as its node offers.
+/// Two members use a lock that they keep: one by commands, the other by its node's offers.
 #[test]
 fn local_grants_of_a_kept_lock_come_to_the_same_as_commands() {
     let name = LockName::new(b"x").expect("a good name");
@@ -199,7 +199,7 @@ fn a_report_has_the_request_that_uses_a_kept_lock_and_no_free_keep() {
     }
 }
 
-/// The hold of request 9, in place of the one that was granted.
+/// The hold of request 9, which stands in for the granted request.
 fn used(owner: OwnerId, token: Token) -> HoldReport {
     let (request, held_for) = (RequestId(9), Duration::ZERO);
     HoldReport { request, lock: LockRequest { owner, ..request_to_keep(9).lock }, token, held_for }
@@ -256,7 +256,7 @@ fn a_try_waits_for_the_answer_to_a_recall() {
     }
 }
 
-/// The requests that a message says hold in place of request 2, with their tokens.
+/// The requests that stand in for request 2 according to a message, with their tokens.
 fn told_uses(message: Option<&Message>) -> Vec<(u64, Token)> {
     let Some(Message::Grantor(GrantorMessage::KeepInUse { place: RequestId(2), holds, .. })) =
         message
@@ -341,7 +341,7 @@ fn a_later_grantor_hears_of_all_uses_of_a_share_before_the_report() {
     assert_eq!(told_uses(said.get(1)), uses, "to Bob, before the report");
 }
 
-/// A request that uses a share which Ann was granted to keep with request 1.
+/// A request that uses the share that Ann was granted to keep with request 1.
 fn used_share(request: u64) -> HoldReport {
     HoldReport {
         request: RequestId(request),
@@ -351,7 +351,8 @@ fn used_share(request: u64) -> HoldReport {
     }
 }
 
-/// The messages after Ann has kept a share, another request has come, and Ann has told of `uses`.
+/// The messages after Ann has kept a share, another request has arrived, and Ann has reported
+/// `uses`.
 fn answers_beside_a_kept_share(
     asked: &ReceivedRequest,
     uses: Option<&[u64]>,

@@ -1,14 +1,14 @@
-//! The cost of a step with very many holds: no more than with few.
+//! The cost of a step with very many holds: it must be no higher than with few.
 
 use super::*;
 use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::{LockRequest, WaitReport};
 use crate::protocol::visit_count::touched;
 
-/// The number of holds. As many requests wait for one more lock, and for others.
+/// The number of holds. The same number of requests waits for one more lock, and for others.
 const HELD: usize = 50_000;
 
-/// The most entries that one step may look at, and one page of a status.
+/// The most entries that one step, or one page of a status, may visit.
 const FEW: usize = 40_000;
 const PAGE: usize = 1_000;
 
@@ -29,7 +29,7 @@ fn command_of(owner: OwnerId, request: u64, want: Want, wait: Wait) -> Command {
     }
 }
 
-/// A member that holds [`HELD`] locks of its own grantor, with the number of the next request.
+/// A member that holds [`HELD`] locks of its own grantor, and the number of the next request.
 fn large() -> (Node, u64) {
     let mut node = lone();
     let mut out = Vec::new();
@@ -137,7 +137,7 @@ fn the_position_of_a_suspension_is_found_without_a_walk_through_all_waiters() {
     let suspension = next;
     let mut command = command(suspension, Want::Suspension, Wait::Forever);
     if let Command::Lock { lock: LockRequest { owner, .. }, .. } = &mut command {
-        // The holds are of another owner.
+        // The holds belong to another owner.
         *owner = OwnerId(5);
     }
     node.step(NOW, Input::Command(command), &mut out);
@@ -191,7 +191,7 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
         }),
     );
     step(&mut node, Input::Timer);
-    // No grantor is known, and one more member asks.
+    // The grantor is not known, and one more member asks.
     let view = node.cluster.view.clone().expect("it has founded");
     let mut outbox = Vec::new();
     let touched = touched(|| {
@@ -224,7 +224,7 @@ fn waiting(count: usize) -> Node {
     node
 }
 
-/// A grantor that ends refuses each request by itself, and all were asked anew with the first
+/// A grantor that ends refuses each request separately, but all are sent again after the first
 /// refusal.
 #[test]
 fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
@@ -246,7 +246,7 @@ fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
         let (sent, touched) = refuse(&mut node, number);
         assert!(sent == 0 && touched < 10, "{touched} looks, {sent} messages");
     }
-    // The same grantor is named again, as the elder does now and then.
+    // The elder occasionally names the same grantor again.
     let touched = touched(|| {
         node.cx(NOW, &mut out, |locks, cx| {
             locks.client.on_grantor_is(&service(), BOB, EPOCHS[1], cx)
@@ -255,7 +255,7 @@ fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
     assert!(touched < 10, "{touched} looks");
 }
 
-/// A revocation names the request of the hold, so its member searches for nothing.
+/// A revocation names the request of the hold, so its member need not search.
 #[test]
 fn a_revocation_looks_at_the_hold_that_it_names() {
     let (mut node, next) = large();
@@ -279,7 +279,7 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
     ask(RequestId(next), of_last);
 }
 
-/// A request as a grantor hears it.
+/// A request as it arrives at a grantor.
 fn asked(from: ProcessId, number: u64, want: Want) -> ReceivedRequest {
     let (request, owner, metadata) = (RequestId(number), OwnerId::default(), Metadata::default());
     ReceivedRequest {
@@ -303,7 +303,8 @@ fn grantor(origin: Origin) -> (Node, Grantor) {
     (node, grantor.expect("just made"))
 }
 
-/// Lets a grantor act while the lease runs. Returns its messages, and how much it looked at.
+/// Lets a grantor act while the lease runs. Returns its messages, and the number of visited
+/// entries.
 fn leased(
     node: &mut Node,
     act: impl FnOnce(&mut StepContext),
@@ -340,8 +341,8 @@ fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
     assert!(touched < 10, "{touched} looks");
 }
 
-/// The check of a transferred table with requests that wait for a suspension. Each part of a report
-/// ends the requests that it leaves out. No part goes through those before it again.
+/// The revalidation of a transferred table whose requests wait for a suspension. Each part of a
+/// report ends the requests that it leaves out, and does not visit those of earlier parts again.
 #[test]
 fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
     const MANY: u64 = 10_000;
@@ -368,7 +369,7 @@ fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
             cx,
         );
     });
-    // Every tenth one has ended.
+    // Every tenth request has ended.
     let reported: Vec<WaitReport> =
         (1..=MANY).filter(|request| request % 10 != 0).map(waits).collect();
     let parts = reported.chunks(90).map(<[_]>::to_vec).collect::<Vec<_>>();
@@ -384,11 +385,11 @@ fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
     assert_eq!(grantor.load().expect("it acts").waits, reported.len());
 }
 
-/// The most entries that one step may look at while it does a slice of some work.
+/// The most entries that one step may visit while it does a slice of some work.
 const SLICE: usize = 20 * crate::protocol::Limits::DEFAULT.slice as usize;
 
-/// Lets the timer go off until nothing is due. Returns how often, and the most that one step looked
-/// at.
+/// Runs the timer until nothing is due. Returns the number of steps, and the most entries that one
+/// step visited.
 fn finish(node: &mut Node, now: Time, out: &mut Vec<Output>) -> (usize, usize) {
     let (mut steps, mut most) = (0, 0);
     while node.deadline().is_some_and(|at| at <= now) {
@@ -399,7 +400,7 @@ fn finish(node: &mut Node, now: Time, out: &mut Vec<Output>) -> (usize, usize) {
     (steps, most)
 }
 
-/// All that waited for a suspension is granted, by and by, and in its order.
+/// The requests that waited for a suspension are all granted, in several steps and in their order.
 #[test]
 fn a_suspension_that_ends_lets_no_step_grant_all_that_waits() {
     let mut node = lone();
@@ -424,7 +425,7 @@ fn a_suspension_that_ends_lets_no_step_grant_all_that_waits() {
     };
     assert!(!granted(&out).is_empty() && granted(&out).len() < HELD / 10);
     assert!(touched < SLICE, "{touched} looks");
-    // A free lock is not kept waiting, and goes before no request that waits for the same.
+    // A free lock is granted at once, but not before an earlier request for the same lock.
     let late = HELD as u64 + 2;
     for (request, name) in [(late, &b"free"[..]), (late + 1, names[HELD - 1].as_bytes())] {
         let name = LockName::new(name).expect("a good name");
@@ -474,7 +475,7 @@ fn the_requests_of_a_departed_member_end_by_and_by() {
     assert_eq!(grantor.load().expect("it acts").holds, 1, "Bob has it now");
 }
 
-/// Positions of a table that was recovered are due all at once.
+/// The positions of a recovered table are due all at once.
 #[test]
 fn very_many_positions_are_told_by_and_by_and_a_query_is_about_one() {
     let mut node = with_two_more();
@@ -531,7 +532,7 @@ fn very_many_limits_that_are_reached_at_once_are_told_by_and_by() {
     assert_eq!(ended, HELD);
 }
 
-/// Pending calls of other kinds are not looked at.
+/// Pending calls of other kinds are not visited.
 #[test]
 fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
     let mut node = waiting(1);
@@ -569,7 +570,7 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
     });
     act(&mut |client, cx| {
         let share = Want::Share(LockName::new(b"n0").expect("a good name"));
-        client.narrow(RequestId(1), share, cx);
+        client.reduce(RequestId(1), share, cx);
     });
     let upgrade = number();
     act(&mut |client, cx| client.upgrade(upgrade, RequestId(1), Duration::from_secs(1), cx));
@@ -578,8 +579,8 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
     act(&mut |client, cx| client.on_suspended(cx));
 }
 
-/// Each release of a request that waits for a grantor's naming looks at that request. Each view of
-/// a recovering grantor looks at the members that are gone.
+/// Each release of a request that waits for a grantor's naming visits only that request. Each view
+/// of a recovering grantor visits only the members that left.
 #[test]
 fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
     let mut node = with_two_more();
@@ -642,7 +643,8 @@ fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
     );
 }
 
-/// Requests that wait for a grantor to act are bounded by their bytes too, not by number alone.
+/// Requests that wait for a grantor to act are also bounded by their bytes, and not only by their
+/// number.
 #[test]
 fn long_requests_are_told_to_ask_again_before_there_are_very_many() {
     let mut node = with_two_more();
@@ -669,7 +671,7 @@ fn long_requests_are_told_to_ask_again_before_there_are_very_many() {
     assert_eq!(node.sizes(NOW).early, 1, "two of them have more than 4 KiB");
 }
 
-/// Services that are given away or destroyed: each step asks which of them have come to an end.
+/// Services that are handed over or destroyed: each step asks which of them are done.
 #[test]
 fn a_step_looks_only_at_services_that_have_come_to_an_end() {
     const MANY: usize = 3_000;
@@ -705,7 +707,7 @@ fn a_step_looks_only_at_services_that_have_come_to_an_end() {
         512,
         "as many as one step proposes again"
     );
-    // Ann takes all of them over, and the tables are on their way.
+    // Ann takes over all of them, and the tables are on their way.
     for service in (0..MANY).map(named) {
         node.on_message(
             NOW,

@@ -1,17 +1,17 @@
-//! Locks that are taken without a step, as the node offers them.
+//! Locks that are taken without a step, as offered by the node.
 
 use super::*;
 use crate::protocol::message::LockRequest;
 
-/// Two nodes go through the same. One does so by commands. The other is asked for its offers, and
-/// hears of its local grants before anything else happens to it.
+/// Two nodes do the same work: one by commands, the other by offers. The local grants of the second
+/// are absorbed before anything else happens to it.
 #[test]
 fn local_grants_come_to_the_same_as_commands() {
     let names = names(6);
     let (mut commanded, mut offered) = (lone(), lone());
     let mut held: BTreeMap<LockName, RequestId> = BTreeMap::new();
-    // The local grants, in the order of their tokens, and whether each is over. Neither node has
-    // heard of them yet.
+    // The local grants in the order of their tokens, and whether each is over. Neither node knows
+    // of them yet.
     let mut taken: Vec<(LocalGrant, bool)> = Vec::new();
     let (mut spent, mut offers, mut refusals) = (0, 0, 0);
     let (mut next, mut now, mut draw) = (1, NOW, draws());
@@ -40,7 +40,7 @@ fn local_grants_come_to_the_same_as_commands() {
             }
             _ => {}
         }
-        // Another command comes: the core absorbs the local grants first.
+        // Before another command the core absorbs the local grants.
         let mut out = Vec::new();
         let mut left = Vec::new();
         for (taken, is_over) in taken.drain(..) {
@@ -81,8 +81,7 @@ fn local_grants_come_to_the_same_as_commands() {
     assert!(offers > 9000 && refusals > 0, "{offers} offers and {refusals} refusals show nothing");
 }
 
-/// A waiter, or a suspension that holds or waits, is considered before any other request gets
-/// anything.
+/// A waiter, or a suspension that is held or waits, goes before any local grant.
 #[test]
 fn nothing_is_offered_where_another_member_is_concerned() {
     let name = LockName::new(b"n").expect("a good name");

@@ -4,11 +4,10 @@ use super::short::NodePair;
 use super::*;
 use crate::protocol::message::{LockRequest, Query};
 
-/// Delivers all messages, and no time goes by.
+/// Delivers all messages without any time passing.
 const ALL_HEARD: Duration = Duration::ZERO;
 
-/// A grantor, and another member that waits with request 2 for the lock that the grantor holds with
-/// request 1.
+/// A grantor that holds a lock with request 1, and another member that waits for it with request 2.
 fn one_waits() -> NodePair {
     let mut two = NodePair::new();
     for (at, request) in [(0, 1), (1, 2)] {
@@ -41,12 +40,12 @@ fn release(two: &mut NodePair, at: usize, request: u64) {
     two.step(at, Input::Command(Command::Release { request: RequestId(request) }));
 }
 
-/// How many wait, as the grantor knows.
+/// The number of waiting requests at the grantor.
 fn queue(two: &NodePair) -> usize {
     two.nodes[0].locks.grantors[&service()].load().expect("it acts").waits
 }
 
-/// The messages that are under way to the second.
+/// The messages on their way to the second node.
 fn said(two: &NodePair) -> Vec<&'static str> {
     let words = two.ways[1].iter().map(|input| match input {
         Input::Received { packet: packet @ Packet::Linked { .. }, .. } => packet.kind(),
@@ -55,7 +54,7 @@ fn said(two: &NodePair) -> Vec<&'static str> {
     words.collect()
 }
 
-/// Goes on to the time at which a position is due, and lets the grantor's timer go off.
+/// Advances to the time at which a position is due, and runs the grantor's timer.
 fn come_to_it(two: &mut NodePair) {
     two.now = two.nodes[0].locks.positions_due().expect("a member is to be told");
     assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
@@ -108,7 +107,7 @@ fn a_querying_member_is_told_its_position_before_the_answer() {
     assert_eq!(said(&two), ["Queued", "QueryReply"]);
 }
 
-/// A waiter that gave up and asks again has another position, and learns it.
+/// A waiter that gave up and asks again has another position, and is told it.
 #[test]
 fn of_two_positions_the_valid_one_is_told() {
     let mut two = one_waits();
@@ -121,7 +120,7 @@ fn of_two_positions_the_valid_one_is_told() {
     assert_eq!(said(&two), ["Queued"]);
 }
 
-/// A timer goes off once for positions that no longer exist, and not for each of them.
+/// The timer runs once for positions that no longer exist, and not for each of them.
 #[test]
 fn outdated_positions_are_forgotten_together() {
     let mut two = one_waits();

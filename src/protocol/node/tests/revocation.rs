@@ -1,4 +1,5 @@
-//! Revocation, where a World would need luck: messages that are on their way meanwhile.
+//! Revocation in situations that simulated runs rarely reach: messages that are on their way
+//! meanwhile.
 
 use super::*;
 use crate::protocol::event::{RevocationRequest, RevokeCommand};
@@ -7,16 +8,16 @@ use crate::protocol::message::RegistryMessage;
 use crate::protocol::message::{HolderInfo, LockRequest, RevocationAnswer, RevocationDemand};
 
 const EPOCH: Epoch = Epoch(token(100));
-/// The request that asks to revoke.
+/// The request that revokes.
 const ASKS: RequestId = RequestId(70);
-/// The request of the holder.
+/// The request that holds.
 const HOLDS: RequestId = RequestId(80);
 
 fn lock_name(name: &str) -> LockName {
     LockName::new(name.as_bytes()).expect("a good name")
 }
 
-/// Without metadata: the hold is taken away.
+/// Without metadata: the hold is to be ended by force.
 fn demand(says: Option<Metadata>) -> RevocationDemand {
     says.map_or(RevocationDemand::Take, RevocationDemand::Ask)
 }
@@ -191,7 +192,7 @@ fn a_grantor_that_ends_before_it_names_the_holders_leaves_its_successor_to_be_as
         act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), BOB, next, cx)).outbox,
         [look(BOB, next)]
     );
-    // A grantor that cannot answer yet is asked again, in a while.
+    // A grantor that cannot answer yet is asked again later.
     assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
     let outbox = node.cx(due, &mut Vec::new(), |locks, cx| locks.client.on_timer(cx));
@@ -272,7 +273,7 @@ fn a_revocation_that_is_not_answered_in_time_is_undecided_and_leaves_nothing_beh
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [], "no member asks any more");
 }
 
-/// A member that has asked the grantor Ann for `x`, as a revocable hold or not.
+/// A member that has asked the grantor Ann for `x`, with a revocable hold or not.
 fn waiter(revocable: bool) -> Node {
     let mut node = with_two_more();
     act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), ANN, EPOCH, cx));
@@ -296,7 +297,7 @@ fn granted(node: &mut Node, n: u32) -> SentMessages {
     act(node, |holder, _, cx| holder.on_grant(ANN, &service(), EPOCH, HOLDS, token(n), cx))
 }
 
-/// Bob requests back the hold with that token.
+/// Bob demands the release of the hold with this token.
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (HOLDS, token(n));
     act(node, |holder, _, cx| {
@@ -326,7 +327,7 @@ fn a_holder_is_told_once_of_each_request() {
         let said = bob_asks(&mut node, request, 5, says(text));
         assert_eq!((heard(&said), said.out), (RevocationAnswer::HolderTold, out));
     }
-    // Further requests answer as told, without another output.
+    // Further demands are answered as told, without another output.
     for request in 3..100 {
         let said = bob_asks(&mut node, request, 5, says("again"));
         assert_eq!(
@@ -346,7 +347,7 @@ fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
     );
     granted(&mut node, 5);
     assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), RevocationAnswer::HolderTold);
-    // A share may have become the lock, or be about to.
+    // A share may have become the lock, or is about to.
     assert_eq!(
         heard(&bob_asks(&mut node, 3, 4, says(""))),
         RevocationAnswer::TryAgain,

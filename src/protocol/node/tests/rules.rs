@@ -1,6 +1,6 @@
-//! Rules that no simulated run has shown to be needed. Each test tells the one situation that the
-//! rule is for. In builds with planted breaks it also tells that the rule's break changes the
-//! answer, so the test can fail.
+//! Rules that no simulated run has shown to be needed. Each test sets up the one situation for
+//! which the rule exists. In builds with planted breaks it also checks that the rule's break
+//! changes the answer, so the test can fail.
 
 use super::*;
 use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 const CYD: ProcessId = ProcessId(3);
 
-/// Tells a rule without a break, and with the break that takes the rule away.
+/// Checks a rule without a break, and with the break that removes the rule.
 macro_rules! rule {
     ($name:ident, $broken_by:ident, $kept:expr) => {
         #[test]
@@ -33,8 +33,8 @@ type Plant = Box<dyn Fn(&mut Node)>;
 
 mod bounds;
 
-/// This member as the second of a view of three, with `ANN` as the elder. It has promised the elder
-/// nothing.
+/// This member as the second of a view of three, with `ANN` as the elder. It has not promised the
+/// elder anything.
 fn second(plant: &Plant) -> Node {
     let mut node = with_two_more();
     plant(&mut node);
@@ -232,7 +232,7 @@ rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant
     );
     let ballot = Ballot { round: 0, process: me };
     let change = Change { remove: [me].into(), ..Change::default() };
-    // With BOB it is a quorum of the view, and BOB alone is not a quorum of the next one.
+    // With BOB this is a quorum of the view, but BOB alone is no quorum of the next view.
     let step = ProposalPhase::Accepting { change, accepted: [me].into() };
     node.cluster.votes.proposal = Some(Proposal::new(ballot, step, Time::MAX));
     let mut out = Vec::new();
@@ -363,7 +363,7 @@ rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: P
     for me in &joiners {
         view = hear(&mut node, me, Notice::Join { me: me.clone(), heard: view.number });
     }
-    // Both show themselves while a proposal is under way.
+    // Both beat while a proposal is pending.
     let phase = ProposalPhase::Canvassing { willing: BTreeSet::new() };
     let ballot = Ballot { round: 9, process: node.process() };
     node.cluster.votes.proposal = Some(Proposal::new(ballot, phase, Time::MAX));

@@ -1,4 +1,4 @@
-//! Short steps: they read only the state that they concern.
+//! Short steps: they read only the state that they affect.
 
 use super::*;
 use crate::protocol::message::LockRequest;
@@ -29,7 +29,7 @@ impl NodePair {
         two
     }
 
-    /// Time goes on, and all messages are delivered.
+    /// Lets time pass, and delivers all messages.
     pub(super) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         for at in [0, 1] {
@@ -42,18 +42,18 @@ impl NodePair {
         }
     }
 
-    /// Delivers the next message to that node, if there is any.
+    /// Delivers the next message to this node, if there is one.
     pub(super) fn hear(&mut self, at: usize) -> Vec<Output> {
         self.ways[at].pop_front().map(|input| self.step(at, input)).unwrap_or_default()
     }
 
-    /// Returns the outputs that are not messages to the other node. The results equal those of a
-    /// full step.
+    /// Makes a step, and returns the outputs that are not messages to the other node. The result
+    /// must equal that of a full step.
     pub(super) fn step(&mut self, at: usize, input: Input) -> Vec<Output> {
         let (mut out, node) = (Vec::new(), &mut self.nodes[at]);
         let is_heard = matches!(input, Input::Received { .. });
         let (mut twin, mut other) = (node.clone(), Vec::new());
-        twin.quiet_until = QuietUntil(Some(Time::ZERO)); // it goes the long way
+        twin.quiet_until = QuietUntil(Some(Time::ZERO)); // forces a full step
         twin.step(self.now, input.clone(), &mut other);
         node.step(self.now, input, &mut out);
         assert_eq!(out, other);
@@ -88,7 +88,7 @@ fn a_short_step_comes_to_the_same_as_a_full_step() {
     for _ in 0..20_000 {
         let at = draw(2);
         let told = match draw(8) {
-            // No timer is in time.
+            // Here time passes without the timers.
             0 if draw(2) == 0 => {
                 two.now = two.now + Duration::from_micros(100 * draw(30) as u64);
                 Vec::new()

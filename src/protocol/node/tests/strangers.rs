@@ -1,4 +1,4 @@
-//! A process outside the view whose packets name a member, or another process, as their sender.
+//! A process outside the view whose packets name a member, or another process, as the sender.
 
 use super::*;
 use crate::protocol::Lineage;
@@ -11,7 +11,7 @@ fn elsewhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 66))
 }
 
-/// The outputs of a member that hears `notice` from the stranger.
+/// The outputs of a member that receives `notice` from the stranger.
 fn heard(notice: impl Fn(&Node) -> Notice) -> Vec<Output> {
     let mut node = with_two_more();
     let before = node.cluster.view.clone();
@@ -27,7 +27,7 @@ fn ann() -> MemberInfo {
     MemberInfo::new(ANN, elsewhere())
 }
 
-/// A later lineage of which the named member is the elder.
+/// A later lineage whose elder is the named member.
 fn later(node: &Node) -> Affiliation {
     let mine = node.cluster.view.as_ref().expect("it has founded");
     let founded = Slot(mine.lineage.founded.0 + 1);

@@ -1,4 +1,4 @@
-//! Claims to the votes of others: the ones that count, and the ones that are refused.
+//! Claims to the votes of others: some count, and some are refused.
 
 use super::*;
 use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
@@ -11,14 +11,14 @@ use crate::protocol::{Change, Lineage, ViewNumber};
 const ANNS: VoteSecret = VoteSecret::new([1; 32]);
 const OTHER: VoteSecret = VoteSecret::new([2; 32]);
 
-/// The vote successor, or another process.
+/// The information of the vote successor, or of another process.
 fn info(process: u128) -> MemberInfo {
     let addr = SocketAddr::from(([127, 0, 0, 1], 7400 + process as u16));
     MemberInfo::new(ProcessId(process), addr)
 }
 
-/// A member whose view has two more: one that stores its vote, and one that does not. It asks for
-/// promises.
+/// A member that asks for promises. Its view has two more members: one stores its vote, the other
+/// does not.
 fn member() -> (Node, View, Ballot) {
     let mut node = with_two_more();
     let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
@@ -41,8 +41,8 @@ fn hello(me: &MemberInfo, claim: &VoteClaim, view: (&View, ViewNumber)) -> Packe
     Notice::Hello { me: me.clone(), asked: me.addr, belonging, nonce: 0 }.into()
 }
 
-/// A hello and a promise with this claim come from a process. The outputs, whether the vote
-/// successor is remembered, and whether the promise counts.
+/// Sends a hello and a promise with this claim from a process. Returns the outputs, whether the
+/// vote successor is remembered, and whether the promise counts.
 fn heard(from: ProcessId, me: &MemberInfo, claim: &VoteClaim) -> (Vec<Output>, bool, bool) {
     let (mut node, view, ballot) = member();
     let promise = Notice::Promise { instance: view.number.next(), ballot, accepted: None };
@@ -66,13 +66,13 @@ fn heard(from: ProcessId, me: &MemberInfo, claim: &VoteClaim) -> (Vec<Output>, b
     (out, is_remembered, counts)
 }
 
-/// How often it reports that `from` was refused a vote.
+/// The number of reports that `from` was refused a vote.
 fn refusals(out: &[Output], voter: ProcessId, from: ProcessId) -> usize {
     let refused = Output::Event(Event::VoteClaimRefused { voter, from });
     out.iter().filter(|output| **output == refused).count()
 }
 
-/// How many answers `from` gets to its claim. Every hello is replied to.
+/// The number of answers that `from` gets to its claim. Every hello gets a reply.
 fn answers(out: &[Output], from: ProcessId) -> usize {
     let is_answer = |output: &&Output| match output {
         Output::Send { process: Some(process), packet: Packet::Notice(notice), .. } => {
@@ -132,7 +132,7 @@ fn a_refused_claim_in_an_older_view_is_not_answered() {
     assert_eq!((answered(&ANNS), answered(&OTHER)), (1, 0));
 }
 
-/// The answers at the addresses of the other founders decide whether a lost founding is given up.
+/// The answers at the addresses of the other founders decide whether a lost founding is abandoned.
 #[test]
 fn a_vote_successor_of_a_first_view_remembers_no_refused_claim() {
     let (_, view, _) = member();
@@ -173,7 +173,7 @@ fn a_vote_successor_of_a_first_view_remembers_no_refused_claim() {
     assert!(!is_remembered(&OTHER));
 }
 
-/// Any process can ask for another one to be taken in, and name a key for it.
+/// Any process can ask that another one joins, and name a key for it.
 #[test]
 fn a_joiner_gives_itself_up_if_its_view_has_another_key_of_its_own() {
     let (_, view, _) = member();
@@ -227,8 +227,8 @@ fn a_founder_agrees_to_no_view_with_another_key_of_its_own() {
     assert!(!agrees(Some(OTHER.key())) && !agrees(None));
 }
 
-/// A promise that names an accepted change binds the candidate to it, and a refusal makes it try a
-/// higher ballot.
+/// A promise with an accepted change binds the candidate to it, and a refusal makes the candidate
+/// try a higher ballot.
 #[test]
 fn an_answer_of_a_process_without_a_vote_does_not_count() {
     let (mut node, view, ballot) = member();
@@ -252,7 +252,8 @@ fn an_answer_of_a_process_without_a_vote_does_not_count() {
     assert_eq!(out, []);
 }
 
-/// It would overwrite the vote that it has, and with it the lineage that it can go on with.
+/// The view would overwrite the successor's vote, and with it the lineage that the vote can
+/// continue.
 #[test]
 fn a_vote_successor_takes_no_view_of_another_lineage_from_a_stranger() {
     let (_, view, _) = member();

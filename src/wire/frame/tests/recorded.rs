@@ -1,6 +1,6 @@
 //! Frames as each version writes them, recorded in files beside this one. A difference means that
 //! members of two releases do not understand each other. `UPDATE_RECORDED=1` writes the file of a
-//! version anew; that of a released version never changes but by more lines at its end.
+//! version anew. The file of a released version may only grow by lines at its end.
 
 use super::*;
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ fn each_spoken_version_is_written_and_read_as_it_was_recorded() {
             if bytes.len() <= LONGEST {
                 written += &(hex(&bytes) + "\n");
             }
-            // A field that the version does not have is lost, and nothing else.
+            // The only loss is a field that the version does not have.
             let read = decoder(true, &bytes).next().unwrap().unwrap();
             assert_eq!(hex(&bytes_in(&read, version)), hex(&bytes), "{frame:?}");
             assert!(version < PROTOCOL_VERSION || read == frame, "{frame:?}");
@@ -77,7 +77,7 @@ fn a_handshake_may_grow_at_its_end() {
 fn a_handshake_whose_body_names_other_versions_than_its_head_is_garbage() {
     let hello = Frame::Hello(Box::new(handshake()));
     let mut bytes = bytes_of(&hello);
-    // Behind length, kind and magic: the highest version, which stays a spoken range.
+    // The highest version is behind length, kind and magic, and stays in the spoken range.
     let highest = LENGTH + 1 + 4;
     bytes[highest..highest + 2].copy_from_slice(&(VERSIONS.highest + 1).to_be_bytes());
     let sound = bytes.len() - CHECKSUM;

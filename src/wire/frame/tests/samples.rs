@@ -33,7 +33,8 @@ pub(super) fn info(process: u128) -> MemberInfo {
         static_key: Some(StaticPublicKey([6; 32])),
         serves_sessions: process.is_multiple_of(3),
         name: MemberName::new("pod-0").unwrap(),
-        // Fixed, as all values here, or the recorded frames would change with each version.
+        // The range is fixed, as all values here: otherwise the recorded frames would change with
+        // each version.
         versions: Versions { lowest: 11, highest: 11 },
     }
 }
@@ -562,7 +563,7 @@ pub(super) fn frames() -> Vec<Frame> {
     frames
 }
 
-/// Version 13.
+/// The messages that came with version 13.
 fn keep_messages() -> [Message; 2] {
     let service = ServiceName::new("s").unwrap();
     let (place, request, owner) = (RequestId(77), RequestId(79), OwnerId(8));

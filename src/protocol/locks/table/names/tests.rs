@@ -1,10 +1,10 @@
-//! Names that come and go, against a plain tree, and the state of the filters meanwhile.
+//! Adding and removing names, compared with a plain tree, and the state of the filters meanwhile.
 
 use super::*;
 use crate::protocol::chance::draws;
 use std::hash::DefaultHasher;
 
-/// More than two are kept for each page, when there are many.
+/// A number of names for many pages.
 const MANY: u64 = 20_000;
 
 fn name(number: u64) -> LockName {
@@ -19,7 +19,7 @@ fn take(names: &mut NameMap<u64>, number: u64) {
     names.take(&name(number), |_| true);
 }
 
-/// `count` names with even numbers.
+/// A map of `count` names with even numbers.
 fn names_of(count: u64) -> NameMap<u64> {
     let mut names = NameMap::new();
     (0..count).for_each(|number| assert!(put(&mut names, 2 * number)));
@@ -27,7 +27,7 @@ fn names_of(count: u64) -> NameMap<u64> {
 }
 
 impl NameMap<u64> {
-    /// Pages that have memory, of all filters.
+    /// The number of allocated pages of all filters.
     fn pages(&self) -> usize {
         let Some(FilterPair { current, next, spent }) = self.filters.as_deref() else { return 0 };
         current.filled() + next.as_ref().map_or(0, |next| next.filter.filled()) + spent.filled()
@@ -38,7 +38,7 @@ impl NameMap<u64> {
         Some(self.filters.as_ref()?.next.as_ref()?.mark.clone())
     }
 
-    /// Names in the next filter.
+    /// The number of names in the next filter.
     fn moved(&self) -> Option<usize> {
         Some(self.mark()?.map_or(0, |mark| self.tree.range(..=mark).count()))
     }
@@ -68,15 +68,15 @@ impl NameMap<u64> {
                 "the next filter has what the tree has up to the mark"
             );
         } else {
-            // One change is between this and the next filter.
+            // A filter that no longer fits gets its successor with the next change.
             let (pages, len) = (current.pages(), self.tree.len());
             assert!(is_fit(pages, len), "{pages} pages for {len} names");
         }
     }
 }
 
-/// Names come and go at random, more of them coming and then more of them going, through all sizes
-/// and back to nothing.
+/// Adds and removes names at random: first more are added, then more are removed, through all sizes
+/// and back to none.
 #[test]
 fn it_has_what_a_tree_has_while_filters_come_and_go() {
     let (mut names, mut tree, mut below) = (NameMap::new(), BTreeMap::new(), draws(1));
@@ -85,7 +85,7 @@ fn it_has_what_a_tree_has_while_filters_come_and_go() {
         for cx in 0..turns {
             let number = if below(4) == 0 { below(MANY) } else { below(MANY / 2) };
             let comes = below(100) < coming;
-            // A name that is removed is in the tree more often than a random one would be.
+            // A random name is rarely in the tree, so the next one in the tree is removed.
             let number = tree
                 .range(number..)
                 .next()
@@ -130,8 +130,8 @@ fn it_has_what_a_tree_has_while_filters_come_and_go() {
     assert!(names.is_empty() && names.filters.is_none());
 }
 
-/// Each name that comes or goes right before, at and behind the mark, in each step of a filter in
-/// the making.
+/// Adds and removes names right before, at and behind the mark, at each step in the making of a
+/// filter.
 #[test]
 fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     let count = PER_PAGE as u64 * 2;
@@ -139,7 +139,7 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     put(&mut names, 2 * count);
     while let Some(moved) = names.moved() {
         let mut all = names.clone();
-        // Each second number is a name.
+        // Only even numbers are in the map.
         let mark = 2 * (moved as u64).saturating_sub(1);
         let numbers = [mark.saturating_sub(2), mark, mark + 2, mark + 16, mark + 18];
         numbers.iter().for_each(|number| take(&mut all, *number));
@@ -196,7 +196,7 @@ fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     }
 }
 
-/// Eight bytes by a new filter, four by an old one, and both while names are moved.
+/// Eight bytes in a new filter, four in an old one, and both while names are moved.
 #[test]
 fn a_name_takes_few_bytes_of_filters() {
     let bytes = |names: &NameMap<u64>| names.pages() as f64 * 4096.0 / names.len().max(1) as f64;
@@ -218,8 +218,8 @@ fn a_name_takes_few_bytes_of_filters() {
     assert_eq!((names.pages(), names.filters.is_none()), (0, true));
 }
 
-/// No change of a name, however many names there are, waits for all of them to be moved, or for
-/// much memory.
+/// No change of a name waits until all names are moved, or frees or allocates much memory, however
+/// many names there are.
 #[test]
 fn one_change_moves_few_names_and_gives_back_one_page() {
     let mut names = NameMap::new();
@@ -254,8 +254,8 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
             );
         }
     };
-    // Names come in their order, so that those that come are always behind the mark, and against
-    // it.
+    // Names are added and removed in their order, so new ones are always behind the mark; then in
+    // reverse order.
     for number in 0..MANY {
         change(&mut names, &|names| assert!(put(names, number)));
     }
@@ -268,7 +268,7 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
     assert!(filters >= 3 * 5, "{filters} filters were made");
 }
 
-/// One name that comes and goes makes no new filter each time.
+/// Adding and removing the same name does not make a new filter each time.
 #[test]
 fn a_name_that_comes_and_goes_at_a_limit_makes_one_filter() {
     for count in [PER_PAGE as u64 - 1, 2 * PER_PAGE as u64, 4 * PER_PAGE as u64] {
@@ -313,7 +313,7 @@ fn names_that_came_by_other_ways_are_equal() {
     put(&mut other, 1);
     assert_ne!(one, other);
     take(&mut other, 1);
-    // Both have the same names, and one of them has a filter.
+    // Both maps have the same names, but only one has a filter.
     (2 * MANY..2 * MANY + 100)
         .for_each(|number| assert!(put(&mut one, number) && put(&mut other, number)));
     assert!(one.filters.is_some() && other.filters.is_none());
@@ -328,8 +328,8 @@ fn names_that_came_by_other_ways_are_equal() {
     );
 }
 
-/// Names that count at the same counters, as a program could choose them: more than a counter can
-/// tell.
+/// A program could choose names that share all counters: here more of them than a counter can
+/// count.
 #[test]
 fn counters_at_their_end_stay_there_and_never_say_no() {
     let mut filter = CountingBloomFilter::new(1);
@@ -337,7 +337,7 @@ fn counters_at_their_end_stay_there_and_never_say_no() {
     (0..40).for_each(|_| filter.add(spot));
     (0..39).for_each(|_| filter.remove(spot));
     assert!(filter.may_have(spot), "one is left");
-    // Other names lose nothing: each counter is by itself.
+    // Other names are not affected: each counter is separate.
     let mut filter = CountingBloomFilter::new(1);
     (0..400).for_each(|number| (0..20).for_each(|_| filter.add(FilterSpot::of(&name(number)))));
     (0..300).for_each(|number| (0..20).for_each(|_| filter.remove(FilterSpot::of(&name(number)))));

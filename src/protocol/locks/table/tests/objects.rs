@@ -13,10 +13,10 @@ fn permits_are_granted_in_queue_order_up_to_the_limit() {
     let two = story.ask(ANN, permits("x", 2));
     let one = story.ask(ANN, permits("x", 1));
     assert_eq!(story.grants(), [], "no request overtakes two");
-    story.table.narrow(three, &permits("x", 4), token(2));
+    story.table.reduce(three, &permits("x", 4), token(2));
     story.table.check();
     assert_eq!(story.grants(), [], "no request gets more so");
-    story.table.narrow(three, &permits("x", 1), token(2));
+    story.table.reduce(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
     let in_use = |story: &TableScript| match story.table.answer(
@@ -127,8 +127,8 @@ fn an_object_outlives_its_first_opener_until_all_members_have_reported() {
     );
 }
 
-/// Several members report one object: the highest version stays, and the object is there while one
-/// of them has it open.
+/// Several members report the same object: the highest version stays, and the object exists while
+/// one of them has it open.
 #[test]
 fn the_highest_version_of_an_object_stays() {
     let content =

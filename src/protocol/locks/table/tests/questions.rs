@@ -76,7 +76,7 @@ fn a_query_lists_holders_and_waiters_in_order() {
     assert_eq!(waited(&story, three), [None]);
 }
 
-/// Suspensions count first, and looking into a queue counts as one.
+/// Suspensions are counted first, and each queue costs one look.
 #[test]
 fn requests_before_a_position_are_counted_up_to_a_limit() {
     let mut story = TableScript::new();

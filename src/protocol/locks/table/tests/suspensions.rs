@@ -175,8 +175,8 @@ fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_conc
 
 #[test]
 fn a_suspension_is_granted_next_however_the_last_hold_ends() {
-    // Geode scenario 23, defects P3 and P4: a hold that runs out or is released is one `end`; a
-    // departure is all of them.
+    // Geode scenario 23, defects P3 and P4: one hold that ends or is released is one `end`; a
+    // departure ends all of them.
     for departs in [false, true] {
         let mut story = TableScript::new();
         let x = story.locks(ANN, "x");
@@ -229,7 +229,7 @@ fn a_try_does_not_wait_for_a_suspension() {
 
 #[test]
 fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
-    // Geode defect P20: clocks lied.
+    // Geode defect P20: with wrong clocks.
     let mut story = TableScript::new();
     let suspension = story.suspends(ANN);
     let entry = |text| LockRequest {
@@ -288,8 +288,8 @@ fn the_line_survives_recovery_also_of_a_held_suspension() {
     assert_eq!(story.release(next), [late]);
 }
 
-/// A share was granted in an epoch that was over for the member, which held
-/// another lock. A later request of the member in that epoch had a position, and was served first.
+/// A share was granted in an epoch that was over for its member, which held another lock. A later
+/// request of the member in that epoch had a position and was granted first.
 #[test]
 fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
     let epoch = Epoch(token(1));
@@ -329,7 +329,7 @@ fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
     );
 }
 
-/// A member that holds nearly everything tries to suspend the service.
+/// A member that holds nearly every lock tries to suspend the service.
 #[test]
 fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
     let mut table = Table::new(Epoch(token(0)));
@@ -356,7 +356,7 @@ fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
         refused
     };
     assert_eq!(refused(&table), Ok(()), "nothing else is held");
-    // The hold is of another owner of the same member.
+    // The hold belongs to another owner of the same member.
     table.hold((ProcessId(ANN), RequestId(50_000)), spec(lock("y"), 0), token(60_000), NOW);
     assert_eq!(
         refused(&table),
@@ -366,7 +366,7 @@ fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
     let (key, small) = ((ProcessId(BOB), RequestId(1)), (ProcessId(BOB), RequestId(2)));
     table.hold(key, spec(lock("z"), BOB as u64), token(60_001), NOW);
     assert_eq!(refused(&table), Err(Refusal::Held(info(Some("z"), key, 60_001))));
-    // The lock of the first name, which is among the first.
+    // The lock of the first name, so it is found at once.
     table.hold(small, spec(lock("a"), BOB as u64), token(60_002), NOW);
     assert_eq!(refused(&table), Err(Refusal::Held(info(Some("a"), small, 60_002))));
 }

@@ -1,4 +1,4 @@
-//! The rules of the bounds on what one member makes others keep.
+//! The rules about the bounds on the entries that one member makes others store.
 
 use super::super::bounds::{OPENINGS, find_questions, long_hold, long_waits, object, opening};
 use super::*;
@@ -6,10 +6,10 @@ use crate::protocol::locks::registry::Registry;
 use crate::protocol::message::RegistryMessage;
 use crate::protocol::time::WallClock;
 
-/// The numbers of requests that a grantor of [`small`] keeps in a set for one member.
+/// The number of requests that a grantor of [`small`] notes in a set for one member.
 const NUMBERS: usize = 12_000 / 64;
 
-/// A grantor beside ANN and BOB, which keeps 12,000 bytes for a member: less than three
+/// A grantor in a view with ANN and BOB, which stores 12,000 bytes for a member: less than three
 /// [long](long_hold) requests.
 fn small(plant: &Plant, origin: Origin) -> (Node, Grantor) {
     let mut node = with_two_more();
@@ -95,7 +95,7 @@ rule!(a_member_is_told_of_its_waits_without_room, LeaveWaitsOut, |plant: Plant| 
     })
 });
 
-/// A grantor that revalidates BOB's hold of the number 40, after BOB has reported so many others.
+/// A grantor that revalidates BOB's hold number 40, after BOB has reported `others` further holds.
 fn revalidating(plant: &Plant, others: u32) -> (Node, Grantor, usize) {
     let (mut node, mut grantor) = small(plant, Origin::Predecessor(ANN));
     let mut noted = 0;
@@ -134,12 +134,12 @@ rule!(
             next.members.retain(|member| member.info.process != BOB);
             grantor.on_view(&next, &[BOB], &[], cx);
         });
-        // BOB is not awaited either.
+        // BOB is not awaited any more, either.
         grantor.size() + 1 == before
     }
 );
 
-/// A part of ANN's table that has more of BOB than a grantor keeps.
+/// A part of ANN's table that has more of BOB's holds than a grantor stores.
 fn long_part(view: &View, grantor: &mut Grantor, cx: &mut StepContext) {
     let holds = (1..=100).map(|number| (BOB, long_hold(number))).collect();
     grantor.on_table_chunk(ANN, Vec::new(), (holds, Vec::new()), (view, false), cx);

@@ -1,6 +1,6 @@
-//! `who_leaves_has_left`: a member that was told to leave is not expelled. A member reports in two
-//! cases only that its goodbye was heard. The latest view is without it, or no other member of its
-//! own view is alive.
+//! `leaving_member_is_not_expelled`: a member that was told to leave is not expelled. A member
+//! reports in two cases only that its goodbye was heard. The latest view is without it, or no other
+//! member of its own view is alive.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};
@@ -8,13 +8,13 @@ use elderlock::protocol::{Event, ProcessId};
 
 /// Counts the members that have left.
 #[derive(Clone, Hash, Debug, Default)]
-pub struct WhoLeavesHasLeft {
+pub struct LeavingMemberIsNotExpelled {
     premises: Count,
 }
 
-impl Invariant for WhoLeavesHasLeft {
+impl Invariant for LeavingMemberIsNotExpelled {
     fn name(&self) -> &'static str {
-        "who_leaves_has_left"
+        "leaving_member_is_not_expelled"
     }
 
     fn premises(&self) -> u64 {

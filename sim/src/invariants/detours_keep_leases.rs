@@ -1,5 +1,5 @@
-//! `way_round_keeps_leases`: every member has a lease, and none runs out, if nothing else is wrong
-//! and the members reach each other. That is: each two members of the view have reached each other,
+//! `detours_keep_leases`: every member has a lease, and none runs out, if nothing else is wrong and
+//! the members reach each other. That is: each two members of the view have reached each other,
 //! straight or through one council member, for two member leases. Inside the clock bound.
 //!
 //! A known path may end when paths change, so the time counts from the last change on. A lease that
@@ -16,11 +16,11 @@ use std::hash::{Hash, Hasher};
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub struct WayRoundKeepsLeases {
+pub struct DetoursKeepLeases {
     /// The time since which nothing is wrong but cuts that relays bridge, and how often paths had
     /// changed by then.
     since: Option<(u64, u64)>,
-    /// The members then.
+    /// The members of the view at that time.
     members: BTreeSet<ProcessId>,
     /// Whether two members exist that do not reach each other straight.
     goes_round: bool,
@@ -32,7 +32,7 @@ pub struct WayRoundKeepsLeases {
     premises: Count,
 }
 
-impl Hash for WayRoundKeepsLeases {
+impl Hash for DetoursKeepLeases {
     /// The check's state depends on time only: two ways to one state that differ in nothing else
     /// are one.
     fn hash<H: Hasher>(&self, _: &mut H) {}
@@ -49,7 +49,7 @@ fn sites(world: &World) -> impl Iterator<Item = usize> + '_ {
 /// The interval of path checks.
 const LOOK_EVERY: u64 = 20 * MS;
 
-impl WayRoundKeepsLeases {
+impl DetoursKeepLeases {
     fn look(&mut self, world: &World) -> Verdict {
         let changes = world.network.changes;
         match self.is_fine(world) {
@@ -79,7 +79,7 @@ impl WayRoundKeepsLeases {
         Ok(())
     }
 
-    /// Returns whether that has lasted for this many member leases.
+    /// Returns whether nothing else has been wrong for this many member leases.
     fn has_lasted(&self, world: &World, leases: u64) -> bool {
         let lease = world.common.timing.member_lease.as_nanos() as u64;
         let long = stretched(world, leases * lease).as_nanos() as u64;
@@ -122,9 +122,9 @@ impl WayRoundKeepsLeases {
     }
 }
 
-impl Invariant for WayRoundKeepsLeases {
+impl Invariant for DetoursKeepLeases {
     fn name(&self) -> &'static str {
-        "way_round_keeps_leases"
+        "detours_keep_leases"
     }
 
     fn premises(&self) -> u64 {

@@ -1,7 +1,7 @@
-//! `who_has_most_follows`: a grantor that leaves, or has destroyed the service, proposes the member
-//! with most in its table as successor. The number of holds decides first, then the number of
-//! waits, then the age (oldest first). A learner without entries does not count, and a member that
-//! a hint calls unreachable comes last.
+//! `successor_has_most_entries`: a grantor that leaves, or has destroyed the service, proposes the
+//! member with most in its table as successor. The number of holds decides first, then the number
+//! of waits, then the age (oldest first). A learner without entries does not count, and a member
+//! that a hint calls unreachable comes last.
 //!
 //! The check comes at the first proposal of its epoch; a repeated one may follow a declined
 //! proposal.
@@ -16,14 +16,14 @@ use std::collections::BTreeSet;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
-pub struct WhoHasMostFollows {
+pub struct SuccessorHasMostEntries {
     said: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     premises: Count,
 }
 
-impl Invariant for WhoHasMostFollows {
+impl Invariant for SuccessorHasMostEntries {
     fn name(&self) -> &'static str {
-        "who_has_most_follows"
+        "successor_has_most_entries"
     }
 
     fn premises(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! Services that this member gives away, and tables on their way to other members. Each step that
-//! is not a short one asks which of them have come to an end, so nothing walks through all of them.
+//! Services whose grantor role this member gives up, and tables on their way to other members. Each
+//! step, except a short one, asks which of them are done, so nothing walks through all of them.
 
 use crate::protocol::cluster::view::View;
 use crate::protocol::id::{ProcessId, ServiceName};
@@ -8,7 +8,8 @@ use crate::protocol::time::Time;
 use crate::protocol::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Services that this member gives away, and when it proposes a successor again.
+/// Services whose grantor role this member gives up, each with the next time to propose a
+/// successor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Relinquishing {
     again: BTreeMap<ServiceName, Time>,
@@ -30,7 +31,7 @@ impl Relinquishing {
         self.again.insert(service, again);
     }
 
-    /// Returns whether it was given away.
+    /// Returns whether the service was among them.
     pub(super) fn remove(&mut self, service: &ServiceName) -> bool {
         let again = self.again.remove(service);
         again.is_some_and(|again| self.agenda.remove(&(again, service.clone())))
@@ -40,12 +41,12 @@ impl Relinquishing {
         *self = Relinquishing::default();
     }
 
-    /// Returns the time at which a successor is proposed again.
+    /// Returns the next time to propose a successor.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// The services for which that is due, `most` of them at most.
+    /// The services for which a successor is to be proposed again, at most `most` of them.
     pub(super) fn due(&self, now: Time, most: usize) -> BTreeSet<ServiceName> {
         let due =
             self.agenda.iter().inspect(|_| touch()).take_while(|(at, _)| *at <= now).take(most);
@@ -53,15 +54,16 @@ impl Relinquishing {
     }
 }
 
-/// Tables transferred by a member that leaves, or has destroyed their services. The member stays
-/// until the last chunks have arrived.
+/// Tables that this member has transferred because it leaves, or has destroyed their services. The
+/// member stays until their last chunks have arrived.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct PendingTransfers {
-    /// The member that takes over.
+    /// The member that takes over each service.
     to: BTreeMap<ServiceName, ProcessId>,
-    /// Transferred in this step: the number of the last chunk on its link is not known yet.
+    /// Services transferred in this step: the number of the last chunk on its link is not known
+    /// yet.
     fresh: Vec<ServiceName>,
-    /// The services by the number of the last chunk, or of a message after it.
+    /// The services by receiver, with the number of the last chunk, or of a later message.
     last: BTreeMap<ProcessId, BTreeSet<(u64, ServiceName)>>,
 }
 
