@@ -539,7 +539,7 @@ impl LockService {
     /// while the member is cut off and the other members may have another grantor.
     ///
     /// # Errors
-    /// [`BecomeError`]. A failure changes no locks and no waits.
+    /// [`BecomeError`](crate::BecomeError). A failure changes no locks and no waits.
     ///
     /// # Cancel safety
     /// If the future is dropped before its first poll, nothing is asked. If it is dropped later,
