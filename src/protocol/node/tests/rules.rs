@@ -92,7 +92,7 @@ fn range() -> TokenRange {
     TokenRange { first: token(100), last: token(200) }
 }
 
-rule!(who_accepts_a_ballot_promises_it, AcceptPromisesNothing, |plant: Plant| {
+rule!(an_accepted_ballot_is_promised, AcceptPromisesNothing, |plant: Plant| {
     let mut node = second(&plant);
     let instance = node.cluster.view.as_ref().expect("it has founded").number.next();
     let change = Change { ghost: [ANN].into(), ..Change::default() };
@@ -315,12 +315,32 @@ rule!(a_death_counts_only_from_a_member_on_its_kernel, BelieveAnyWitness, |plant
 rule!(a_token_above_the_dealt_slots_is_no_grant, TakeAnyToken, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let mut is_dealt = true;
-    said_in(&mut node, true, |view, cx| {
-        assert!(cx.is_dealt(view.first_token()));
-        is_dealt = cx.is_dealt(Token::new(view.end_slot(), 0));
-    });
-    !is_dealt
+    let view = node.cluster.view.clone().expect("it has founded");
+    let epoch = Epoch(view.first_token());
+    let mut holds = |number, token| {
+        let request = RequestId(number);
+        let mut held = None;
+        node.cx(NOW, &mut Vec::new(), |locks, cx| {
+            cx.standing.leased = true;
+            locks.client.on_grantor_is(&service(), ANN, epoch, cx);
+            let command = Command::Lock {
+                detects: false,
+                keeps: false,
+                follows: false,
+                request,
+                service: service(),
+                wait: Wait::Forever,
+                lease: None,
+                lock: asked(ANN, number).lock,
+            };
+            locks.on_command(command, &|_| false, cx);
+            locks.client.on_grant(ANN, &service(), epoch, request, token, cx);
+            held = locks.client.holds(request, cx.now);
+        });
+        held.is_some()
+    };
+    assert!(holds(1, view.first_token().plus(1)), "a token of the view is a grant");
+    !holds(2, Token::new(view.end_slot(), 0))
 });
 
 rule!(the_word_of_a_learner_counts_as_that_of_a_stranger, BelieveLearners, |plant: Plant| {
