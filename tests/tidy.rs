@@ -54,7 +54,7 @@ const WITH_RUNTIME: [&str; 6] = [
 const VERDICTS: [&str; 4] =
     ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];
 
-/// Geode's test classes in the table of `tests/README.md`, and the number of tests of each.
+/// Geode's test classes in the table of `docs/parity.md`, and the number of tests of each.
 const GEODE: [(&str, usize); 27] = [
     ("DistributedLockServiceDUnitTest", 42),
     ("GrantorFailoverDUnitTest", 2),
@@ -88,7 +88,7 @@ const GEODE: [(&str, usize); 27] = [
 /// The number of sentences of Geode's package documentation that describe behaviour.
 const SENTENCES: usize = 91;
 
-/// The heading of the table of complaints in `tests/README.md`.
+/// The heading of the table of complaints in `docs/parity.md`.
 const COMPLAINTS: &str = "\n## Complaints of the users of other lock services";
 
 /// The number of complaints that were collected.
@@ -316,7 +316,7 @@ fn the_guide_of_testing_shows_the_shop() {
 #[test]
 fn every_test_that_the_tables_name_is_there() {
     let there = told();
-    let named = tests_named(&read(&root().join("tests/README.md")));
+    let named = tests_named(&read(&root().join("docs/parity.md")));
     assert!(named.len() > 80, "only {} tests are named", named.len());
     let missing: Vec<&String> = named.iter().filter(|name| !there.contains(*name)).collect();
     assert_eq!(missing, Vec::<&String>::new());
@@ -349,12 +349,12 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
     assert_eq!(tests_of(source), ["one_test", "two"]);
 }
 
-/// The tables of `tests/README.md` have rows for each article, and for each sentence of Geode's
+/// The tables of `docs/parity.md` have rows for each article, and for each sentence of Geode's
 /// package documentation (001). Each row names an existing test, or the reason why there is none.
 #[test]
 fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
-    let rows = article_rows(&read(&root().join("tests/README.md")));
+    let rows = article_rows(&read(&root().join("docs/parity.md")));
     let count = |article| rows.iter().filter(|(of, ..)| of == article).count();
     assert_eq!(count("001"), SENTENCES);
     for article in ["000", "002", "003", "004"] {
@@ -385,7 +385,7 @@ fn a_row_without_a_test_or_a_reason_is_found() {
 #[test]
 fn every_test_of_geode_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
-    let rows = geode_rows(&read(&root().join("tests/README.md")));
+    let rows = geode_rows(&read(&root().join("docs/parity.md")));
     let wrong: Vec<_> = rows
         .iter()
         .filter_map(|(class, _, here)| Some((class, row_lacks(here, &files)?)))
@@ -404,12 +404,12 @@ fn a_test_of_geode_that_has_no_row_is_found() {
     assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
 }
 
-/// The table of `tests/README.md` has a row for each complaint. The row names the test that shows
+/// The table of `docs/parity.md` has a row for each complaint. The row names the test that shows
 /// that the complaint does not apply, or gives the reason. Otherwise it says that the complaint
 /// applies.
 #[test]
 fn every_complaint_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
-    let (files, text) = (test_files(), read(&root().join("tests/README.md")));
+    let (files, text) = (test_files(), read(&root().join("docs/parity.md")));
     let rows = complaint_rows(&text);
     assert_eq!(rows.len(), COMPLAINTS_COLLECTED);
     let lacks = |(row, number): (&Vec<&str>, usize)| {
