@@ -77,7 +77,9 @@
 //! | [`MAX_VALUE`] | the bytes of a value |
 //! | [`MAX_BATCH`], [`MAX_BATCH_NAMES`] | the locks of a batch, and the bytes of their names together |
 //! | [`MAX_PERMITS`] | the permits of one request |
-//! | [`MAX_SERVICES`] | the services of a member, unless it is configured |
+//! | [`MAX_LEASE`] | the lease of a hold, and the period of a schedule |
+//! | [`MAX_SERVICES`], [`MAX_KEPT_LOCKS`] | the services of a member, unless it is configured; the kept locks of a service |
+//! | [`MAX_COUNCIL`], [`MAX_BUSY_POLL`] | the members of the council; the time of one busy polling |
 //! | [`MAX_KEYS`] | the keys of a ring |
 //!
 //! # Guides

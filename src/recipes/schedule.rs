@@ -15,14 +15,12 @@ use super::lock_value::{LockValue, LockValueError, ValueFence};
 use crate::protocol::{InvalidName, LineageId, Token};
 use crate::runtime::engine::SleepEnd;
 use crate::runtime::planted;
-use crate::service::{LockError, LockService, Unavailable};
+use crate::service::{LockError, LockService, MAX_LEASE, Unavailable};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The shortest period: timers are not finer.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest period: ten years, as for leases.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// The longest time between two readings of the wall clock, which may be set.
 const LOOK: Duration = Duration::from_secs(1);
 /// The wait before another attempt, after a refusal that will not last.
@@ -199,7 +197,7 @@ impl Schedule {
         period: Duration,
         id: impl AsRef<[u8]>,
     ) -> Result<Schedule, ScheduleError> {
-        if !(SHORTEST..=LONGEST).contains(&period) {
+        if !(SHORTEST..=MAX_LEASE).contains(&period) {
             return Err(ScheduleError::InvalidPeriod(period));
         }
         Ok(Schedule {

@@ -2,7 +2,7 @@
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
-use super::lock_error::{LONGEST, Unavailable};
+use super::lock_error::{MAX_LEASE, Unavailable};
 use crate::protocol::{Command, Outcome, ProcessId, Wait};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -26,7 +26,7 @@ impl BecomeBuilder {
     /// Limits the wait to `limit`, then fails with [`BecomeError::TimedOut`]. Without a limit, or
     /// with one above ten years, the wait has no end.
     pub fn wait(mut self, limit: Duration) -> Self {
-        self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
+        self.wait = if limit > MAX_LEASE { Wait::Forever } else { Wait::AtMost(limit) };
         self
     }
 }

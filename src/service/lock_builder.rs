@@ -2,7 +2,7 @@
 
 use super::guard::Guard;
 use super::handle::ServiceHandle;
-use super::lock_error::{InvalidLease, InvalidWant, LONGEST, LockError, TryLockError};
+use super::lock_error::{InvalidLease, InvalidWant, LockError, MAX_LEASE, TryLockError};
 use super::request::{Grant, LockFuture, RequestFuture, RequestParts, TryLockFuture};
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
@@ -157,7 +157,7 @@ impl<G: Grant> LockBuilder<G> {
 fn wait(limit: Duration) -> Wait {
     match limit {
         Duration::ZERO => Wait::Try,
-        limit if limit > LONGEST => Wait::Forever,
+        limit if limit > MAX_LEASE => Wait::Forever,
         limit => Wait::AtMost(limit),
     }
 }

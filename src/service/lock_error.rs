@@ -6,8 +6,9 @@ use crate::protocol::{
 };
 use std::time::Duration;
 
-/// The longest lease: ten years. A longer wait counts as endless; a longer lease is a mistake.
-pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// The longest lease of a hold: ten years. A longer one is refused. A longer limit of a wait counts
+/// as none.
+pub const MAX_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The lease is zero, or more than ten years.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -22,7 +23,7 @@ pub struct InvalidLease {
 
 impl InvalidLease {
     pub(crate) fn check(given: Duration) -> Result<Duration, InvalidLease> {
-        if given.is_zero() || given > LONGEST { Err(InvalidLease { given }) } else { Ok(given) }
+        if given.is_zero() || given > MAX_LEASE { Err(InvalidLease { given }) } else { Ok(given) }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::protocol::{Config, Limits, LinkLimits, MemberInfo, Timing};
 use crate::service::http::{HttpView, MemberSlot};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
+pub use check::{MAX_BUSY_POLL, MAX_COUNCIL};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,8 +30,8 @@ const BUSY_POLL: Duration = Duration::from_micros(50);
 /// The default of the bytes that may wait for strangers.
 const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
 
-/// The most locks of a service that a member can be told to keep.
-const MAX_KEPT_LOCKS: usize = 1 << 16;
+/// The most locks of a service that a member can be told to [keep](MemberBuilder::kept_locks).
+pub const MAX_KEPT_LOCKS: usize = 1 << 16;
 
 /// Configures a member, from [`Member::builder`]. Needs an address to [bind](MemberBuilder::bind),
 /// and [seeds](MemberBuilder::seeds) or the order to [found](MemberBuilder::found).
@@ -168,8 +169,8 @@ impl MemberBuilder {
         self
     }
 
-    /// Sets how many of the oldest members decide about views, 1 to 31; 7 unless set. A joining
-    /// member adopts the cluster's number.
+    /// Sets how many of the oldest members decide about views, 1 to [`MAX_COUNCIL`]; 7 unless set.
+    /// A joining member adopts the cluster's number.
     pub fn council(mut self, size: u8) -> Self {
         self.council = size;
         self
@@ -305,8 +306,8 @@ impl MemberBuilder {
     }
 
     /// How long a thread busy-polls for the next messages of other members, from zero, which is
-    /// never, to 1 ms. Unless set it is 50 µs, about the cost of letting a thread sleep and of
-    /// waking it. It is zero where the process has one processor only.
+    /// never, to [`MAX_BUSY_POLL`]. Unless set it is 50 µs, about the cost of letting a thread
+    /// sleep and of waking it. It is zero where the process has one processor only.
     ///
     /// The poll that asks another member for a lock busy-polls for the answer before it is pending.
     /// When the grantor's reading task has answered a question, it busy-polls for the next one. On
@@ -355,7 +356,7 @@ impl MemberBuilder {
 
     /// The most locks of each service that this member [keeps](crate::LockService::keep_locks)
     /// after their release, 1,024 by default. With 0 it keeps none. Each costs some hundred bytes
-    /// here, and a hold at its grantor. A number above 65,536 counts as that.
+    /// here, and a hold at its grantor. A number above [`MAX_KEPT_LOCKS`] counts as that.
     pub fn kept_locks(mut self, count: usize) -> Self {
         self.kept_locks = count.min(MAX_KEPT_LOCKS) as u32;
         self

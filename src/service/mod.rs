@@ -92,14 +92,14 @@ pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub(crate) use lock_error::not_open;
 pub use lock_error::{
-    ExtendError, InvalidLease, InvalidWant, LockError, Lost, ReleaseError, TryLockError,
+    ExtendError, InvalidLease, InvalidWant, LockError, Lost, MAX_LEASE, ReleaseError, TryLockError,
     Unavailable, UpgradeError,
 };
 pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]
 pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, MAX_SERVICES, Member, ServiceError};
-pub use member_builder::MemberBuilder;
+pub use member_builder::{MAX_BUSY_POLL, MAX_COUNCIL, MAX_KEPT_LOCKS, MemberBuilder};
 pub(crate) use owner_entry::{EntryRefused, OwnerEntry};
 pub use permit_guard::{Permit, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;

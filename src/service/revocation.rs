@@ -2,7 +2,7 @@
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
-use super::lock_error::{LONGEST, Unavailable};
+use super::lock_error::{MAX_LEASE, Unavailable};
 use crate::protocol::{
     Command, ForceOrder, HolderInfo, InvalidName, LockName, Metadata, Outcome, RevocationRequest,
     RevokeCommand, Wait,
@@ -126,7 +126,7 @@ impl RevokeBuilder {
     /// [member lease](crate::Timing::member_lease): a member that is cut off for that time no
     /// longer has any hold.
     pub fn wait(mut self, limit: Duration) -> Self {
-        self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
+        self.wait = if limit > MAX_LEASE { Wait::Forever } else { Wait::AtMost(limit) };
         self
     }
 }

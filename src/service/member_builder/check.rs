@@ -3,25 +3,25 @@
 use super::MemberBuilder;
 use crate::protocol::MemberName;
 use crate::service::join_error::JoinError;
+use crate::wire::MAX_CLUSTER;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The longest cluster name, in bytes: each datagram begins with it.
-const MAX_CLUSTER_NAME: usize = 64;
+/// The largest [council](MemberBuilder::council): each of its members takes part in each decision
+/// about views.
+pub const MAX_COUNCIL: u8 = 31;
 
-/// The largest council: each of its members takes part in each decision about views.
-const MAX_COUNCIL: u8 = 31;
-
-/// The longest time for which a thread may be kept from its other tasks.
-const LONGEST_BUSY_POLL: Duration = Duration::from_millis(1);
+/// The longest [busy polling](MemberBuilder::busy_poll): for so long a thread may be kept from its
+/// other tasks.
+pub const MAX_BUSY_POLL: Duration = Duration::from_millis(1);
 
 impl MemberBuilder {
     /// Returns the first error that can be found before anything is done.
     pub(super) fn check(&self) -> Result<(), JoinError> {
         let length = self.cluster.len();
-        if length == 0 || length > MAX_CLUSTER_NAME {
+        if length == 0 || length > MAX_CLUSTER {
             return Err(JoinError::InvalidCluster { length });
         }
         address("bind", &self.bind, true)?;
@@ -50,7 +50,7 @@ impl MemberBuilder {
         if self.join_limit.is_zero() {
             return Err(JoinError::ZeroLimit);
         }
-        if self.busy_poll > LONGEST_BUSY_POLL {
+        if self.busy_poll > MAX_BUSY_POLL {
             return Err(JoinError::LongBusyPoll { given: self.busy_poll });
         }
         #[cfg(feature = "secure")]
