@@ -347,6 +347,9 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
     let source = "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\n\
         async fn two() {}\nfn no_test() {}\n";
     assert_eq!(tests_of(source), ["one_test", "two"]);
+    let source = "\nrule!(three, A, |b| c(b));\nrule!(\n    four,\n    A,\n);\n\
+        stories! {\n    five: x;\n    six:\n        y;\n}\n";
+    assert_eq!(tests_of(source), ["three", "four", "five", "six"]);
 }
 
 /// The tables of `docs/parity.md` have rows for each article, and for each sentence of Geode's
@@ -590,7 +593,8 @@ fn test_files() -> Vec<(PathBuf, Vec<String>)> {
     tests.collect()
 }
 
-/// The names of functions below an attribute that makes them tests.
+/// The names of functions below an attribute that makes them tests, and of the tests of the macros
+/// `rule!` and `stories!`.
 fn tests_of(text: &str) -> Vec<&str> {
     let (mut names, mut is_test) = (Vec::new(), false);
     for line in text.lines().map(str::trim_start) {
@@ -601,6 +605,11 @@ fn tests_of(text: &str) -> Vec<&str> {
             is_test = false;
         }
     }
+    let rules = text.split("\nrule!(").skip(1);
+    names.extend(rules.filter_map(|rest| Some(rest.trim_start().split_once(',')?.0)));
+    let stories = text.split_once("\nstories! {\n").and_then(|(_, rest)| rest.split_once("\n}"));
+    let pairs = stories.into_iter().flat_map(|(list, _)| list.split(';'));
+    names.extend(pairs.filter_map(|pair| Some(pair.split_once(':')?.0.trim())));
     names
 }
 

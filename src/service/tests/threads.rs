@@ -466,7 +466,7 @@ stories! {
     of_three_threads_one_holds_at_a_time_and_each_gets_its_turn: share_one_lock;
     a_guard_dropped_while_another_has_the_engine_is_released:
         release_while_another_has_the_engine;
-    locks_that_are_taken_beside_each_other_are_known_to_whoever_looks: take_locks_beside_each_other;
+    each_reader_knows_the_locks_that_are_taken_beside_each_other: take_locks_beside_each_other;
     a_guard_dropped_while_others_look_at_the_core_is_released:
         release_while_others_look_at_the_core;
     a_wait_dropped_while_its_grant_arrives_leaves_nothing_behind:
@@ -475,7 +475,7 @@ stories! {
     a_lease_that_ends_while_its_lock_is_released_ends_it_once: release_while_the_lease_ends;
     a_lease_that_is_not_released_ends_by_the_timer: hold_until_the_lease_ends;
     a_lease_is_extended_or_over_but_not_both: extend_while_the_lease_ends;
-    whoever_holds_waits_or_listens_hears_that_the_member_has_left: leave_while_others_hold_and_wait;
+    holders_waiters_and_listeners_hear_that_the_member_has_left: leave_while_others_hold_and_wait;
     no_event_stays_behind: tell_events_of_several_threads;
     a_sibling_of_the_last_writer_writes_or_is_refused: write_while_the_last_writer_ends;
     a_reader_that_upgrades_beside_its_siblings_writes_alone: upgrade_while_siblings_come_and_go;

@@ -223,7 +223,7 @@ rule!(
     }
 );
 
-rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant: Plant| {
+rule!(a_view_without_its_decider_waits_for_the_remaining_members, ForgetAtOnce, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
     let (me, before) = (
