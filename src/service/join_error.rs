@@ -3,7 +3,7 @@
 use crate::protocol::{InvalidMemberName, InvalidTiming};
 use crate::runtime::net::transport::BindError;
 use crate::runtime::{DataDirError, QueryError};
-use crate::wire::Role;
+use crate::wire::{MAX_CLUSTER, Role};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum JoinError {
     /// The cluster's name is empty or too long. Nothing was done.
-    #[error("a cluster name must have 1 to 64 bytes, not {length}")]
+    #[error("a cluster name must have 1 to {MAX_CLUSTER} bytes, not {length}")]
     InvalidCluster {
         /// The length of the name in bytes.
         length: usize,
