@@ -61,5 +61,6 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::TakeRestOfTable
             | ProtocolMutant::AskRefusedOnce
             | ProtocolMutant::DropTokensOfInventory
+            | ProtocolMutant::BelieveAnyEpoch
     )
 }

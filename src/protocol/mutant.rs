@@ -431,6 +431,8 @@ pub enum ProtocolMutant {
     /// An elder drops a request for tokens of a service that an incomplete inventory may still
     /// name.
     DropTokensOfInventory,
+    /// A member believes in an epoch that no elder can have dealt.
+    BelieveAnyEpoch,
 }
 
 /// Reads the name of a planted break.
@@ -469,7 +471,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 195] = [
+    pub const ALL: [ProtocolMutant; 196] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -665,5 +667,6 @@ impl ProtocolMutant {
         ProtocolMutant::TakeRestOfTable,
         ProtocolMutant::AskRefusedOnce,
         ProtocolMutant::DropTokensOfInventory,
+        ProtocolMutant::BelieveAnyEpoch,
     ];
 }

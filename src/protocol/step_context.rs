@@ -3,7 +3,7 @@
 use super::cluster::elder::Elder;
 use super::cluster::view::View;
 use super::event::Output;
-use super::id::{MemberInfo, ProcessId, ServiceName, Token};
+use super::id::{Epoch, MemberInfo, ProcessId, ServiceName, Token};
 use super::limits::Limits;
 use super::message::Message;
 use super::time::Time;
@@ -79,8 +79,18 @@ impl StepContext<'_> {
     /// view. It may be below the grantor's epoch, because a grantor repeats the grants of a
     /// transferred table.
     pub(crate) fn is_dealt(&self, token: Token) -> bool {
+        self.has_slot_of(token) || planted!(self.mutant, TakeAnyToken)
+    }
+
+    /// Returns whether elders can have dealt this epoch. A member that believed in a higher one
+    /// would refuse each grantor that an elder names later.
+    pub(crate) fn is_dealt_epoch(&self, epoch: Epoch) -> bool {
+        self.has_slot_of(epoch.0) || planted!(self.mutant, BelieveAnyEpoch)
+    }
+
+    /// Returns whether the token is below the end of the slots of the view.
+    fn has_slot_of(&self, token: Token) -> bool {
         self.view.is_some_and(|view| token < Token::new(view.end_slot(), 0))
-            || planted!(self.mutant, TakeAnyToken)
     }
 
     /// Sends `message` to `to`, which may be this member itself.

@@ -260,7 +260,8 @@ mod hunt {
             | ProtocolMutant::TakeRestOfTable => TWO_HOLDERS,
             ProtocolMutant::LeaveWaitsOut
             | ProtocolMutant::AskRefusedOnce
-            | ProtocolMutant::DropTokensOfInventory => &["no_lost_wakeup"],
+            | ProtocolMutant::DropTokensOfInventory
+            | ProtocolMutant::BelieveAnyEpoch => &["no_lost_wakeup"],
             // No invariant counts bytes.
             ProtocolMutant::KeepAllWaits
             | ProtocolMutant::CountPresentValues

@@ -172,7 +172,8 @@ impl Locks {
                 self.client.on_refuse(epoch, request, *refusal, cx)
             }
             ClientMessage::NotGrantor { service, epoch, request, instead } => {
-                let instead = instead.filter(|(process, _)| cx.is_there(*process));
+                let instead = instead
+                    .filter(|(process, newer)| cx.is_there(*process) && cx.is_dealt_epoch(*newer));
                 self.client.on_not_grantor(&service, epoch, request, instead, cx);
             }
             ClientMessage::Upgraded { service, epoch, request, token } => {

@@ -157,7 +157,10 @@ impl Registry {
             RegistryMessage::Become { service, request } => {
                 self.on_become((from, request), service, may_name, cx)
             }
-            RegistryMessage::Acts { service, epoch } => self.on_acts(from, &service, epoch, cx),
+            RegistryMessage::Acts { service, epoch } if cx.is_dealt_epoch(epoch) => {
+                self.on_acts(from, &service, epoch, cx);
+            }
+            RegistryMessage::Acts { .. } => {}
             RegistryMessage::ProposeSuccessor { service, epoch, to } => {
                 // The successor may have left the view since the message was sent.
                 let to = Some(to).filter(|to| cx.is_there(*to));
@@ -262,6 +265,7 @@ impl Registry {
             return;
         }
         // The member may have learned of a former elder's grantor after it sent its inventory.
+        let heard = heard.filter(|epoch| cx.is_dealt_epoch(*epoch));
         if heard.is_some() && !planted!(cx.mutant, HearOnlyInventories) {
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(heard);
@@ -338,6 +342,9 @@ impl Registry {
             // Hearsay only shows that the service is in use. The grantor's own member alone says
             // where the grantor is.
             planted!(=> if grantor != from && self.plant_hearsay(&service, cx) { continue });
+            if !cx.is_dealt_epoch(epoch) {
+                continue;
+            }
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(Some(epoch));
             // A grantor that was named later and has gone may have left its table to a younger one.

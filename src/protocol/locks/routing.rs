@@ -312,6 +312,9 @@ impl Locks {
         epoch: Epoch,
         cx: &mut StepContext,
     ) {
+        if !cx.is_dealt_epoch(epoch) {
+            return;
+        }
         if self.grantors.get(service).is_some_and(|grantor| {
             grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering
         }) {
@@ -426,7 +429,7 @@ impl Locks {
             return;
         }
         // If this member knows of the epoch but does not grant in it, its grantor role has ended.
-        let outdated = self.client.has_heard_of(&service, epoch);
+        let outdated = self.client.has_heard_of(&service, epoch) || !cx.is_dealt_epoch(epoch);
         let early = self.early_requests.entry(service.clone()).or_default();
         let weight = asked.lock.entry_weight();
         if outdated || !early.has_room(weight, cx.limits.early) || !cx.is_member {

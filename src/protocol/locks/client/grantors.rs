@@ -105,7 +105,7 @@ impl LockClient {
     }
 
     /// Handles that a newer grantor asked the one here for its table. Returns `false` if there is a
-    /// still newer one.
+    /// still newer one, or if no elder dealt the epoch.
     pub(crate) fn on_newer_grantor(
         &mut self,
         from: ProcessId,
@@ -113,7 +113,7 @@ impl LockClient {
         epoch: Epoch,
         cx: &mut StepContext,
     ) -> bool {
-        if self.newest(service).is_some_and(|newest| newest > epoch) {
+        if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt_epoch(epoch) {
             return false;
         }
         self.state(service).refused = None;
@@ -122,7 +122,8 @@ impl LockClient {
     }
 
     /// Answers a new grantor's question for the holds and waits of this member. From here on older
-    /// epochs are over for this member. Returns `false` if the question itself is outdated.
+    /// epochs are over for this member. Returns `false` if the question itself is outdated, or if
+    /// no elder dealt its epoch.
     pub(crate) fn on_recover(
         &mut self,
         from: ProcessId,
@@ -130,8 +131,7 @@ impl LockClient {
         epoch: Epoch,
         cx: &mut StepContext,
     ) -> bool {
-        let state = self.state(service);
-        if state.newest.is_some_and(|newest| newest > epoch) {
+        if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt_epoch(epoch) {
             return false;
         }
         self.end_keeps_with_epoch(service, (from, epoch), cx);

@@ -579,13 +579,20 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
     act(&mut |client, cx| client.on_suspended(cx));
 }
 
+/// The last epoch that an elder can deal in the view. Its elder, which is this member itself, names
+/// an earlier one.
+fn last_epoch(node: &Node) -> Epoch {
+    let view = node.cluster.view.as_ref().expect("it has founded");
+    Epoch(Token::new(Slot(view.end_slot().0 - 1), Slot::TOKENS as u32 - 1))
+}
+
 /// Each release of a request that waits for a grantor's naming visits only that request. Each view
 /// of a recovering grantor visits only the members that left.
 #[test]
 fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
     let mut node = with_two_more();
     let mut out = Vec::new();
-    let epoch = Epoch(Token::new(Slot(1 << 30), 0));
+    let epoch = last_epoch(&node);
     for request in (1..=10_000).map(RequestId) {
         let (want, owner, metadata) = (want("x"), OwnerId::default(), Metadata::default());
         let (only_if_free, revocable) = (false, false);
@@ -650,7 +657,7 @@ fn long_requests_are_told_to_ask_again_before_there_are_very_many() {
     let mut node = with_two_more();
     node.cluster.config.limits.early = 4;
     let mut out = Vec::new();
-    let epoch = Epoch(Token::new(Slot(1 << 30), 0));
+    let epoch = last_epoch(&node);
     for request in (1..=3).map(RequestId) {
         let metadata = Metadata::new(&[7; 2_500]).expect("not too long");
         let asks = Message::Grantor(GrantorMessage::RequestLock {

@@ -32,6 +32,7 @@ macro_rules! rule {
 type Plant = Box<dyn Fn(&mut Node)>;
 
 mod bounds;
+mod grantors;
 
 /// This member as the second of a view of three, with `ANN` as the elder. It has not promised the
 /// elder anything.
