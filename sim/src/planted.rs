@@ -62,5 +62,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::AskRefusedOnce
             | ProtocolMutant::DropTokensOfInventory
             | ProtocolMutant::BelieveAnyEpoch
+            | ProtocolMutant::HearAnyGrantor
+            | ProtocolMutant::TakeAnyVersion
     )
 }

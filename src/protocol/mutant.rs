@@ -433,6 +433,10 @@ pub enum ProtocolMutant {
     DropTokensOfInventory,
     /// A member believes in an epoch that no elder can have dealt.
     BelieveAnyEpoch,
+    /// A member accepts grants and contents of an epoch from a member that is not its grantor.
+    HearAnyGrantor,
+    /// A member accepts a content with a version that no grantor can have.
+    TakeAnyVersion,
 }
 
 /// Reads the name of a planted break.
@@ -471,7 +475,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 196] = [
+    pub const ALL: [ProtocolMutant; 198] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -668,5 +672,7 @@ impl ProtocolMutant {
         ProtocolMutant::AskRefusedOnce,
         ProtocolMutant::DropTokensOfInventory,
         ProtocolMutant::BelieveAnyEpoch,
+        ProtocolMutant::HearAnyGrantor,
+        ProtocolMutant::TakeAnyVersion,
     ];
 }

@@ -262,6 +262,7 @@ mod hunt {
             | ProtocolMutant::AskRefusedOnce
             | ProtocolMutant::DropTokensOfInventory
             | ProtocolMutant::BelieveAnyEpoch => &["no_lost_wakeup"],
+            ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
             // No invariant counts bytes.
             ProtocolMutant::KeepAllWaits
             | ProtocolMutant::CountPresentValues
@@ -305,7 +306,7 @@ mod hunt {
                 "leaving_member_is_not_expelled",
             ],
             ProtocolMutant::BelieveLearners => &["views_agree"],
-            ProtocolMutant::BelieveAnyWitness => TWO_HOLDERS,
+            ProtocolMutant::BelieveAnyWitness | ProtocolMutant::HearAnyGrantor => TWO_HOLDERS,
             ProtocolMutant::VouchForSessions => &["sessions_end_first"],
             ProtocolMutant::TakeAnyToken => &["tokens_rise"],
             ProtocolMutant::PromoteJoiners

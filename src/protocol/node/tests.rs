@@ -694,14 +694,12 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     );
 
     let former = node.locks.client.newest(&service()).expect("it grants");
-    let next = Epoch(Token::new(Slot(former.0.slot().0 + 1), 1));
-    node.cx(NOW, &mut Vec::new(), |locks, cx| {
-        locks.client.on_grantor_is(&service(), ANN, next, cx)
-    });
+    let next = Epoch(former.0.plus(1 << 20));
+    node.cx(NOW, &mut Vec::new(), |locks, cx| locks.client.on_grantor_is(&service(), me, next, cx));
     let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
-        let version = Token::new(Slot(former.0.slot().0 + 1), n);
+        let version = next.0.plus(n);
         let content = Content { version, writes: BTreeMap::new(), ..content() };
         let answers = Some((write, written(version)));
         let mut out = Vec::new();

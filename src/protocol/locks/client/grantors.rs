@@ -289,6 +289,20 @@ impl LockClient {
         self.states.get(service)?.newest
     }
 
+    /// Returns whether `from` may grant in that epoch: an epoch has one grantor. If this member
+    /// does not know it, each member may be it, since a grant may be the first news of an epoch.
+    pub(super) fn is_of_grantor(
+        &self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        _cx: &StepContext,
+    ) -> bool {
+        let known = self.states.get(service).and_then(|state| state.grantor);
+        known.is_none_or(|(process, of)| of != epoch || process == from)
+            || planted!(_cx.mutant, HearAnyGrantor)
+    }
+
     /// Notes that an epoch of this member's own is over, or will never begin.
     pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
         let state = self.state(service);

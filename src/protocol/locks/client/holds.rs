@@ -77,7 +77,7 @@ impl LockClient {
         if outdated && !planted!(cx.mutant, AcceptOlderEpoch) {
             return; // `no_resurrected_grant`: the report to a newer grantor lacks this grant
         }
-        if !cx.is_dealt(token) {
+        if !cx.is_dealt(token) || !self.is_of_grantor(from, service, epoch, cx) {
             return;
         }
         let Some(entry) = self.request_mut(request) else {

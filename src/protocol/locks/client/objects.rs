@@ -79,6 +79,9 @@ impl LockClient {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return; // a newer grantor knows this member's content, and sends the rest
         }
+        if !self.is_of_grantor(from, service, epoch, cx) || !can_be_sent(&content, answers, cx) {
+            return;
+        }
         if let Some((request, ObjectReply::Opened(token))) = answers {
             match self.request_mut(request) {
                 None => {
@@ -169,4 +172,20 @@ impl LockClient {
             self.answer_call(request, Outcome::NotOpen, cx);
         }
     }
+}
+
+/// Returns whether a grantor can have this content, and can have sent it with this answer. A
+/// version above all that elders deal would hide each later write from this member, and from the
+/// next grantor.
+fn can_be_sent(
+    content: &Content,
+    answers: Option<(RequestId, ObjectReply)>,
+    cx: &StepContext,
+) -> bool {
+    let is_possible = match answers {
+        Some((_, ObjectReply::Opened(token))) => cx.is_dealt(token),
+        Some((_, ObjectReply::Written { version, .. })) => version <= content.version,
+        Some((_, ObjectReply::Unwritten)) | None => true,
+    };
+    is_possible && cx.is_dealt(content.version) || planted!(cx.mutant, TakeAnyVersion)
 }

@@ -1,4 +1,4 @@
-//! The rules about the epochs that members take from each other.
+//! The rules about the epochs, grants and contents that members take from each other.
 
 use super::*;
 use crate::protocol::locks::registry::Registry;
@@ -132,3 +132,112 @@ rule!(
         }) == 0
     }
 );
+
+/// The outputs of a member that waits for the lock `x` of ANN, and has the object open.
+fn after(
+    plant: &Plant,
+    opened: impl FnOnce(&View) -> ObjectReply,
+    from: ProcessId,
+    message: impl FnOnce(&View) -> ClientMessage,
+) -> Vec<Output> {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let view = node.cluster.view.clone().expect("it has founded");
+    let (epoch, mut out) = (dealt(&node), Vec::new());
+    node.cx(NOW, &mut out, |locks, cx| {
+        cx.standing.leased = true;
+        let opening = Want::Open(OpenRequest::new(object(), value("red")));
+        for (number, want) in [(1, want("x")), (2, opening)] {
+            let call = lock_call(RequestId(number), want);
+            locks.client.lock(call, Duration::ZERO, |_| false, cx);
+        }
+        locks.client.on_grantor_is(&service(), ANN, epoch, cx);
+        let reply = Some((RequestId(2), opened(&view)));
+        locks.on_message(ANN, content_of(&view, 0, reply).into(), cx);
+        locks.client.write((RequestId(3), RequestId(2)), set("blue", None), |_| false, cx);
+        locks.on_message(from, message(&view).into(), cx);
+    });
+    out
+}
+
+fn well_opened(view: &View) -> ObjectReply {
+    ObjectReply::Opened(view.first_token())
+}
+
+fn is_answered(out: &[Output], number: u64) -> bool {
+    out.iter().any(
+        |output| matches!(output, Output::Answer { request, .. } if *request == RequestId(number)),
+    )
+}
+
+/// Whether the application was told a content with another version than the first.
+fn tells_next(out: &[Output], view: &View) -> bool {
+    out.iter().any(|output| {
+        matches!(output, Output::Value { content, .. } if content.version != view.first_token())
+    })
+}
+
+/// The message with the content of the object, with a version so far above the first token.
+fn content_of(
+    view: &View,
+    version: u64,
+    answers: Option<(RequestId, ObjectReply)>,
+) -> ClientMessage {
+    let version = view.first_token().plus(version);
+    let content = Box::new(Content { version, writes: BTreeMap::new(), ..content() });
+    let (epoch, name) = (Epoch(view.first_token()), object());
+    ClientMessage::Value { service: service(), epoch, name, content, answers }
+}
+
+fn grant(view: &View) -> ClientMessage {
+    let (epoch, token) = (Epoch(view.first_token()), view.first_token().plus(1));
+    ClientMessage::Grant { service: service(), epoch, request: RequestId(1), token, kept: 0 }
+}
+
+/// A token above all that elders deal in this view, as a distance from its first.
+fn beyond(view: &View) -> u64 {
+    Token::new(view.end_slot(), 0).get() - view.first_token().get()
+}
+
+rule!(a_grant_of_an_epoch_counts_from_its_grantor_only, HearAnyGrantor, |plant: Plant| {
+    assert!(is_answered(&after(&plant, well_opened, ANN, grant), 1), "it is of the grantor");
+    !is_answered(&after(&plant, well_opened, BOB, grant), 1)
+});
+
+rule!(a_content_of_an_epoch_counts_from_its_grantor_only, HearAnyGrantor, |plant: Plant| {
+    let view = with_two_more().cluster.view.clone().expect("it has founded");
+    let told = |from| {
+        let out = after(&plant, well_opened, from, |view| content_of(view, 1, None));
+        tells_next(&out, &view)
+    };
+    assert!(told(ANN), "it is of the grantor");
+    !told(BOB)
+});
+
+rule!(a_content_has_a_version_that_elders_can_have_dealt, TakeAnyVersion, |plant: Plant| {
+    let view = with_two_more().cluster.view.clone().expect("it has founded");
+    let out = after(&plant, well_opened, ANN, |view| content_of(view, beyond(view), None));
+    !tells_next(&out, &view)
+});
+
+rule!(
+    an_object_is_opened_with_a_token_that_elders_can_have_dealt,
+    TakeAnyVersion,
+    |plant: Plant| {
+        let opened = |view: &View| ObjectReply::Opened(Token::new(view.end_slot(), 0));
+        !is_answered(&after(&plant, opened, ANN, grant), 2)
+    }
+);
+
+rule!(a_write_makes_no_version_above_that_of_its_content, TakeAnyVersion, |plant: Plant| {
+    let written = |version| {
+        let out = after(&plant, well_opened, ANN, |view| {
+            let version = view.first_token().plus(version);
+            let reply = ObjectReply::Written { version, number: None };
+            content_of(view, 2, Some((RequestId(3), reply)))
+        });
+        is_answered(&out, 3)
+    };
+    assert!(written(1) && written(2), "the content may be later than the write");
+    !written(3)
+});
