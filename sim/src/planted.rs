@@ -64,5 +64,6 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::BelieveAnyEpoch
             | ProtocolMutant::HearAnyGrantor
             | ProtocolMutant::TakeAnyVersion
+            | ProtocolMutant::KeepAllEarly
     )
 }

@@ -26,7 +26,8 @@ pub struct Limits {
     pub requests: u32,
     /// The most requests of a service that are kept for an epoch which this member does not know
     /// yet. Later requests are told to ask the elder. The kept ones have at most 1 KiB each on the
-    /// average.
+    /// average. One member may have twice as many in all services, and all members four times as
+    /// many.
     pub early: u32,
     /// The most requests that a grantor keeps while it does not act yet. Later requests are told to
     /// ask again. The kept ones have at most 1 KiB each on the average.

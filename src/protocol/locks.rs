@@ -8,6 +8,7 @@ pub(super) mod client;
 mod commands;
 pub(super) mod dealer;
 mod dispatch;
+mod early_requests;
 pub(super) mod grantor;
 mod handovers;
 #[cfg(elderlock_mutants)]
@@ -29,8 +30,8 @@ use super::message::{
 use super::step_context::{KEPT_MESSAGES, StepContext};
 use super::time::{Time, WallClock};
 use super::visit_count::touch;
-use arrivals::Arrivals;
 use client::{KeptUse, LockCall, LockClient};
+use early_requests::EarlyRequests;
 use grantor::{Grantor, ReceivedRequest};
 use handovers::{PendingTransfers, Relinquishing};
 use registry::Registry;
@@ -57,7 +58,7 @@ pub(super) struct Locks {
     /// The time since which such a service is unfinished.
     unfinished_at: Time,
     /// Requests for epochs that this member does not know yet.
-    pub(super) early_requests: BTreeMap<ServiceName, Arrivals<(Epoch, ReceivedRequest)>>,
+    pub(super) early_requests: EarlyRequests,
     /// Queue positions that must be reported to other members, in the order in which they were
     /// given.
     pub(super) pending_positions: VecDeque<PendingPosition>,
@@ -140,7 +141,7 @@ impl Locks {
             pending_transfers: PendingTransfers::default(),
             unfinished: VecDeque::new(),
             unfinished_at: Time::ZERO,
-            early_requests: BTreeMap::new(),
+            early_requests: EarlyRequests::default(),
             pending_positions: VecDeque::new(),
         }
     }
@@ -216,13 +217,10 @@ impl Locks {
         for service in moving {
             self.after_transfer(&service, cx);
         }
-        for (service, early) in &mut self.early_requests {
-            departed.iter().for_each(|process| early.remove_all(*process));
-            if !early.is_empty() {
-                cx.send_elder(self.client.question(service));
-            }
+        departed.iter().for_each(|process| self.early_requests.remove_all(*process));
+        for (service, _) in self.early_requests.iter() {
+            cx.send_elder(self.client.question(service));
         }
-        self.early_requests.retain(|_, early| !early.is_empty());
         self.client.on_view(view, cx);
     }
 
@@ -391,7 +389,7 @@ impl Locks {
     }
 
     pub(super) fn count(&self, sizes: &mut Sizes) {
-        sizes.early = self.early_requests.values().map(Arrivals::len).sum();
+        sizes.early = self.early_requests.len();
         sizes.positions = self.pending_positions.len();
         sizes.granting = self.grantors.values().map(Grantor::size).sum();
         self.client.count(sizes);

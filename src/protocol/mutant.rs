@@ -437,6 +437,8 @@ pub enum ProtocolMutant {
     HearAnyGrantor,
     /// A member accepts a content with a version that no grantor can have.
     TakeAnyVersion,
+    /// A member keeps all requests for epochs that it does not know yet.
+    KeepAllEarly,
 }
 
 /// Reads the name of a planted break.
@@ -475,7 +477,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 198] = [
+    pub const ALL: [ProtocolMutant; 199] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -674,5 +676,6 @@ impl ProtocolMutant {
         ProtocolMutant::BelieveAnyEpoch,
         ProtocolMutant::HearAnyGrantor,
         ProtocolMutant::TakeAnyVersion,
+        ProtocolMutant::KeepAllEarly,
     ];
 }

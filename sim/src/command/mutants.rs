@@ -265,6 +265,7 @@ mod hunt {
             ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
             // No invariant counts bytes.
             ProtocolMutant::KeepAllWaits
+            | ProtocolMutant::KeepAllEarly
             | ProtocolMutant::CountPresentValues
             | ProtocolMutant::TakeAllObjects
             | ProtocolMutant::NoteAllReported

@@ -66,9 +66,9 @@ impl<T> Arrivals<T> {
         self.kept.values().inspect(|_| touch()).map(|(_, arrived)| arrived)
     }
 
-    /// Removes a request, as often as it has arrived.
-    pub(crate) fn remove(&mut self, (process, request): (ProcessId, RequestId)) {
-        self.remove_range((process, request, 0), (process, request, u64::MAX));
+    /// Removes a request, as often as it has arrived. Returns its entries.
+    pub(crate) fn remove(&mut self, (process, request): (ProcessId, RequestId)) -> Vec<T> {
+        self.remove_range((process, request, 0), (process, request, u64::MAX))
     }
 
     /// Removes all requests of a process.
@@ -80,13 +80,18 @@ impl<T> Arrivals<T> {
         &mut self,
         first: (ProcessId, RequestId, u64),
         last: (ProcessId, RequestId, u64),
-    ) {
+    ) -> Vec<T> {
         let range = (Bound::Included(first), Bound::Included(last));
+        let mut removed = Vec::new();
         while let Some(&at) = self.requests.range(range).next() {
             touch();
             self.requests.remove(&at);
-            self.weight -= self.kept.remove(&at.2).map_or(0, |(weight, _)| weight);
+            if let Some((weight, arrived)) = self.kept.remove(&at.2) {
+                self.weight -= weight;
+                removed.push(arrived);
+            }
         }
+        removed
     }
 }
 

@@ -127,7 +127,7 @@ impl Locks {
             let grantor = if grantor == cx.me { ProcessId(0) } else { grantor };
             heard.insert(service.clone(), (grantor, epoch));
         }
-        for (service, early) in &self.early_requests {
+        for (service, early) in self.early_requests.iter() {
             if let Some((epoch, _)) = early.iter().max_by_key(|(epoch, _)| *epoch) {
                 heard.entry(service.clone()).or_insert((ProcessId(0), *epoch));
             }
@@ -183,7 +183,7 @@ impl Locks {
             // The member bid, or was proposed as the successor, before it destroyed the service. A
             // new bid would have it named again.
             self.client.on_ended(&service, epoch);
-            for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
+            for (asked_for, asked) in self.early_requests.take(&service) {
                 self.on_request_lock(service.clone(), asked_for, asked, cx);
             }
             cx.send_elder(RegistryMessage::Decline { service, epoch });
@@ -220,7 +220,7 @@ impl Locks {
         self.relinquishing.remove(&service);
         self.client.forget_outbid(&service);
         self.grantors.insert(service.clone(), grantor);
-        for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
+        for (asked_for, asked) in self.early_requests.take(&service) {
             self.on_request_lock(service.clone(), asked_for, asked, cx);
         }
         self.answer_bids(&service, cx);
@@ -395,10 +395,8 @@ impl Locks {
         request: RequestId,
         cx: &mut StepContext,
     ) {
-        if let Some(early) = self.early_requests.get_mut(service)
-            && !planted!(cx.mutant, ForgetEarlyDone)
-        {
-            early.remove((from, request));
+        if !planted!(cx.mutant, ForgetEarlyDone) {
+            self.early_requests.remove(service, (from, request));
         }
         if let Some(grantor) = self.grantors.get_mut(service) {
             grantor.on_release(from, request, cx);
@@ -430,12 +428,9 @@ impl Locks {
         }
         // If this member knows of the epoch but does not grant in it, its grantor role has ended.
         let outdated = self.client.has_heard_of(&service, epoch) || !cx.is_dealt_epoch(epoch);
-        let early = self.early_requests.entry(service.clone()).or_default();
-        let weight = asked.lock.entry_weight();
-        if outdated || !early.has_room(weight, cx.limits.early) || !cx.is_member {
-            if early.is_empty() {
-                self.early_requests.remove(&service);
-            }
+        let has_room = self.early_requests.has_room(&service, &asked, cx.limits.early)
+            || planted!(cx.mutant, KeepAllEarly);
+        if outdated || !has_room || !cx.is_member {
             let instead = self.grantor_after(&service, epoch, cx.me);
             cx.send(
                 asked.from,
@@ -445,10 +440,10 @@ impl Locks {
         }
         // The message that names this member may be on its way. The request waits for it, and the
         // elder is asked to be sure.
-        if early.is_empty() {
+        if !self.early_requests.contains(&service) {
             cx.send_elder(self.client.question(&service));
         }
-        early.push((asked.from, asked.request), weight, (epoch, asked));
+        self.early_requests.push(service, epoch, asked);
     }
 
     /// The grantor after this epoch, if it is known and at another member.
@@ -602,7 +597,7 @@ impl Locks {
         if grantor == cx.me {
             return; // the message that names this member follows on the same link
         }
-        for (asked_for, asked) in self.early_requests.remove(service).unwrap_or_default() {
+        for (asked_for, asked) in self.early_requests.take(service) {
             if asked_for <= epoch {
                 let (service, request) = (service.clone(), asked.request);
                 let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
@@ -611,9 +606,7 @@ impl Locks {
                     ClientMessage::NotGrantor { service, epoch: asked_for, request, instead },
                 );
             } else {
-                let early = self.early_requests.entry(service.clone()).or_default();
-                let weight = asked.lock.entry_weight();
-                early.push((asked.from, asked.request), weight, (asked_for, asked));
+                self.early_requests.push(service.clone(), asked_for, asked);
             }
         }
     }

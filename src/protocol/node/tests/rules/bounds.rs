@@ -195,3 +195,40 @@ rule!(
         hungry == 1
     }
 );
+
+/// A member that has got a request of 2,500 bytes for each of 100 services, from ANN and from BOB.
+fn with_early_requests(plant: &Plant) -> Node {
+    let mut node = with_two_more();
+    plant(&mut node);
+    node.cluster.config.limits.early = 4;
+    let view = node.cluster.view.clone().expect("it has founded");
+    // This member is the elder, and names no grantor of that epoch.
+    let epoch = Epoch(Token::new(Slot(view.end_slot().0 - 1), 9));
+    for from in [ANN, BOB] {
+        for number in 1..=100 {
+            let ReceivedRequest { request, lock, only_if_free, keep, .. } = asked(from, number);
+            let metadata = Metadata::new(&[7; 2_500]).expect("not too long");
+            let lock = LockRequest { metadata, ..lock };
+            let service = ServiceName::new(&format!("s{number}")).expect("a good name");
+            let message =
+                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free, keep };
+            node.cx(NOW, &mut Vec::new(), |locks, cx| locks.on_message(from, message.into(), cx));
+        }
+    }
+    node
+}
+
+rule!(a_member_keeps_so_many_bytes_of_requests_for_unknown_epochs, KeepAllEarly, |plant: Plant| {
+    let mut node = with_early_requests(&plant);
+    let early = &node.locks.early_requests;
+    let is_bounded = early.bytes() <= 16 << 10 && node.sizes(NOW).early == 6;
+    if is_bounded {
+        let service = ServiceName::new("s1").expect("a good name");
+        let release = GrantorMessage::Release { service, request: RequestId(1) };
+        node.cx(NOW, &mut Vec::new(), |locks, cx| locks.on_message(ANN, release.into(), cx));
+        let of_ann = node.sizes(NOW).early - 3;
+        let bytes = node.locks.early_requests.bytes();
+        assert!(of_ann == 2 && bytes < 14_000, "{of_ann} requests, {bytes} bytes");
+    }
+    is_bounded
+});

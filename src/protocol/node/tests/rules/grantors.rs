@@ -80,7 +80,7 @@ rule!(a_request_for_an_epoch_that_no_elder_dealt_is_not_kept, BelieveAnyEpoch, |
         let message =
             GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free, keep };
         locks.on_message(from, message.into(), cx);
-        kept = locks.early_requests.len();
+        kept = locks.early_requests.bytes();
     });
     kept == 0
 });
