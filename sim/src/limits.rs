@@ -43,6 +43,12 @@ const LATER_BOUNDS: [(&str, Bound, (u64, u64)); 2] = [
     ("kept-locks", |limits| &mut limits.link.kept_locks, (0, 3)),
 ];
 
+/// The bounds that were added last. They have a draw of their own, too. The bytes have room for
+/// several openings of objects, which count with the longest value. A grantor has twice as many
+/// bytes, so that kept locks fit in on top.
+const LAST_BOUNDS: [(&str, Bound, (u64, u64)); 1] =
+    [("request-bytes", |limits| &mut limits.link.request_bytes, (2_500, 6_000))];
+
 /// Draws the bounds: in half of all plans, half of the bounds are tiny.
 pub(crate) fn draw(rng: &mut Rng) -> Limits {
     let mut limits = SMALL_PARTS;
@@ -55,6 +61,11 @@ pub(crate) fn draw(rng: &mut Rng) -> Limits {
 /// Draws the later bounds: half of them are tiny.
 pub(crate) fn draw_later(limits: &mut Limits, rng: &mut Rng) {
     draw_tiny(limits, &LATER_BOUNDS, rng);
+}
+
+/// Draws the last bounds: half of them are tiny.
+pub(crate) fn draw_last(limits: &mut Limits, rng: &mut Rng) {
+    draw_tiny(limits, &LAST_BOUNDS, rng);
 }
 
 fn draw_tiny(limits: &mut Limits, bounds: &[(&str, Bound, (u64, u64))], rng: &mut Rng) {
@@ -70,7 +81,8 @@ fn draw_tiny(limits: &mut Limits, bounds: &[(&str, Bound, (u64, u64))], rng: &mu
 /// usual value.
 pub(crate) fn write(mut limits: Limits) -> String {
     let mut usual = SMALL_PARTS;
-    let later = LATER_BOUNDS.iter().filter(|(_, bound, _)| bound(&mut limits) != bound(&mut usual));
+    let later = LATER_BOUNDS.iter().chain(&LAST_BOUNDS);
+    let later = later.filter(|(_, bound, _)| bound(&mut limits) != bound(&mut usual));
     let bounds: Vec<_> = BOUNDS.iter().chain(later).collect();
     bounds.iter().map(|(name, bound, _)| format!(" {name}={}", bound(&mut limits))).collect()
 }
@@ -80,6 +92,7 @@ pub(crate) fn read(limits: &mut Limits, name: &str, value: &str) -> Result<(), S
     let (_, bound, _) = BOUNDS
         .iter()
         .chain(&LATER_BOUNDS)
+        .chain(&LAST_BOUNDS)
         .find(|(known, ..)| *known == name)
         .ok_or(format!("no limit is called {name}"))?;
     *bound(limits) = value.parse().map_err(|error| format!("{name}={value}: {error}"))?;
@@ -98,7 +111,9 @@ mod tests {
         let usual = drawn;
         for seed in 1.. {
             draw_later(&mut drawn, &mut Rng::new(seed, 76));
-            if drawn.link.kept_locks != usual.link.kept_locks
+            draw_last(&mut drawn, &mut Rng::new(seed, 78));
+            if drawn.link.request_bytes != usual.link.request_bytes
+                && drawn.link.kept_locks != usual.link.kept_locks
                 && drawn.link.kept_bytes != usual.link.kept_bytes
             {
                 break;

@@ -65,5 +65,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::HearAnyGrantor
             | ProtocolMutant::TakeAnyVersion
             | ProtocolMutant::KeepAllEarly
+            | ProtocolMutant::HearStrangers
+            | ProtocolMutant::HeedAnyPulse
     )
 }

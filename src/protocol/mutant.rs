@@ -439,6 +439,12 @@ pub enum ProtocolMutant {
     TakeAnyVersion,
     /// A member keeps all requests for epochs that it does not know yet.
     KeepAllEarly,
+    /// A member sends requests beyond its bounds.
+    AskWithoutRoom,
+    /// A member handles messages about locks of processes outside its view.
+    HearStrangers,
+    /// A member heeds the pulse of a process that is not its elder.
+    HeedAnyPulse,
 }
 
 /// Reads the name of a planted break.
@@ -477,7 +483,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 199] = [
+    pub const ALL: [ProtocolMutant; 202] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -677,5 +683,8 @@ impl ProtocolMutant {
         ProtocolMutant::HearAnyGrantor,
         ProtocolMutant::TakeAnyVersion,
         ProtocolMutant::KeepAllEarly,
+        ProtocolMutant::AskWithoutRoom,
+        ProtocolMutant::HearStrangers,
+        ProtocolMutant::HeedAnyPulse,
     ];
 }

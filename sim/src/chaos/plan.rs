@@ -36,6 +36,8 @@ const FOLLOWS: u32 = 150_000;
 const FOLLOWS_FROM: u64 = 3_000_000;
 /// Seeds from this number on draw the later bounds.
 const LATER_BOUNDS_FROM: u64 = 4_000_000;
+/// Seeds from this number on draw the last bounds.
+const LAST_BOUNDS_FROM: u64 = 5_000_000;
 /// Seeds from this number on have plans in which members keep shares too.
 const KEPT_SHARES_FROM: u64 = 4_500_000;
 /// The time by which a seed list that fills up has all founders.
@@ -489,6 +491,9 @@ impl ChaosPlan {
                 let mut limits = limits::draw(&mut Rng::new(seed, 10));
                 if seed >= LATER_BOUNDS_FROM {
                     limits::draw_later(&mut limits, &mut Rng::new(seed, 76));
+                }
+                if seed >= LAST_BOUNDS_FROM {
+                    limits::draw_last(&mut limits, &mut Rng::new(seed, 78));
                 }
                 limits
             },

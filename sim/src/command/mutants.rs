@@ -254,6 +254,7 @@ mod hunt {
             // Founders that do not understand each other found nothing.
             ProtocolMutant::SpeakHighest => &["version_is_spoken", "converges_after_heal"],
             ProtocolMutant::CallItHeard => &["leaving_member_is_not_expelled"],
+            ProtocolMutant::AskWithoutRoom => &["holds_survive", "no_lost_wakeup"],
             ProtocolMutant::LeaveHoldsOut
             | ProtocolMutant::ActBeforeSecondReport
             | ProtocolMutant::EndUnnoted
@@ -262,6 +263,8 @@ mod hunt {
             | ProtocolMutant::AskRefusedOnce
             | ProtocolMutant::DropTokensOfInventory
             | ProtocolMutant::BelieveAnyEpoch => &["no_lost_wakeup"],
+            ProtocolMutant::HearStrangers => TWO_HOLDERS,
+            ProtocolMutant::HeedAnyPulse => &["holds_survive"],
             ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
             // No invariant counts bytes.
             ProtocolMutant::KeepAllWaits

@@ -5,7 +5,7 @@ use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
-    LockName, OpenRequest, Outcome, OwnerId, ServiceName, Value, Wait, Want,
+    Limits, LockName, OpenRequest, Outcome, OwnerId, ServiceName, Value, Wait, Want,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -101,8 +101,10 @@ impl Pool {
 /// can spare. Without such an object it withdraws its latest request, once all requests without an
 /// answer want permits.
 fn make_room(world: &mut World, site: usize) {
-    let most = world.common.limits.requests as usize;
-    if world.sizes(site).is_none_or(|sizes| sizes.requests < most) {
+    let limits = &world.common.limits;
+    let are_bytes_tiny = limits.link.request_bytes < Limits::DEFAULT.link.request_bytes;
+    let has_room = |requests: usize| requests < limits.requests as usize && !are_bytes_tiny;
+    if world.sizes(site).is_none_or(|sizes| has_room(sizes.requests)) {
         return;
     }
     if let Some(spare) = find_spare(world, site) {

@@ -131,7 +131,7 @@ impl Cluster {
             self.fetch(now, from, addr, step);
         } else if theirs < view.number {
             self.catch_up(now, addr, from, (theirs, 0), step);
-        } else if from == view.elder().process {
+        } else if from == view.elder().process || planted!(self.config.mutant, HeedAnyPulse) {
             if !self.lease.has_sent(renews) {
                 return self.yield_identity(now, step);
             }

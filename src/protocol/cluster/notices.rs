@@ -105,7 +105,7 @@ impl Cluster {
             self.fetch(now, from, addr, step);
             return None;
         }
-        if !view.contains(from) {
+        if !view.contains(from) && !planted!(self.config.mutant, HearStrangers) {
             send(addr, from, Notice::full_view(&view), step);
             return None;
         }

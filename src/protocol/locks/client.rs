@@ -140,7 +140,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let (request, service) = (call.request, call.service.clone());
-        if !self.has_room() {
+        if !self.has_room() && !planted!(cx.mutant, AskWithoutRoom) {
             self.state(&service).destroyed = false;
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
