@@ -1,7 +1,7 @@
 //! `ByteQueue`: bytes enter at the back and leave at the front, without being moved each time.
 
-/// A buffer that keeps its allocation while it is used, and frees a large one when it has run
-/// empty.
+/// A buffer that keeps its allocation while it is used, and frees most of a large one when few
+/// bytes are left.
 #[derive(Clone, Debug, Default)]
 pub struct ByteQueue {
     bytes: Vec<u8>,
@@ -50,6 +50,10 @@ impl ByteQueue {
             // Moves at most as many bytes as were consumed since the last move.
             self.bytes.drain(..self.start);
             self.start = 0;
+            // The beginning of the next frame often stays behind a long one.
+            if self.bytes.len() < self.bytes.capacity() / 4 {
+                self.bytes.shrink_to(KEEP.max(2 * self.bytes.len()));
+            }
         }
     }
 }
@@ -86,5 +90,15 @@ mod tests {
         queue.back().resize(10 * KEEP, 0);
         queue.advance(usize::MAX / 2);
         assert!(queue.is_empty() && queue.back().capacity() <= KEEP);
+    }
+
+    #[test]
+    fn a_queue_with_few_bytes_left_gives_a_large_allocation_back() {
+        let mut queue = ByteQueue::default();
+        queue.back().resize(10 * KEEP, 0);
+        queue.back().push(7);
+        queue.advance(10 * KEEP);
+        assert_eq!(queue.as_slice(), [7]);
+        assert!(queue.back().capacity() <= KEEP);
     }
 }

@@ -169,6 +169,7 @@ impl Peer {
                     add(&counters.frames_out, frames);
                     add(&counters.bytes_out, written);
                     reader = Some(write_half.links[link].reader.clone());
+                    write_half.clear_batch();
                 } else {
                     write_half.begun = Some(PartialWrite { link, written, frames });
                 }

@@ -10,6 +10,8 @@ use tokio::io::AsyncWriteExt as _;
 
 /// The most bytes of bulk in one write: a notice waits for no more than this.
 pub(super) const BATCH: usize = 256 * 1024;
+/// The capacity that an empty batch may keep. Each address that is written to has a batch.
+pub(super) const KEPT_BATCH: usize = 64 * 1024;
 
 /// The right to write, and its buffers.
 #[derive(Default)]
@@ -90,8 +92,13 @@ impl WriteHalf {
             add(&counters.undelivered, frames);
             self.links.remove(index).closed.cancel();
         }
+        self.clear_batch();
+    }
+
+    /// Empties the batch, and frees most of a large one.
+    pub(super) fn clear_batch(&mut self) {
         self.batch.clear();
-        self.batch.shrink_to(BATCH);
+        self.batch.shrink_to(KEPT_BATCH);
     }
 
     /// Takes out the connection that has begun a batch, if it is a stranger's and does not take the
@@ -114,7 +121,7 @@ impl WriteHalf {
         if written == self.batch.len() {
             add(&counters.frames_out, frames);
             add(&counters.bytes_out, written);
-            self.batch.clear();
+            self.clear_batch();
             return None;
         }
         let batch = std::mem::take(&mut self.batch);
