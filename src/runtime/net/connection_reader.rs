@@ -92,7 +92,7 @@ struct ReadHalf {
     decoder: Decoder,
     /// The time by which the frame must end whose beginning waits in the decoder.
     due: Option<Instant>,
-    /// The bytes of the incomplete frame, if the other side is a stranger whose frames are short.
+    /// The bytes of the incomplete frame, if the other side is not in the view.
     share: BegunShare,
     /// The packets of one read. The memory is kept from one read to the next.
     packets: Vec<Input>,
@@ -109,9 +109,6 @@ struct PeerStanding {
     is_member: bool,
     /// Whether the other side is outside the view. Without a view no process is.
     is_strange: bool,
-    /// Whether the other side may be the process of a member or of a seed. It may bring the long
-    /// view of a later membership.
-    may_be_long: bool,
     /// The number of changes of the view when this was looked up.
     changed: u64,
 }
@@ -147,12 +144,7 @@ impl ConnectionReader {
             packets: Vec::new(),
             ending: None,
             admission,
-            standing: PeerStanding {
-                is_member: false,
-                is_strange: false,
-                may_be_long: false,
-                changed: u64::MAX,
-            },
+            standing: PeerStanding { is_member: false, is_strange: false, changed: u64::MAX },
             part: None,
         };
         let slot = ReadHalfSlot {
@@ -416,8 +408,8 @@ impl ConnectionReader {
         if !decoder.is_empty() && due.is_none() {
             *due = Some(Instant::now() + reception.timeouts.frame);
         }
-        let is_counted = !standing.is_member && !standing.may_be_long;
-        for addr in share.resize(if is_counted { decoder.len() } else { 0 }) {
+        // A process at a seed's address counts too: it may begin a long frame and never end it.
+        for addr in share.resize(if standing.is_member { 0 } else { decoder.len() }) {
             add(&reception.counters.busy, 1);
             reception.log_refused(Some(addr), &"the memory for strangers is used up");
         }
@@ -438,12 +430,12 @@ impl ConnectionReader {
             let may_be_long = match admission.opening {
                 ConnectionOpening::Accepted => false,
                 ConnectionOpening::Dialled { is_seed } => {
-                    is_seed || reception.may_be_member_at(self.addr)
+                    is_seed || reception.has_member_at(self.addr)
                 }
             };
             decoder.set_strange(is_strange && !may_be_long);
             decoder.set_unknown(!is_member && !may_be_long);
-            *standing = PeerStanding { is_member, is_strange, may_be_long, changed };
+            *standing = PeerStanding { is_member, is_strange, changed };
             if is_strange && part.is_none() {
                 let ip = half.peer_addr().unwrap_or(self.addr).ip();
                 *part = Some(reception.strange_part(ip));

@@ -133,10 +133,10 @@ impl Reception {
             .is_some_and(|own| own.addr != addr)
     }
 
-    /// Returns whether a process of the view has this address. Without a view each address counts:
-    /// the member dials only configured addresses, and those at which it seeks its cluster.
-    pub(super) fn may_be_member_at(&self, addr: SocketAddr) -> bool {
-        self.members().as_ref().is_none_or(|members| members.values().any(|own| own.addr == addr))
+    /// Returns whether a process of the view has this address. Without a view none has: also
+    /// strangers name addresses at which this process then seeks its cluster.
+    pub(super) fn has_member_at(&self, addr: SocketAddr) -> bool {
+        self.members().iter().flat_map(BTreeMap::values).any(|own| own.addr == addr)
     }
 
     /// The process of the view that has this address. Of several, one that is not a learner.

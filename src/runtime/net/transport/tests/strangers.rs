@@ -173,6 +173,49 @@ async fn a_process_in_no_view_takes_no_long_frame_of_a_connection_that_it_accept
     }
 }
 
+/// A process in no view and these options, with a seed's address and another one, that of process
+/// 66. It has dialled both.
+async fn seeker(options: TransportOptions) -> (TestPeer, TcpStream, TcpStream) {
+    let seed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let a = TestPeer::with(1, options).await;
+    a.transport.shared.seeds.send_replace([seed.local_addr().expect("an address")].into());
+    let (_, seed) = welcome_dial(&a, &seed).await;
+    a.letters.inputs.lock().expect("no test panics").clear();
+    let (_, other) = welcome_dial(&a, &other).await;
+    (a, seed, other)
+}
+
+#[tokio::test]
+async fn a_process_in_no_view_takes_long_frames_of_seeds_only() {
+    let (a, mut seed, mut other) = seeker(TransportOptions::new("shop", "127.0.0.1:0")).await;
+    let begun_bytes = a.transport.shared.reception.begun.clone();
+    let begun = |length: usize| [&(length as u32).to_be_bytes()[..], &[3; 1000]].concat();
+    seed.write_all(&begun(wire::MAX_FRAME)).await.expect("it reads");
+    until("the bytes of the seed are counted", || begun_bytes.used() > 1000).await;
+    assert_eq!(a.transport.counters().oversized, 0);
+    other.write_all(&begun(wire::MAX_UNKNOWN_FRAME + 1)).await.expect("it reads");
+    until("it is refused", || a.transport.counters().oversized == 1).await;
+}
+
+#[tokio::test]
+async fn begun_frames_of_seeds_have_the_bound_of_strangers() {
+    const BEGUN: usize = 200 * 1024;
+    let limits = ConnectionTimeouts { frame: GUARD * 60, ..ConnectionTimeouts::default() };
+    let options = TransportOptions {
+        limits,
+        // Half of the memory is for incomplete frames.
+        stranger_memory: 2 * BEGUN,
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
+    let (a, mut seed, _other) = seeker(options).await;
+    let length = (wire::MAX_FRAME as u32).to_be_bytes();
+    let _ = seed.write_all(&[&length[..], &vec![3; 2 * BEGUN]].concat()).await;
+    until("it is refused", || a.transport.counters().busy == 1).await;
+    let begun_bytes = a.transport.shared.reception.begun.clone();
+    until("its bytes are free", || begun_bytes.used() == 0).await;
+}
+
 #[tokio::test]
 async fn an_address_that_a_stranger_claims_tells_nothing_of_a_member() {
     let (a, b) = member().await;
