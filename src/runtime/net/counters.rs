@@ -95,7 +95,8 @@ counters! {
         impostors,
         /// Refused: a packet of a process that claimed the vote of a member without a proof.
         vote_claims,
-        /// Refused: frames of processes outside the view, beyond the rate of all of them.
+        /// Refused: frames of processes outside the view, beyond the rate of all of them. Without a
+        /// key also datagrams from addresses outside the view, beyond theirs.
         throttled,
         /// Refused: a process that wants more than its key's role allows, or gives an order from
         /// another host to a cluster without a key.

@@ -28,6 +28,12 @@ pub(super) const STRANGE_A_SECOND: u32 = 1024;
 /// The frames of one address are at most one in `STRANGE_PART` of both limits.
 pub(super) const STRANGE_PART: u32 = 4;
 
+/// Datagrams from addresses outside the view and the seeds, in a row: those of hundreds that join
+/// at one time.
+pub(super) const MOST_GOSSIP: u32 = 4096;
+/// Datagrams from such addresses, in the long run.
+const GOSSIP_A_SECOND: u32 = 2048;
+
 /// The connections' input for the gossip machine.
 pub(super) enum GossipInput {
     /// The whole state of another member's gossip machine.
@@ -61,6 +67,8 @@ pub(super) struct Reception {
     has_new_members: Notify,
     /// The limit of log lines that other processes cause.
     warnings: RateLimit,
+    /// The limit of datagrams from unknown addresses, without a key.
+    gossips: RateLimit,
     /// The limit of frames of processes outside the view: each takes a turn of the engine, and its
     /// answer may be the whole view.
     strangers: SharedRate,
@@ -93,6 +101,7 @@ impl Reception {
             members_changed: AtomicU64::new(0),
             has_new_members: Notify::new(),
             warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
+            gossips: RateLimit::new(MOST_GOSSIP, GOSSIP_A_SECOND),
             strangers: SharedRate::new(MOST_STRANGE, STRANGE_A_SECOND, STRANGE_PART),
         }
     }
@@ -181,6 +190,11 @@ impl Reception {
     /// Returns whether one more frame of a process outside the view is taken.
     pub(super) fn may_take_strange(&self, part: &RateLimit) -> bool {
         self.strangers.pass(part)
+    }
+
+    /// Returns whether one more datagram from an address outside the view and the seeds is taken.
+    pub(super) fn may_take_gossip(&self) -> bool {
+        self.gossips.pass().is_some()
     }
 
     /// Logs that input from this address was refused, within the limit of such lines.

@@ -10,6 +10,7 @@ use crate::protocol::{Input, MemberInfo, ProcessId, Time};
 use crate::runtime::clock;
 use crate::wire::{self, Frame, GossipCodec, MAX_DATAGRAM};
 use rand::TryRng as _;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,6 +42,8 @@ struct Gossip {
     datagram: Vec<u8>,
     /// The answer to a datagram.
     reply: Vec<u8>,
+    /// The addresses of the view, as of this number of its changes.
+    members: (u64, BTreeSet<SocketAddr>),
 }
 
 /// Gossips until the end.
@@ -60,6 +63,7 @@ pub(super) async fn gossip(
         out: Vec::new(),
         datagram: Vec::new(),
         reply: Vec::new(),
+        members: (u64::MAX, BTreeSet::new()),
     };
     let mut rings = shared.security.as_ref().map(|security| security.subscribe());
     me.mark_changed();
@@ -180,6 +184,10 @@ impl Gossip {
             return;
         }
         match wire::open(&shared.cluster, &*datagram) {
+            Ok(_) if !self.is_known(from) && !shared.reception.may_take_gossip() => {
+                add(&shared.reception.counters.throttled, 1);
+                shared.reception.log_refused(Some(from), &"too many datagrams of strangers");
+            }
             Ok(payload) => {
                 add(&shared.reception.counters.datagrams_in, 1);
                 self.step(SwimInput::Datagram(payload)).await;
@@ -189,6 +197,18 @@ impl Gossip {
                 shared.reception.log_refused(Some(from), &error);
             }
         }
+    }
+
+    /// Returns whether the address is that of a member or of a seed. Another sender can forge it:
+    /// without a key the limit of datagrams holds back only senders that do not.
+    fn is_known(&mut self, from: SocketAddr) -> bool {
+        let reception = &self.shared.reception;
+        let (changed, members) = &mut self.members;
+        let now = reception.members_changed();
+        if std::mem::replace(changed, now) != now {
+            *members = reception.member_addrs();
+        }
+        members.contains(&from) || self.shared.seeds.borrow().contains(&from)
     }
 
     async fn step(&mut self, input: SwimInput<'_>) {

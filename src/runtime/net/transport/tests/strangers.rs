@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::protocol::LockName;
-use crate::runtime::net::reception::{MOST_STRANGE, STRANGE_A_SECOND, STRANGE_PART};
+use crate::runtime::net::reception::{MOST_GOSSIP, MOST_STRANGE, STRANGE_A_SECOND, STRANGE_PART};
 use crate::runtime::net::transport_state::FREE_PEERS;
 use crate::wire::{HandshakeRefusal, SessionRequest, StatusQuery, VERSIONS};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 
 /// Limits that end no connection, however busy the machine is.
 fn patient_limits() -> ConnectionTimeouts {
@@ -214,6 +214,36 @@ async fn begun_frames_of_seeds_have_the_bound_of_strangers() {
     until("it is refused", || a.transport.counters().busy == 1).await;
     let begun_bytes = a.transport.shared.reception.begun.clone();
     until("its bytes are free", || begun_bytes.used() == 0).await;
+}
+
+#[tokio::test]
+async fn datagrams_of_strangers_have_a_rate_and_those_of_members_do_not() {
+    let a = TestPeer::new(1).await;
+    let [stranger, member] = [bound_socket().await, bound_socket().await];
+    let info = MemberInfo::new(ProcessId(2), member.local_addr().expect("an address"));
+    a.in_view_with(&info);
+    let mut datagram = Vec::new();
+    assert!(wire::seal("shop", b"no gossip", &mut datagram));
+    let counters = || a.transport.counters();
+    let taken = || counters().datagrams_in + counters().throttled;
+    for round in 1..=2 * u64::from(MOST_GOSSIP) / 64 {
+        for _ in 0..64 {
+            stranger.send_to(&datagram, a.me.addr).await.expect("the loopback");
+        }
+        until("all are read", || taken() == 64 * round).await;
+    }
+    let before = counters();
+    assert!(before.throttled > 0 && before.datagrams_in >= u64::from(MOST_GOSSIP), "{before:?}");
+    for _ in 0..64 {
+        stranger.send_to(&datagram, a.me.addr).await.expect("the loopback");
+        member.send_to(&datagram, a.me.addr).await.expect("the loopback");
+    }
+    until("those of the member are taken", || counters().datagrams_in >= before.datagrams_in + 64)
+        .await;
+}
+
+async fn bound_socket() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").await.expect("a port")
 }
 
 #[tokio::test]
