@@ -167,7 +167,9 @@ impl Engine {
                 state.writer = Some(writer);
             }
             Err(error) => {
-                tracing::error!(%error, "no thread to write votes: this member ends");
+                after.log(move || {
+                    tracing::error!(%error, "no thread to write votes: this member ends");
+                });
                 state.fail("no thread could be started to write votes", after);
             }
         })

@@ -237,16 +237,32 @@ fn millis(span: Duration) -> f64 {
 /// An event of a turn, reported after the turn. Recorders and subscribers are the application's
 /// code, which never runs under the engine's lock.
 pub(crate) enum TelemetryNote {
-    Opens { course: Arc<SpanHandle>, what: SpanSubject },
-    Closes { course: Option<Arc<SpanHandle>>, ending: SpanEnd },
-    Grants { service: ServiceName, epoch: Epoch, by: ActingMember },
-    GrantsNoMore { service: ServiceName, epoch: Epoch },
+    Opens {
+        course: Arc<SpanHandle>,
+        what: SpanSubject,
+    },
+    Closes {
+        course: Option<Arc<SpanHandle>>,
+        ending: SpanEnd,
+    },
+    Grants {
+        service: ServiceName,
+        epoch: Epoch,
+        by: ActingMember,
+    },
+    GrantsNoMore {
+        service: ServiceName,
+        epoch: Epoch,
+    },
     Log(LogNote),
+    /// Another log line.
+    Line(Box<dyn FnOnce() + Send>),
 }
 
 impl TelemetryNote {
     pub(crate) fn tell(self) {
         match self {
+            TelemetryNote::Line(write) => write(),
             TelemetryNote::Opens { course, what } => course.open(what.span()),
             TelemetryNote::Closes { course, ending } => {
                 ending.measure();

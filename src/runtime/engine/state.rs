@@ -119,6 +119,11 @@ pub(super) struct TurnEffects {
 }
 
 impl TurnEffects {
+    /// Writes a log line after unlocking: subscribers are the application's code.
+    pub(super) fn log(&mut self, write: impl FnOnce() + Send + 'static) {
+        self.notes.push(TelemetryNote::Line(Box::new(write)));
+    }
+
     fn announce(&mut self, announcement: Announcement) {
         self.announcements.push(ReaderUpdate::Happened(announcement));
     }
@@ -424,18 +429,21 @@ impl EngineState {
         match result {
             Ok(()) => {
                 if self.disk_trouble.take().is_some() {
-                    tracing::info!("the vote is in the data directory again");
+                    after.log(|| tracing::info!("the vote is in the data directory again"));
                     after.announce(Announcement::VoteStored);
                 }
             }
             Err(error) => {
                 let reason = error.to_string();
                 if self.disk_trouble.as_ref().is_none_or(|(_, known)| *known != reason) {
-                    tracing::error!(
-                        %error,
-                        "the vote cannot be kept in the data directory: \
-                         this member goes on without it"
-                    );
+                    let error = reason.clone();
+                    after.log(move || {
+                        tracing::error!(
+                            %error,
+                            "the vote cannot be kept in the data directory: \
+                             this member goes on without it"
+                        );
+                    });
                     after.announce(Announcement::VoteNotStored(reason.clone()));
                 }
                 self.disk_trouble = Some((error.kind(), reason));
@@ -558,11 +566,13 @@ impl EngineState {
             Event::Left { heard } => *over = Some(IncarnationEnd::Left { heard }),
             Event::WrongClock { theirs, ours } => {
                 let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
-                tracing::error!(
-                    ?ahead,
-                    "the cluster is more than an hour ahead of this machine's clock: \
-                     this member ends"
-                );
+                after.log(move || {
+                    tracing::error!(
+                        ?ahead,
+                        "the cluster is more than an hour ahead of this machine's clock: \
+                         this member ends"
+                    );
+                });
                 *over = Some(IncarnationEnd::WrongClock { ahead });
                 after.announce(Announcement::Event(event));
             }
@@ -602,20 +612,24 @@ impl EngineState {
         let (process, static_key) = match self.network.draw_identity() {
             Ok(identity) => identity,
             Err(error) => {
-                tracing::error!(%error, "no randomness for a new process id: this member leaves");
+                let text = "no randomness for a new process id: this member leaves";
+                after.log(move || tracing::error!(%error, "{text}"));
                 return self.fail("no randomness for a new process id", after);
             }
         };
         let vote_secret = match self.config.vote_secret.is_some().then(draw_vote_secret) {
             Some(Err(error)) => {
-                tracing::error!(%error, "no randomness for a new vote secret: this member leaves");
+                let text = "no randomness for a new vote secret: this member leaves";
+                after.log(move || tracing::error!(%error, "{text}"));
                 return self.fail("no randomness for a new vote secret", after);
             }
             drawn => drawn.and_then(Result::ok),
         };
         self.config = self.node.next_life(process, vote_secret, clock::slot());
         self.config.me.static_key = static_key;
-        tracing::info!(%process, expelled, "starting again as a new process");
+        after.log(move || {
+            tracing::info!(%process, expelled, "starting again as a new process");
+        });
         self.lease = Arc::new(self.lease.next());
         // The network learns the new process id before the first packet of the new incarnation.
         self.network.reborn(self.config.me.clone());
@@ -660,11 +674,13 @@ impl EngineState {
             && !is_alone
             && self.phase.closed.is_none()
         {
-            tracing::error!(
-                boottime = ?rates.boottime,
-                raw = ?rates.raw,
-                "the clock is slewed beyond the bound: this member suspends itself"
-            );
+            after.log(move || {
+                tracing::error!(
+                    boottime = ?rates.boottime,
+                    raw = ?rates.raw,
+                    "the clock is slewed beyond the bound: this member suspends itself"
+                );
+            });
             self.is_muted = true;
             after.announce(Announcement::Distrusted(rates));
             for (_, hold) in self.holds.iter() {
@@ -685,7 +701,7 @@ impl EngineState {
             // take over.
             && (!self.node.is_ready(self.lease.now()) || self.node.lease_end() == Time::MAX);
         if self.is_muted && is_steady && is_over {
-            tracing::info!("the clock is steady again");
+            after.log(|| tracing::info!("the clock is steady again"));
             self.is_muted = false;
             after.announce(Announcement::Trusted);
         }

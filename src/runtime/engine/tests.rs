@@ -5,10 +5,11 @@ use super::super::hold_cell::HoldCell;
 use super::super::local_grants::LocalGrants;
 use super::super::member_clock::MemberClock;
 use super::super::network::Outbox;
+use super::super::telemetry::TelemetryNote;
 use super::*;
 use crate::protocol::{Event, VoteSecret};
 use crate::protocol::{
-    LockName, LockRequest, LostReason, Metadata, Notice, Outcome, OwnerId, Packet, RequestId,
+    LockName, LockRequest, LostReason, Metadata, Notice, Outcome, OwnerId, Packet, RequestId, Slot,
     Timing, ViewNumber, Wait, Want,
 };
 use crate::service::tests::{HANG, come};
@@ -452,4 +453,17 @@ fn a_call_for_a_free_lock_during_a_turn_waits_for_its_end_and_takes_no_local_gra
         })
     });
     assert_eq!(taken.expect("it waits for the end of the turn").request(), None);
+}
+
+/// No subscriber is asked here: levels are those of the whole process, and another test has one.
+#[test]
+fn log_lines_are_written_after_unlocking() {
+    let engine = engine();
+    let left = engine.turn(|state, after| {
+        let mut over = None;
+        let (theirs, ours) = (Slot(1 << 40), Slot(1));
+        state.on_event(Event::WrongClock { theirs, ours }, &mut over, after);
+        after.notes.iter().filter(|note| matches!(note, TelemetryNote::Line(_))).count()
+    });
+    assert_eq!(left, 1, "the line is left for after the turn");
 }
