@@ -65,6 +65,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::HearAnyGrantor
             | ProtocolMutant::TakeAnyVersion
             | ProtocolMutant::KeepAllEarly
+            | ProtocolMutant::AskWithoutRoom
             | ProtocolMutant::HearStrangers
             | ProtocolMutant::HeedAnyPulse
     )

@@ -91,6 +91,8 @@ impl StepContext<'_> {
     /// Returns whether the token is below the end of the slots of the view.
     fn has_slot_of(&self, token: Token) -> bool {
         self.view.is_some_and(|view| token < Token::new(view.end_slot(), 0))
+            // An elder with this break deals in slots of a view that others do not have yet.
+            || planted!(self.mutant, DealInHeardView)
     }
 
     /// Sends `message` to `to`, which may be this member itself.

@@ -2,6 +2,7 @@
 
 use super::super::bounds::{OPENINGS, find_questions, long_hold, long_waits, object, opening};
 use super::*;
+use crate::protocol::locks::client::LockClient;
 use crate::protocol::locks::registry::Registry;
 use crate::protocol::message::RegistryMessage;
 use crate::protocol::time::WallClock;
@@ -231,4 +232,23 @@ rule!(a_member_keeps_so_many_bytes_of_requests_for_unknown_epochs, KeepAllEarly,
         assert!(of_ann == 2 && bytes < 14_000, "{of_ann} requests, {bytes} bytes");
     }
     is_bounded
+});
+
+rule!(a_member_asks_for_so_many_bytes_of_locks, AskWithoutRoom, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let mut limits = node.cluster.config.limits;
+    limits.link.request_bytes = 1;
+    node.locks.client = LockClient::new(&limits);
+    let mut out = Vec::new();
+    node.cx(NOW, &mut out, |locks, cx| {
+        for request in [RequestId(1), RequestId(2)] {
+            locks.client.lock(lock_call(request, want("x")), Duration::ZERO, |_| false, cx);
+        }
+    });
+    let answers = out.iter().filter_map(|output| match output {
+        Output::Answer { request, outcome } => Some((*request, outcome)),
+        _ => None,
+    });
+    answers.eq([(RequestId(2), &Outcome::Busy)])
 });
