@@ -127,7 +127,7 @@ pub use protocol::id::{
 pub use protocol::message::{HoldState, OwnerWait, WaiterInfo};
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidMemberName, InvalidName, InvalidPermits,
-    InvalidTiming, InvalidValue, Lineage, LineageId, LockName, LockStatus, LostReason,
+    InvalidTiming, InvalidValue, Lineage, LineageId, LockName, LockStatus, LostReason, MAX_COUNCIL,
     MAX_MEMBER_NAME, MemberInfo, MemberName, Metadata, Mode, ProcessId, RequestId,
     RevocationRequest, ServiceName, ServiceStatus, Slot, Status, Timing, Token, Versions, View,
     ViewMember, ViewNumber,
@@ -144,7 +144,10 @@ pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role, Session
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {
     recipes::*,
-    runtime::{OrderReports, QueryError, give_order, query_status, query_status_of, telemetry},
+    runtime::{
+        MAX_BUSY_POLL, OrderReports, QueryError, give_order, query_status, query_status_of,
+        telemetry,
+    },
     runtime::{SessionEnd, SessionError, SessionGuard, hold_through},
     service::*,
 };

@@ -1,5 +1,9 @@
 //! How much a member keeps, and how much it sends at a time.
 
+/// The largest council ([`MemberBuilder::council`](crate::MemberBuilder::council)): each of its
+/// members takes part in each decision about views.
+pub const MAX_COUNCIL: u8 = 31;
+
 /// Bounds and sizes of one member. They decide which requests are refused, and which messages are
 /// dropped and sent again. They also decide into how many chunks a long message is cut. They never
 /// decide the grants. Members of one cluster may have different limits, except the room of tickets,

@@ -275,7 +275,7 @@ pub use id::{
     OpenRequest, OwnerId, Permits, ProcessId, RequestId, ServiceName, Slot, StaticPublicKey,
     Ticket, Token, Value, Versions, ViewNumber, Want,
 };
-pub use limits::{Limits, LinkLimits};
+pub use limits::{Limits, LinkLimits, MAX_COUNCIL};
 pub use locks::table::Contents;
 pub use message::{
     Affiliation, Blocked, BlockingHold, ChainLink, ClientMessage, ForceOrder, GrantorMessage,

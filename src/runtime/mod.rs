@@ -81,7 +81,7 @@ pub mod telemetry;
 pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
-pub use net::{OrderReports, QueryError, give_order, query_status, query_status_of};
+pub use net::{MAX_BUSY_POLL, OrderReports, QueryError, give_order, query_status, query_status_of};
 pub use net::{SessionEnd, SessionError, SessionGuard, hold_through};
 #[cfg(feature = "secure")]
 pub use net::{give_order_with, hold_through_with, query_status_of_with, query_status_with};

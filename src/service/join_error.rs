@@ -1,8 +1,8 @@
 //! `JoinError`: why a process did not become a member.
 
-use crate::protocol::{InvalidMemberName, InvalidTiming};
+use crate::protocol::{InvalidMemberName, InvalidTiming, MAX_COUNCIL};
 use crate::runtime::net::transport::BindError;
-use crate::runtime::{DataDirError, QueryError};
+use crate::runtime::{DataDirError, MAX_BUSY_POLL, QueryError};
 use crate::wire::{MAX_CLUSTER, Role};
 use std::fmt;
 use std::io;
@@ -42,7 +42,7 @@ pub enum JoinError {
     #[error(transparent)]
     InvalidTiming(#[from] InvalidTiming),
     /// The council's size is out of range. Nothing was done.
-    #[error("a council has 1 to 31 members, not {given}")]
+    #[error("a council has 1 to {MAX_COUNCIL} members, not {given}")]
     InvalidCouncil {
         /// The size as the caller gave it.
         given: u8,
@@ -64,7 +64,7 @@ pub enum JoinError {
     #[error("the join limit is zero: give join_limit() more time, or leave it out for 30 s")]
     ZeroLimit,
     /// A thread would busy-poll for too long. Nothing was done.
-    #[error("busy_poll is at most 1ms, not {given:?}")]
+    #[error("busy_poll is at most {MAX_BUSY_POLL:?}, not {given:?}")]
     LongBusyPoll {
         /// The duration as the caller gave it.
         given: Duration,

@@ -12,7 +12,6 @@ use crate::protocol::{Config, Limits, LinkLimits, MemberInfo, Timing};
 use crate::service::http::{HttpView, MemberSlot};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
-pub use check::{MAX_BUSY_POLL, MAX_COUNCIL};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;

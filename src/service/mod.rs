@@ -99,7 +99,7 @@ pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]
 pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, MAX_SERVICES, Member, ServiceError};
-pub use member_builder::{MAX_BUSY_POLL, MAX_COUNCIL, MAX_KEPT_LOCKS, MemberBuilder};
+pub use member_builder::{MAX_KEPT_LOCKS, MemberBuilder};
 pub(crate) use owner_entry::{EntryRefused, OwnerEntry};
 pub use permit_guard::{Permit, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;

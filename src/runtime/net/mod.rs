@@ -48,6 +48,7 @@ pub use operator::{OrderReports, give_order};
 pub use query::{QueryError, query_status, query_status_of};
 #[cfg(feature = "secure")]
 pub use query::{query_status_of_with, query_status_with};
+pub use reception::MAX_BUSY_POLL;
 #[cfg(feature = "secure")]
 pub use session::hold_through_with;
 pub use session::{SessionEnd, SessionError, SessionGuard, hold_through};

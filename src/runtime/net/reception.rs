@@ -34,6 +34,10 @@ pub(super) const MOST_GOSSIP: u32 = 4096;
 /// Datagrams from such addresses, in the long run.
 const GOSSIP_A_SECOND: u32 = 2048;
 
+/// The longest [busy polling](crate::MemberBuilder::busy_poll): for so long a thread may be kept
+/// from its other tasks.
+pub const MAX_BUSY_POLL: Duration = Duration::from_millis(1);
+
 /// The connections' input for the gossip machine.
 pub(super) enum GossipInput {
     /// The whole state of another member's gossip machine.

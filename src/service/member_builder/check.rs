@@ -1,21 +1,13 @@
 //! The checks of a builder's options, before anything is done.
 
 use super::MemberBuilder;
-use crate::protocol::MemberName;
+use crate::protocol::{MAX_COUNCIL, MemberName};
+use crate::runtime::MAX_BUSY_POLL;
 use crate::service::join_error::JoinError;
 use crate::wire::MAX_CLUSTER;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use std::net::SocketAddr;
-use std::time::Duration;
-
-/// The largest [council](MemberBuilder::council): each of its members takes part in each decision
-/// about views.
-pub const MAX_COUNCIL: u8 = 31;
-
-/// The longest [busy polling](MemberBuilder::busy_poll): for so long a thread may be kept from its
-/// other tasks.
-pub const MAX_BUSY_POLL: Duration = Duration::from_millis(1);
 
 impl MemberBuilder {
     /// Returns the first error that can be found before anything is done.
@@ -102,6 +94,7 @@ mod tests {
     use super::*;
     use crate::protocol::Timing;
     use crate::service::member::Member;
+    use std::time::Duration;
 
     #[test]
     fn good_addresses_are_taken() {
