@@ -77,9 +77,9 @@ impl Findings {
     }
 }
 
-/// The terms of the run from the first line of its record.
+/// The conditions of the run from the first line of its record.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct RunConditions {
     bounded: bool,
     sites: usize,
     error_ppm: u64,
@@ -91,7 +91,7 @@ struct Terms {
     crowded: bool,
 }
 
-impl Terms {
+impl RunConditions {
     /// Returns the time by which a span of any clock within the bound is over.
     fn surely(&self, span: u64) -> u64 {
         let stretched =
@@ -108,7 +108,7 @@ pub fn check(record: &Record) -> Result<Findings, String> {
     else {
         return Err("the first line does not say what World it is".to_string());
     };
-    let terms = Terms {
+    let conditions = RunConditions {
         bounded: *bounded,
         crowded: *crowded,
         sites: *sites,
@@ -122,11 +122,11 @@ pub fn check(record: &Record) -> Result<Findings, String> {
     }
     let mut findings =
         Findings { premises: NAMES.map(|name| (name, 0)).into(), ..Findings::default() };
-    members::check(record, &terms, &mut findings);
-    locks::check(record, &terms, &mut findings)?;
-    rest::check(record, &terms, &mut findings);
-    tables::check(record, &terms, &mut findings);
-    reachability::check(record, &terms, &mut findings);
+    members::check(record, &conditions, &mut findings);
+    locks::check(record, &conditions, &mut findings)?;
+    rest::check(record, &conditions, &mut findings);
+    tables::check(record, &conditions, &mut findings);
+    reachability::check(record, &conditions, &mut findings);
     findings.flaws.sort();
     Ok(findings)
 }

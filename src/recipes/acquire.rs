@@ -12,7 +12,7 @@ use std::time::Duration;
 #[must_use = "nothing is asked until this is awaited"]
 pub struct Acquire<G, E> {
     ask: Box<dyn FnOnce(AcquireOptions) -> BoxedAcquire<G, E> + Send + Sync>,
-    terms: AcquireOptions,
+    options: AcquireOptions,
 }
 
 type BoxedAcquire<G, E> = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
@@ -52,19 +52,19 @@ impl AcquireOptions {
 
 impl<G, E> Acquire<G, E> {
     pub(super) fn new<F>(
-        terms: AcquireOptions,
+        options: AcquireOptions,
         ask: impl FnOnce(AcquireOptions) -> F + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = Result<G, E>> + Send + 'static,
     {
-        Acquire { ask: Box::new(move |terms| Box::pin(ask(terms))), terms }
+        Acquire { ask: Box::new(move |options| Box::pin(ask(options))), options }
     }
 
     /// Limits the wait for all locks to `limit`. Zero makes the request non-blocking. Without a
     /// limit, or with one above ten years, the wait has no end. See [`LockBuilder::wait`].
     pub fn wait(mut self, limit: Duration) -> Self {
-        self.terms.wait = Some(limit);
+        self.options.wait = Some(limit);
         self
     }
 
@@ -73,23 +73,23 @@ impl<G, E> Acquire<G, E> {
     /// lock that its owner has already, with a lease, ends with that lease, unless `lease` is
     /// longer.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms.lease = Some(lease);
+        self.options.lease = Some(lease);
         self
     }
 
     /// The holder's data for other members to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
-        self.terms.metadata = metadata.as_ref().to_vec();
+        self.options.metadata = metadata.as_ref().to_vec();
         self
     }
 
     pub(super) fn owned_by(mut self, owner: u64) -> Self {
-        self.terms.owner = owner;
+        self.options.owner = owner;
         self
     }
 
     pub(super) fn made_revocable(mut self) -> Self {
-        self.terms.revocable = true;
+        self.options.revocable = true;
         self
     }
 }
@@ -99,16 +99,16 @@ impl<G, E> IntoFuture for Acquire<G, E> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        (self.ask)(self.terms)
+        (self.ask)(self.options)
     }
 }
 
 impl<G, E> std::fmt::Debug for Acquire<G, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut text = f.debug_struct("Acquire");
-        text.field("owner", &self.terms.owner)
-            .field("wait", &self.terms.wait)
-            .field("lease", &self.terms.lease);
+        text.field("owner", &self.options.owner)
+            .field("wait", &self.options.wait)
+            .field("lease", &self.options.lease);
         text.finish_non_exhaustive()
     }
 }

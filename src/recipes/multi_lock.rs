@@ -83,7 +83,7 @@ impl MultiLock {
     /// Curator: `InterProcessMultiLock.acquire`.
     pub fn acquire(&self) -> Acquire<MultiGuard, MultiLockError> {
         let parts = self.parts.clone();
-        Acquire::new(AcquireOptions::default(), async move |terms| take_all(parts, terms).await)
+        Acquire::new(AcquireOptions::default(), async move |options| take_all(parts, options).await)
     }
 }
 
@@ -149,9 +149,9 @@ impl Acquire<MultiGuard, MultiLockError> {
 
 async fn take_all(
     parts: Vec<(LockService, Vec<Vec<u8>>)>,
-    mut terms: AcquireOptions,
+    mut options: AcquireOptions,
 ) -> Result<MultiGuard, MultiLockError> {
-    let limit = terms.wait;
+    let limit = options.wait;
     let mut all = MultiGuard { parts: Vec::new() };
     let is_backwards = planted!(MultiWithoutOrder)
         && !parts.is_sorted_by(|one, next| one.0.name() <= next.0.name());
@@ -165,13 +165,13 @@ async fn take_all(
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
         let mut names = batch.names().to_vec();
         while !names.is_empty() {
-            let entries = all.enter(&service, &mut names, terms.owner)?;
+            let entries = all.enter(&service, &mut names, options.owner)?;
             if names.is_empty() {
                 break;
             }
-            terms.wait = limit.map(|limit| limit.saturating_sub(service.now().since(began)));
+            options.wait = limit.map(|limit| limit.saturating_sub(service.now().since(began)));
             let granted = {
-                let request = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
+                let request = options.put(service.lock_all(names.iter().map(LockName::as_bytes)));
                 let (mut asking, mut entering) =
                     (pin!(request.into_future()), pin!(any_entered(&entries)));
                 loop {
@@ -190,7 +190,7 @@ async fn take_all(
                                 return Err(of(error));
                             }
                         },
-                        () = third_of(terms.lease, &service) => all.extend_all(terms.lease)?,
+                        () = third_of(options.lease, &service) => all.extend_all(options.lease)?,
                     }
                 }
             };
@@ -210,7 +210,7 @@ async fn take_all(
             }
         }
     }
-    all.extend_all(terms.lease)?;
+    all.extend_all(options.lease)?;
     if all.parts.is_empty() { Err(MultiLockError::Nothing) } else { Ok(all) }
 }
 

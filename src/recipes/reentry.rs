@@ -11,14 +11,15 @@ use std::future::IntoFuture;
 pub(super) async fn enter(
     service: LockService,
     name: Result<LockName, InvalidName>,
-    terms: AcquireOptions,
+    options: AcquireOptions,
     reads: bool,
 ) -> Result<Guard, EnterError> {
     let name = name.map_err(LockError::from)?;
-    let entry = service.owner_entry(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
+    let entry =
+        service.owner_entry(&name, if planted!(EnterForOthers) { 0 } else { options.owner });
     let asked = || {
         let name = name.as_bytes();
-        terms.put(if reads { service.share(name) } else { service.lock(name) })
+        options.put(if reads { service.share(name) } else { service.lock(name) })
     };
     planted!(AskAgain => return Ok(asked().await?));
     let hold = match entry.enter(reads)? {
@@ -34,7 +35,7 @@ pub(super) async fn enter(
         },
     };
     let guard = Guard::new(hold);
-    match terms.lease.map(|lease| guard.extend(lease)) {
+    match options.lease.map(|lease| guard.extend(lease)) {
         None | Some(Ok(())) => Ok(guard),
         Some(Err(ExtendError::InvalidLease(error))) => Err(LockError::from(error).into()),
         Some(Err(ExtendError::Lost(lost))) => Err(lost.into()),

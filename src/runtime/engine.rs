@@ -158,7 +158,7 @@ impl Engine {
             }
         };
         let started = VoteWriter::start(storage, tell);
-        self.turn(|state, after| match started {
+        self.turn(|state, effects| match started {
             Ok(writer) => {
                 let _ = self.written.set(writer.ended());
                 if let Some((process, number, vote)) = state.unwritten.take() {
@@ -167,10 +167,10 @@ impl Engine {
                 state.writer = Some(writer);
             }
             Err(error) => {
-                after.log(move || {
+                effects.log(move || {
                     tracing::error!(%error, "no thread to write votes: this member ends");
                 });
-                state.fail("no thread could be started to write votes", after);
+                state.fail("no thread could be started to write votes", effects);
             }
         })
     }
@@ -180,16 +180,16 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.turn(|state, after| {
+        self.turn(|state, effects| {
             if state.phase.closed.is_some() || state.node.process() != process {
                 return;
             }
             let is_stored = result.is_ok();
-            state.note_disk(result, after);
+            state.note_disk(result, effects);
             state.step(
                 if is_stored { Input::Stored { number } } else { Input::StoreFailed { number } },
                 None,
-                after,
+                effects,
             );
         });
     }
@@ -358,9 +358,9 @@ impl Engine {
     /// or if it is leaving.
     pub(crate) fn force(&self) -> bool {
         !self.home.is_left()
-            && self.turn(|state, after| {
+            && self.turn(|state, effects| {
                 let before = state.node.process();
-                state.step(Input::Command(Command::Force), None, after);
+                state.step(Input::Command(Command::Force), None, effects);
                 state.phase.closed.is_none() && state.node.process() != before
             })
     }
@@ -370,7 +370,7 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.turn(|state, after| state.close(closed, after));
+        self.turn(|state, effects| state.close(closed, effects));
     }
 }
 
@@ -380,11 +380,11 @@ impl Inbox for Engine {
     }
 
     fn input(&self, input: Input) {
-        self.turn(|state, after| {
+        self.turn(|state, effects| {
             if state.phase.closed.is_some() {
                 return;
             }
-            state.step(input, None, after);
+            state.step(input, None, effects);
         });
     }
 
@@ -392,7 +392,7 @@ impl Inbox for Engine {
         if packets.is_empty() {
             return false;
         }
-        let turn = self.turned(|state, after| {
+        let turn = self.turned(|state, effects| {
             let process = state.node.process();
             // A packet may give this process a new incarnation. The packets after it were meant for
             // the old one.
@@ -400,10 +400,10 @@ impl Inbox for Engine {
                 if state.phase.closed.is_some() || state.node.process() != process {
                     break;
                 }
-                state.step(packet, None, after);
+                state.step(packet, None, effects);
             }
             // Flush now: this thread sends nothing more, and a caller may be waiting.
-            after.is_urgent = true;
+            effects.is_urgent = true;
         });
         turn.reader.is_some() && !turn.has_woken
     }
@@ -422,7 +422,7 @@ impl Engine {
 
     /// Notes that the member is suspended; at its end the turn notes the true status.
     pub(crate) fn flicker(&self) {
-        self.turn(|state, after| state.note_status(ConnectionStatus::Suspended, after));
+        self.turn(|state, effects| state.note_status(ConnectionStatus::Suspended, effects));
     }
 }
 

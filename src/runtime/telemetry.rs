@@ -437,22 +437,22 @@ enum SpanState {
 
 impl SpanHandle {
     fn open(&self, span: Span) {
-        let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let SpanState::Over(ending) = std::mem::take(&mut *stage) {
-            drop(stage);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let SpanState::Over(ending) = std::mem::take(&mut *state) {
+            drop(state);
             ending.tell(&span);
         } else {
-            *stage = SpanState::Open(span);
+            *state = SpanState::Open(span);
         }
     }
 
     fn close(&self, ending: SpanEnd) {
-        let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let SpanState::Open(span) = std::mem::take(&mut *stage) {
-            drop(stage);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let SpanState::Open(span) = std::mem::take(&mut *state) {
+            drop(state);
             ending.tell(&span);
         } else {
-            *stage = SpanState::Over(ending);
+            *state = SpanState::Over(ending);
         }
     }
 }

@@ -69,12 +69,12 @@ pub(crate) struct RunRecord {
 impl RunRecord {
     /// Returns an empty record of a run with this number of members.
     pub(crate) fn new(members: usize) -> RunRecord {
-        let lanes = (0..members).map(|_| DrawnSite::default()).collect();
-        RunRecord { run: DrawnRun { lanes, ..DrawnRun::default() }, ..RunRecord::default() }
+        let drawn_sites = (0..members).map(|_| DrawnSite::default()).collect();
+        RunRecord { run: DrawnRun { drawn_sites, ..DrawnRun::default() }, ..RunRecord::default() }
     }
 
     fn note(&mut self, site: usize, at: u64, rank: u8, words: impl Into<String>) {
-        self.run.lanes[site].notes.push(DrawnNote { at, words: words.into(), rank });
+        self.run.drawn_sites[site].notes.push(DrawnNote { at, words: words.into(), rank });
     }
 
     /// Adds a line of the test.
@@ -87,8 +87,8 @@ impl RunRecord {
         let open = Span { from: at, until: OPEN };
         match change {
             SiteChange::Started => {
-                self.run.lanes[site].alive.push(open);
-                if self.run.lanes[site].alive.len() > 1 {
+                self.run.drawn_sites[site].alive.push(open);
+                if self.run.drawn_sites[site].alive.len() > 1 {
                     self.note(site, at, 1, "starts again");
                 }
             }
@@ -103,7 +103,7 @@ impl RunRecord {
                 self.note(site, at, 0, how);
             }
             SiteChange::Stopped => {
-                self.run.lanes[site].paused.push(open);
+                self.run.drawn_sites[site].paused.push(open);
                 self.note(site, at, 0, "stopped");
                 // The lease of a stopped process is not renewed, and none of its tasks notices the
                 // end.
@@ -112,7 +112,7 @@ impl RunRecord {
                 }
             }
             SiteChange::GoesOn => {
-                close(&mut self.run.lanes[site].paused, at);
+                close(&mut self.run.drawn_sites[site].paused, at);
                 for hold in self.open.values_mut().filter(|hold| hold.drawn.site == site) {
                     hold.drawn.stopped = hold.drawn.stopped.filter(|until| *until < at);
                 }
@@ -122,12 +122,13 @@ impl RunRecord {
     }
 
     fn end_process(&mut self, site: usize, at: u64) {
-        let lane = &mut self.run.lanes[site];
-        for spans in [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended] {
+        let drawn = &mut self.run.drawn_sites[site];
+        for spans in [&mut drawn.alive, &mut drawn.paused, &mut drawn.elder, &mut drawn.suspended] {
             close(spans, at);
         }
-        for term in lane.terms.iter_mut().filter(|term| term.span.until == OPEN) {
-            term.span.until = at;
+        for epoch_span in drawn.epochs.iter_mut().filter(|epoch_span| epoch_span.span.until == OPEN)
+        {
+            epoch_span.span.until = at;
         }
         let of_site = |hold: &OpenHold| hold.drawn.site == site;
         let ended: Vec<u64> =
@@ -147,23 +148,23 @@ impl RunRecord {
         process: Option<ProcessId>,
         words: String,
     ) {
-        let lane = &mut self.run.lanes[site];
+        let drawn = &mut self.run.drawn_sites[site];
         match event {
             MemberEvent::ViewInstalled(view) => {
-                let is_open = lane.elder.last().is_some_and(|span| span.until == OPEN);
+                let is_open = drawn.elder.last().is_some_and(|span| span.until == OPEN);
                 match (Some(view.elder().process) == process, is_open) {
-                    (true, false) => lane.elder.push(Span { from: at, until: OPEN }),
-                    (false, true) => close(&mut lane.elder, at),
+                    (true, false) => drawn.elder.push(Span { from: at, until: OPEN }),
+                    (false, true) => close(&mut drawn.elder, at),
                     _ => {}
                 }
-                lane.views.push(DrawnNote { at, words, rank: 3 });
+                drawn.views.push(DrawnNote { at, words, rank: 3 });
             }
             MemberEvent::BecameElder => self.note(site, at, 2, IS_ELDER),
             MemberEvent::BecameGrantor { service, epoch } => {
                 let service = service.to_string();
                 let span = Span { from: at, until: OPEN };
                 let epoch = token(epoch.0.get());
-                lane.terms.push(EpochSpan {
+                drawn.epochs.push(EpochSpan {
                     span,
                     acts: Some(at),
                     service: service.clone(),
@@ -174,27 +175,27 @@ impl RunRecord {
                 }
             }
             MemberEvent::NoLongerGrantor { service, .. } => {
-                let is_it = |term: &&mut EpochSpan| {
-                    term.span.until == OPEN && term.service == service.as_str()
+                let is_it = |epoch_span: &&mut EpochSpan| {
+                    epoch_span.span.until == OPEN && epoch_span.service == service.as_str()
                 };
-                if let Some(term) = lane.terms.iter_mut().rev().find(is_it) {
-                    term.span.until = at;
+                if let Some(epoch_span) = drawn.epochs.iter_mut().rev().find(is_it) {
+                    epoch_span.span.until = at;
                 }
             }
             MemberEvent::Suspended => {
-                lane.suspended.push(Span { from: at, until: OPEN });
+                drawn.suspended.push(Span { from: at, until: OPEN });
                 self.note(site, at, 1, "suspended");
             }
             MemberEvent::Resumed => {
-                close(&mut lane.suspended, at);
+                close(&mut drawn.suspended, at);
                 self.note(site, at, 2, "lease runs again");
             }
             MemberEvent::Expelled => {
-                close(&mut lane.elder, at);
+                close(&mut drawn.elder, at);
                 self.note(site, at, 0, "expelled");
             }
             MemberEvent::Rejoined { .. } => {
-                close(&mut lane.suspended, at);
+                close(&mut drawn.suspended, at);
                 self.note(site, at, 1, "joined again");
             }
             MemberEvent::Left => {}
@@ -309,10 +310,12 @@ impl RunRecord {
         run.holds.extend(self.open.into_values().map(|hold| hold.drawn));
         run.holds.sort_by_key(|hold| hold.asked);
         run.faults.retain(|fault| fault.span.from < fault.span.until);
-        for lane in &mut run.lanes {
-            let spans = [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended];
+        for drawn in &mut run.drawn_sites {
+            let spans =
+                [&mut drawn.alive, &mut drawn.paused, &mut drawn.elder, &mut drawn.suspended];
             let spans = spans.into_iter().flatten();
-            for span in spans.chain(lane.terms.iter_mut().map(|term| &mut term.span)) {
+            for span in spans.chain(drawn.epochs.iter_mut().map(|epoch_span| &mut epoch_span.span))
+            {
                 span.until = span.until.min(end);
             }
         }
@@ -324,7 +327,7 @@ impl RunRecord {
         }
         if !self.notes.is_empty() {
             let (name, notes) = (Some("test".to_owned()), self.notes);
-            run.lanes.push(DrawnSite { name, notes, ..DrawnSite::default() });
+            run.drawn_sites.push(DrawnSite { name, notes, ..DrawnSite::default() });
         }
         RecordedRun { run: self.run, begun: self.begun, forgotten: self.forgotten }
     }

@@ -1,8 +1,8 @@
 //! `elderlock demo`: a shop with real processes, real deaths and an audit.
 
-mod audience;
 mod crew;
 mod message;
+mod progress;
 mod scenario;
 mod shop;
 mod verdict;
@@ -12,10 +12,10 @@ pub(crate) use worker::{WorkerArgs, work};
 
 use crate::Done;
 use crate::processes::Directory;
-use audience::Audience;
 use clap::Args;
 use crew::{Crew, Recipe};
 use elderlock::ClusterKey;
+use progress::DemoProgress;
 use scenario::Scenario;
 use shop::Shop;
 use std::process::ExitCode;
@@ -69,18 +69,18 @@ pub(crate) fn run(args: DemoArgs) -> Done {
         no_lock: args.no_lock,
         no_fence: args.no_fence,
     };
-    let audience = Audience::new(args.seconds);
-    audience.tell(&format!(
+    let progress = DemoProgress::new(args.seconds);
+    progress.tell(&format!(
         "{} processes sell {} articles out of {}",
         args.members,
         args.articles,
         file.display()
     ));
     let mut crew = Crew::start(recipe, args.members as usize)?;
-    let played = Scenario::new(&mut crew, &audience, &args, until).play();
-    audience.tell("closing: all workers finish and leave");
+    let played = Scenario::new(&mut crew, &progress, &args, until).play();
+    progress.tell("closing: all workers finish and leave");
     let left = crew.finish(CLOSING / 2);
-    audience.close();
+    progress.close();
 
     let audit = Shop::open(&file, true)?.audit()?;
     let verdict = Verdict::new(&args, played, audit, left, &crew);

@@ -8,9 +8,9 @@
 //! the longest time without any sale is reported.
 
 use super::DemoArgs;
-use super::audience::Audience;
 use super::crew::{Crew, Worker, WorkerUpdate};
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
+use super::progress::DemoProgress;
 use crate::processes::StopSignal;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Runs the scenario with a crew.
 pub(crate) struct Scenario<'a> {
     crew: &'a mut Crew,
-    audience: &'a Audience,
+    progress: &'a DemoProgress,
     args: &'a DemoArgs,
     /// The limit of every wait.
     until: Instant,
@@ -133,50 +133,50 @@ type ScenarioResult<T> = Result<T, String>;
 impl<'a> Scenario<'a> {
     pub(crate) fn new(
         crew: &'a mut Crew,
-        audience: &'a Audience,
+        progress: &'a DemoProgress,
         args: &'a DemoArgs,
         until: Instant,
     ) -> Self {
-        Scenario { crew, audience, args, until, played: ScenarioOutcome::default() }
+        Scenario { crew, progress, args, until, played: ScenarioOutcome::default() }
     }
 
     pub(crate) fn play(mut self) -> ScenarioOutcome {
-        if let Err(problem) = self.acts() {
-            self.audience.tell(&problem);
+        if let Err(problem) = self.play_phases() {
+            self.progress.tell(&problem);
             self.played.problems.push(problem);
         }
         self.played
     }
 
-    fn acts(&mut self) -> ScenarioResult<()> {
+    fn play_phases(&mut self) -> ScenarioResult<()> {
         let begun = Instant::now();
         self.wait("all members to be in one view", Crew::is_whole)?;
-        self.audience
+        self.progress
             .tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
         self.open()?;
         // The remaining time is divided evenly.
         let begun = Instant::now();
-        const CURTAINS: u32 = 10;
-        let act =
-            |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / CURTAINS;
-        let curtains: Vec<Instant> = (1..=CURTAINS).map(act).collect();
-        self.sell_until(curtains[0])?;
+        const PHASES: u32 = 10;
+        let end_of_phase =
+            |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / PHASES;
+        let ends: Vec<Instant> = (1..=PHASES).map(end_of_phase).collect();
+        self.sell_until(ends[0])?;
         self.turn()?;
-        self.sell_until(curtains[1])?;
+        self.sell_until(ends[1])?;
         self.kill(KilledRole::Holder)?;
-        self.sell_until(curtains[2])?;
+        self.sell_until(ends[2])?;
         self.leave()?;
-        self.sell_until(curtains[3])?;
+        self.sell_until(ends[3])?;
         self.kill(KilledRole::Grantor)?;
-        self.sell_until(curtains[4])?;
+        self.sell_until(ends[4])?;
         self.count()?;
-        self.sell_until(curtains[5])?;
+        self.sell_until(ends[5])?;
         self.kill(KilledRole::Elder)?;
-        self.sell_until(curtains[6])?;
+        self.sell_until(ends[6])?;
         self.pause()?;
-        self.sell_until(curtains[7])?;
+        self.sell_until(ends[7])?;
         self.kill(KilledRole::ElderAndGrantor)?;
-        self.sell_until(curtains[9])
+        self.sell_until(ends[9])
     }
 
     /// Lets the youngest member sell first, because the first member that asks becomes grantor.
@@ -200,7 +200,7 @@ impl<'a> Scenario<'a> {
             self.crew.kill(victim.index);
         }
         let names: Vec<String> = victims.iter().map(|victim| victim.index.to_string()).collect();
-        self.audience.tell(&format!(
+        self.progress.tell(&format!(
             "SIGKILL to worker {} ({})",
             names.join(" and worker "),
             kind.name()
@@ -210,7 +210,7 @@ impl<'a> Scenario<'a> {
         let took = sold_at.saturating_duration_since(killed_at);
         let articles: Vec<String> =
             victims.iter().map(|victim| victim.article.to_string()).collect();
-        self.audience.tell(&format!(
+        self.progress.tell(&format!(
             "  next sale of article {} after {}",
             articles.join(" and "),
             milliseconds(took)
@@ -229,7 +229,7 @@ impl<'a> Scenario<'a> {
             })?;
         }
         self.wait("the restarted to be back in the view", Crew::is_whole)?;
-        self.audience.tell(&format!(
+        self.progress.tell(&format!(
             "  restarted, all in one view again after {:.2} s",
             begun.elapsed().as_secs_f64()
         ));
@@ -246,7 +246,7 @@ impl<'a> Scenario<'a> {
         let taken = [self.crew.elder(), self.crew.grantor()];
         let index = self.crew.by_age().into_iter().rfind(|index| !taken.contains(&Some(*index)));
         let index = index.ok_or("every worker is elder or grantor")?;
-        self.audience.tell(&format!("worker {index} wants to be the grantor"));
+        self.progress.tell(&format!("worker {index} wants to be the grantor"));
         self.crew.watch();
         let begun = Instant::now();
         self.crew.order(index, WorkerOrder::Become);
@@ -278,7 +278,7 @@ impl<'a> Scenario<'a> {
         // The member with most entries in the table becomes the successor. It has to be a process
         // other than the elder.
         let rested = self.rest_oldest()?;
-        self.audience.tell(&format!("worker {index}, the grantor, finishes and leaves"));
+        self.progress.tell(&format!("worker {index}, the grantor, finishes and leaves"));
         self.crew.watch();
         let begun = Instant::now();
         self.crew.order(index, WorkerOrder::Finish);
@@ -304,11 +304,15 @@ impl<'a> Scenario<'a> {
 
     /// Waits until all sellers see one grantor that `is_it` accepts, and then until each seller has
     /// sold.
-    fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> ScenarioResult<()> {
+    fn all_served_by(
+        &mut self,
+        grantor: &str,
+        is_it: impl Fn(usize) -> bool,
+    ) -> ScenarioResult<()> {
         let sees = |crew: &Crew, sight: &ClusterSnapshot| {
             sight.grantor.as_deref().and_then(|me| crew.index_of(me))
         };
-        self.wait(&format!("{whom} to be known to all"), |crew| {
+        self.wait(&format!("{grantor} to be known to all"), |crew| {
             let mut sights = crew
                 .workers
                 .iter()
@@ -321,7 +325,7 @@ impl<'a> Scenario<'a> {
         let indexes = 0..self.crew.workers.len();
         let mut open: BTreeSet<usize> =
             indexes.filter(|index| sells(&self.crew.workers[*index])).collect();
-        self.follow(&format!("sales of all under {whom}"), |from, report| {
+        self.follow(&format!("sales of all under {grantor}"), |from, report| {
             if let WorkerReport::Sale { .. } = report {
                 open.remove(&from);
             }
@@ -332,7 +336,7 @@ impl<'a> Scenario<'a> {
     fn note_transfer(&mut self, reason: TransferReason, took: Duration) {
         let (silence, unserved) = (self.crew.silence, std::mem::take(&mut self.crew.unserved));
         let (took_text, silent_text) = (milliseconds(took), milliseconds(silence));
-        self.audience.tell(&format!(
+        self.progress.tell(&format!(
             "  done after {took_text}, never longer than {silent_text} without a sale"
         ));
         self.played.transfers.push(GrantorTransfer {
@@ -347,7 +351,7 @@ impl<'a> Scenario<'a> {
     fn count(&mut self) -> ScenarioResult<()> {
         self.wait("an elder to be known", |crew| crew.elder().is_some())?;
         let index = *self.bearers(KilledRole::Holder).first().ok_or("no worker can count")?;
-        self.audience.tell(&format!("worker {index} suspends the service and takes stock"));
+        self.progress.tell(&format!("worker {index} suspends the service and takes stock"));
         self.crew.order(index, WorkerOrder::Count);
         let mut counted = None;
         self.await_order(index, "to take stock", |_, report| {
@@ -363,7 +367,7 @@ impl<'a> Scenario<'a> {
             sold => format!("{sold} pieces were sold meanwhile"),
         };
         let waited = count.waited_milliseconds;
-        self.audience.tell(&format!("  all held locks were back after {waited:.1} ms; {sold}"));
+        self.progress.tell(&format!("  all held locks were back after {waited:.1} ms; {sold}"));
         self.follow("a sale after the stock-taking", |_, report| {
             matches!(report, WorkerReport::Sale { .. })
         })
@@ -478,14 +482,14 @@ impl<'a> Scenario<'a> {
             crew.signal(index, signal).map_err(|error| format!("no signal: {error}"))
         };
         signal(self.crew, StopSignal::Stop)?;
-        self.audience.tell(&format!(
+        self.progress.tell(&format!(
             "SIGSTOP to worker {index}, which holds article {article} and was about to write"
         ));
         let sold_at =
             self.sales(std::slice::from_ref(&sleeper), "the next sale of the sleeper's article")?;
         let took = sold_at.saturating_duration_since(stopped_at);
         self.played.pause = Some(took);
-        self.audience.tell(&format!(
+        self.progress.tell(&format!(
             "  next sale of article {article} after {}, SIGCONT",
             milliseconds(took)
         ));
@@ -512,7 +516,7 @@ impl<'a> Scenario<'a> {
             late.is_some()
         })?;
         self.played.late_write = late;
-        self.audience.tell(match late {
+        self.progress.tell(match late {
             Some(LateWrite::Written) => "  its late write got in",
             _ => "  its late write was refused by its token",
         });
@@ -600,7 +604,7 @@ impl<'a> Scenario<'a> {
     fn listen(&mut self, until: Instant) -> ScenarioResult<Option<(usize, Instant, WorkerReport)>> {
         let moment = until.min(Instant::now() + Duration::from_millis(100));
         let news = self.crew.next(moment);
-        self.audience.show(self.crew);
+        self.progress.show(self.crew);
         match news {
             None => Ok(None),
             Some((index, at, WorkerUpdate::Said(report))) => Ok(Some((index, at, report))),

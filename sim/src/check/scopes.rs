@@ -136,14 +136,14 @@ fn from_m0(from: usize, _: usize, _: &str) -> bool {
 
 /// Packets of upkeep, greetings, and the questions that are repeated until there is a view:
 /// pre-votes and joins.
-fn upkeep_and_canvassing(from: usize, to: usize, kind: &str) -> bool {
+fn upkeep_and_questions(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_greetings(from, to, kind) || ["PreVote", "PreVoteReply", "Join"].contains(&kind)
 }
 
 /// Packets of upkeep, greetings and repeated questions, and the statements of a witness about a
 /// death. All members hear these statements at one instant.
-fn upkeep_canvassing_and_deaths(from: usize, to: usize, kind: &str) -> bool {
-    upkeep_and_canvassing(from, to, kind) || kind == "Vouch"
+fn upkeep_questions_and_deaths(from: usize, to: usize, kind: &str) -> bool {
+    upkeep_and_questions(from, to, kind) || kind == "Vouch"
 }
 
 fn from_m0_to_m2(from: usize, to: usize, _: &str) -> bool {
@@ -416,7 +416,7 @@ pub const VOTES: Scope = Scope {
     mortal: &[0, 1],
     restarts: &[1],
     forgetful: &[1],
-    at_once: upkeep_canvassing_and_deaths,
+    at_once: upkeep_questions_and_deaths,
     // Each member hears of a death on its own. A vote successor's vote has time to become free,
     // which `ForgetOnDisk` and `VoteSuccessorVotesAtOnce` would need.
     larger: |scope| Scope {
@@ -424,7 +424,7 @@ pub const VOTES: Scope = Scope {
         restarts: &[0, 1, 2],
         forgetful: &[0, 1, 2],
         leaps: &[1_500, 80],
-        at_once: upkeep_and_canvassing,
+        at_once: upkeep_and_questions,
         late: from_m0_to_m2,
         ..scope
     },

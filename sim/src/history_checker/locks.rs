@@ -4,7 +4,7 @@ mod hold_checks;
 mod lock_call;
 
 use super::site_index::SiteIndex;
-use super::{Findings, Terms};
+use super::{Findings, RunConditions};
 use crate::record::{Entry, Line, Record, RecordedRequest};
 use hold_checks::{find_company, find_crowds, find_excess, find_strays, is_late};
 use lock_call::{Hold, HoldInterval, Lock, LockCall};
@@ -15,9 +15,9 @@ const LATE: u64 = 2_000_000;
 
 /// The reading of one record.
 struct Sweep<'a, 'f> {
-    terms: &'f Terms,
+    conditions: &'f RunConditions,
     findings: &'f mut Findings,
-    stage: SiteIndex,
+    index: SiteIndex,
     calls: BTreeMap<usize, LockCall<'a>>,
     /// Services with a suspension request.
     suspended: BTreeSet<&'a str>,
@@ -67,11 +67,15 @@ fn first_table(line: &Line) -> Option<(&str, u64)> {
     }
 }
 
-pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> Result<(), String> {
+pub(super) fn check(
+    record: &Record,
+    conditions: &RunConditions,
+    findings: &mut Findings,
+) -> Result<(), String> {
     let mut sweep = Sweep {
-        terms,
+        conditions,
         findings,
-        stage: SiteIndex::default(),
+        index: SiteIndex::default(),
         calls: BTreeMap::new(),
         suspended: BTreeSet::new(),
         recovered: record.lines.iter().filter_map(first_table).collect(),
@@ -93,7 +97,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
     };
     for line in &record.lines {
         sweep.read(line)?;
-        sweep.stage.heed(line);
+        sweep.index.heed(line);
     }
     sweep.finish();
     Ok(())
@@ -139,7 +143,7 @@ impl<'a> Sweep<'a, '_> {
                     owner: *owner,
                     wait: *wait,
                     asked: at,
-                    slept: self.stage.site(site).paused,
+                    slept: self.index.site(site).paused,
                     failed: false,
                     released: None,
                     lost: None,
@@ -280,7 +284,7 @@ impl<'a> Sweep<'a, '_> {
     /// An answer of any kind must be the first one, be in time, and belong to a call that is still
     /// wanted.
     fn on_answer(&mut self, line: &Line, number: usize, timed_out: bool) -> Result<(), String> {
-        let Terms { bounded, error_ppm, answer, .. } = *self.terms;
+        let RunConditions { bounded, error_ppm, answer, .. } = *self.conditions;
         self.findings.premise("one_outcome_per_request");
         let call = self.call(number, line)?.clone();
         // A member that finds an answer in the step in which the call is given up may still tell
@@ -340,12 +344,12 @@ impl<'a> Sweep<'a, '_> {
         for other in others {
             let other = &self.calls[&other];
             if other.holds() {
-                if !other.deed.suffers(deed) && !self.stage.site(other.site).paused {
+                if !other.deed.suffers(deed) && !self.index.site(other.site).paused {
                     self.untold.push((at, other.number, number));
                 }
             } else if other.waits() && (other.site, other.life) == (site, life) && !other.is_try() {
                 // An owner with a hold passes the requests that wait behind a suspension.
-                if self.suspended.contains(service) || self.terms.crowded {
+                if self.suspended.contains(service) || self.conditions.crowded {
                     continue;
                 }
                 self.findings.premise("fifo_across_failover");
@@ -362,13 +366,13 @@ impl<'a> Sweep<'a, '_> {
                 }
             }
         }
-        if self.terms.bounded
+        if self.conditions.bounded
             && let Some(acting) = self.acting.get(service)
         {
             self.findings.premise("no_resurrected_grant");
             // A grant that came while the member's lease did not run was reported. Its hold begins
             // when the lease runs again.
-            if token < *acting && self.stage.site(site).resumed_at != Some(at) {
+            if token < *acting && self.index.site(site).resumed_at != Some(at) {
                 let what =
                     format!("call {number} begins with {token}, when epoch {acting} has acted");
                 self.findings.flaw("no_resurrected_grant", at, what);
@@ -470,13 +474,13 @@ impl<'a> Sweep<'a, '_> {
         let (site, life, service) = (call.site, call.life, call.service);
         let opens = call.deed == RecordedRequest::Open;
         let until = call.hold.as_ref().map_or(0, |hold| hold.until);
-        let state = self.stage.site(site);
+        let state = self.index.site(site);
         let why = match reason {
             "lease ended" => at >= until,
             "suspended" => !state.is_leased(at),
             "left" => state.leaving,
             "destroyed" => self.destroyed.contains(&(site, life, service)),
-            "superseded" => !self.terms.bounded,
+            "superseded" => !self.conditions.bounded,
             "revoked" => self.revoked.contains(service),
             // An open object outlives the lease, and ends when an operator forces its member.
             "expelled" if opens && !state.is_leased(at) => true,
@@ -526,7 +530,7 @@ impl<'a> Sweep<'a, '_> {
                 if taken { "taken" } else { "refused" }
             );
             self.findings.flaw("stale_writes_are_refused", line.at, what);
-        } else if !taken && believes && own == Some(token) && self.terms.bounded {
+        } else if !taken && believes && own == Some(token) && self.conditions.bounded {
             let what = format!("call {number} believes in {token}, and {highest} has written");
             self.findings.flaw("stale_writes_are_refused", line.at, what);
         }
@@ -536,7 +540,7 @@ impl<'a> Sweep<'a, '_> {
 
     /// A stopped process wakes: its beliefs ended with its member's lease, if that ended meanwhile.
     fn on_wake(&mut self, site: usize, at: u64) {
-        let end = self.stage.site(site).belief_end();
+        let end = self.index.site(site).belief_end();
         if end < at {
             self.cap(site, end);
         }
@@ -557,7 +561,7 @@ impl<'a> Sweep<'a, '_> {
     /// answer.
     fn on_end(&mut self, line: &Line, how: &str) {
         let site = line.site.unwrap_or_default();
-        let end = self.stage.site(site).belief_end();
+        let end = self.index.site(site).belief_end();
         let mut owing = Vec::new();
         for call in
             self.calls.values_mut().filter(|call| (call.site, call.life) == (site, line.life))
@@ -591,19 +595,19 @@ impl<'a> Sweep<'a, '_> {
         let call = &self.calls[&earlier];
         match call.stays().first() {
             Some(hold) => is_late(&self.epochs, call.service, hold),
-            None => call.told() < at + self.terms.answer,
+            None => call.told() < at + self.conditions.answer,
         }
     }
 
     /// Checks the holds of each lock by their tokens, which takes the whole record.
     fn finish(mut self) {
         for site in
-            self.stage.sites().map(|(site, state)| (site, state.belief_end())).collect::<Vec<_>>()
+            self.index.sites().map(|(site, state)| (site, state.belief_end())).collect::<Vec<_>>()
         {
             self.cap(site.0, site.1);
         }
         for (at, holder, next) in std::mem::take(&mut self.untold) {
-            if self.terms.bounded && self.calls[&holder].told() > at {
+            if self.conditions.bounded && self.calls[&holder].told() > at {
                 let what = format!("call {next} has the lock and call {holder} was not told");
                 self.flaw("told_before_regrant", at, what);
             }
@@ -648,7 +652,7 @@ impl<'a> Sweep<'a, '_> {
             holds.sort_by_key(|(stay, _)| (stay.token, stay.from));
             find_strays((&self.ranges, &self.epochs), lock, holds, self.findings);
         }
-        if !self.terms.bounded {
+        if !self.conditions.bounded {
             return;
         }
         find_company(&self.calls, self.findings);

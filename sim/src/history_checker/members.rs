@@ -1,7 +1,7 @@
 //! Views, elders and grantors.
 
 use super::site_index::SiteIndex;
-use super::{Findings, Terms};
+use super::{Findings, RunConditions};
 use crate::record::{Entry, Record};
 use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,8 @@ impl RecordedView {
     }
 }
 
-pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
-    let mut stage = SiteIndex::default();
+pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut Findings) {
+    let mut index = SiteIndex::default();
     let mut views: BTreeMap<(ProcessKey, u64), RecordedView> = BTreeMap::new();
     let mut first: BTreeMap<(ProcessKey, ProcessKey), u64> = BTreeMap::new();
     let mut present: BTreeMap<ProcessKey, RecordedView> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
     let mut own: BTreeMap<(ProcessKey, &str), u64> = BTreeMap::new();
     for line in &record.lines {
-        stage.heed(line);
+        index.heed(line);
         let (at, Some(site)) = (line.at, line.site) else { continue };
         let process = (site, line.life);
         match &line.entry {
@@ -54,7 +54,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     ghosts: ghosts.clone(),
                     learners: learners.clone(),
                 };
-                one_lineage(&stage, &present, process, &view, at, findings);
+                one_lineage(&index, &present, process, &view, at, findings);
                 if let Some(before) = present.get(&process)
                     && (before.founder != view.founder || before.number >= view.number)
                 {
@@ -100,7 +100,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     findings.flaw("one_elder_per_view", at, what);
                 }
             }
-            Entry::Event { name } if name == "expelled" && stage.site(site).leaving => {
+            Entry::Event { name } if name == "expelled" && index.site(site).leaving => {
                 findings.flaw(
                     "one_outcome_per_request",
                     at,
@@ -135,7 +135,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                         findings.flaw("epochs_rise", at, what);
                     }
                 }
-                if terms.bounded && !recovering && stage.site(site).is_leased(at) {
+                if conditions.bounded && !recovering && index.site(site).is_leased(at) {
                     if let Some(last) = highest.get(service.as_str()) {
                         findings.premise("epochs_rise");
                         if last > epoch {
@@ -155,7 +155,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 
 /// While the lease of any member of one lineage runs, no member of another lineage has one.
 fn one_lineage(
-    stage: &SiteIndex,
+    index: &SiteIndex,
     present: &BTreeMap<ProcessKey, RecordedView>,
     process: ProcessKey,
     view: &RecordedView,
@@ -163,7 +163,7 @@ fn one_lineage(
     findings: &mut Findings,
 ) {
     for (site, state) in
-        stage.sites().filter(|(site, state)| *site != process.0 && state.is_leased(at))
+        index.sites().filter(|(site, state)| *site != process.0 && state.is_leased(at))
     {
         let Some(theirs) = present.get(&(site, state.life)) else { continue };
         findings.premise("one_lineage");

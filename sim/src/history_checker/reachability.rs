@@ -5,7 +5,7 @@
 //! open with both ends running. So it knows which paths can have carried packets within a given
 //! time, and between which sites.
 
-use super::{Findings, Terms};
+use super::{Findings, RunConditions};
 use crate::record::{Entry, Line, Record, RecordedRequest};
 use std::collections::BTreeSet;
 
@@ -99,9 +99,9 @@ struct LatestView {
     until: u64,
 }
 
-pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
+pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut Findings) {
     count_packets(record, findings);
-    let mut map = ReachabilityMap::new(terms.sites);
+    let mut map = ReachabilityMap::new(conditions.sites);
     let mut reigns: Vec<LatestView> = Vec::new();
     let mut slow = 0;
     // An open object needs no lease: its events may wait for a process that sleeps.
@@ -124,20 +124,21 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 }
                 reigns.push(LatestView {
                     slot: *slot,
-                    votes: votes(line, terms.council),
+                    votes: votes(line, conditions.council),
                     until: u64::MAX,
                 });
             }
             (Entry::Invoke { call, deed: RecordedRequest::Open, .. }, _) => _ = opens.insert(*call),
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
             (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(site))
-                if terms.bounded && terms.council > 0 =>
+                if conditions.bounded && conditions.council > 0 =>
             {
                 // A lease may come from an elder whose own lease rests on answers as old as a
                 // lease. And the elder's renewal may arrive an elder lease after its last exchange
                 // with others.
-                let (member, elder) = terms.leases;
-                let memory = 2 * terms.surely(member) + terms.surely(elder) + 4 * slow + SLACK;
+                let (member, elder) = conditions.leases;
+                let memory =
+                    2 * conditions.surely(member) + conditions.surely(elder) + 4 * slow + SLACK;
                 let Some(since) = at.checked_sub(memory) else { continue };
                 let heard = map.heard(site, since);
                 let is_quorum = |reign: &LatestView| {

@@ -1,7 +1,7 @@
 //! The demands after the healing: one view, no waiter, empty tables, and every lock can be had.
 
 use super::site_index::SiteIndex;
-use super::{Findings, Terms};
+use super::{Findings, RunConditions};
 use crate::record::{Entry, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct FinalCall<'a> {
     over: bool,
 }
 
-pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
+pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut Findings) {
     let Some((at, sites)) = record.lines.iter().find_map(|line| match &line.entry {
         Entry::Rest { sites } => Some((line.at, sites)),
         _ => None,
@@ -24,12 +24,12 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     };
     let sites: BTreeSet<usize> = sites.iter().copied().collect();
     let mut calls: BTreeMap<usize, FinalCall<'_>> = BTreeMap::new();
-    let mut stage = SiteIndex::default();
+    let mut index = SiteIndex::default();
     let mut views: BTreeMap<usize, &Entry> = BTreeMap::new();
     let (mut healed_at, mut settled) = (None, false);
     let mut had: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
     for line in &record.lines {
-        stage.heed(line);
+        index.heed(line);
         match &line.entry {
             Entry::Heal => healed_at = Some(line.at),
             Entry::Invoke { call, service, deed, names, .. } => {
@@ -75,7 +75,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         );
         settled |= healed_at.is_some()
             && looks_new
-            && is_settled(&stage, &views, (&sites, terms.council), line.at);
+            && is_settled(&index, &views, (&sites, conditions.council), line.at);
     }
     findings.premise("converges_after_heal");
     if !settled {
@@ -110,20 +110,20 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 /// Returns whether the members at `sites` are in one view of exactly these members, all living,
 /// with leases that run. In addition no learner waits for a vote that the council has room for.
 fn is_settled(
-    stage: &SiteIndex,
+    index: &SiteIndex,
     views: &BTreeMap<usize, &Entry>,
     (sites, council): (&BTreeSet<usize>, usize),
     at: u64,
 ) -> bool {
     let all_leased = sites.iter().all(|wanted| {
-        stage.sites().any(|(site, state)| site == *wanted && !state.paused && state.is_leased(at))
+        index.sites().any(|(site, state)| site == *wanted && !state.paused && state.is_leased(at))
     });
     let mut first = None;
     all_leased
         && sites.iter().all(|site| match views.get(site) {
             Some(view @ Entry::View { members, lives, ghosts, learners, .. }) => {
                 let there = |(site, life): (&usize, &u64)| {
-                    stage
+                    index
                         .sites()
                         .any(|(at, state)| at == *site && state.life == *life && state.alive)
                 };

@@ -5,7 +5,7 @@
 
 use super::members::ProcessKey;
 use super::site_index::SiteIndex;
-use super::{Findings, Terms};
+use super::{Findings, RunConditions};
 use crate::record::{Entry, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +32,8 @@ struct RecoveryQuery {
     asked: BTreeSet<ProcessKey>,
 }
 
-pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
-    let mut stage = SiteIndex::default();
+pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut Findings) {
+    let mut index = SiteIndex::default();
     let mut views: BTreeMap<usize, BTreeSet<ProcessKey>> = BTreeMap::new();
     // The processes that left a member's views at one instant. The grantor there ends many requests
     // of theirs in several steps.
@@ -42,7 +42,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut questions: BTreeMap<(&str, u64), RecoveryQuery> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &record.lines {
-        stage.heed(line);
+        index.heed(line);
         let (at, site) = (line.at, line.site.unwrap_or_default());
         match &line.entry {
             Entry::Invoke { call, service, deed, wait, .. }
@@ -101,7 +101,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let follows = newest.get(service.as_str()).is_some_and(|newest| newest > epoch);
                 // A grantor that slept, or already has a successor, grants nothing from the
                 // reports.
-                if !terms.bounded || follows || !stage.site(site).is_leased(at) {
+                if !conditions.bounded || follows || !index.site(site).is_leased(at) {
                     continue;
                 }
                 let (Some(question), Some(view)) =

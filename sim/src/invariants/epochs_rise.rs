@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct EpochsRise {
     highest: BTreeMap<ServiceName, Epoch>,
     /// The latest epoch in which each process granted each service.
-    terms: BTreeMap<(ProcessId, ServiceName), Epoch>,
+    epochs: BTreeMap<(ProcessId, ServiceName), Epoch>,
     /// Epochs whose end has not been reported.
     acting: BTreeSet<(ProcessId, ServiceName, Epoch)>,
     /// The first and the last token of every dealt range, and the elder that dealt it.
@@ -112,7 +112,7 @@ impl Invariant for EpochsRise {
                 event: Event::BecameGrantor { service, epoch },
             } => {
                 if let Some(own) = self
-                    .terms
+                    .epochs
                     .insert((*process, service.clone()), *epoch)
                     .filter(|own| own >= epoch)
                 {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct OneGrantorPerEpoch {
-    terms: BTreeMap<(Epoch, LineageId), (ServiceName, ProcessId)>,
+    epochs: BTreeMap<(Epoch, LineageId), (ServiceName, ProcessId)>,
     premises: Count,
 }
 
@@ -26,7 +26,7 @@ impl OneGrantorPerEpoch {
     ) -> Verdict {
         self.premises += 1;
         let (of, by) = self
-            .terms
+            .epochs
             .entry((epoch, world.dealt_apart(process)))
             .or_insert_with(|| (service.clone(), process));
         if of != service || *by != process {

@@ -25,7 +25,7 @@ struct ObservedRecovery {
     since: u64,
     /// The processes that were asked. A member that joins later knows no older grantor, and asks
     /// this grantor.
-    whom: BTreeSet<ProcessId>,
+    members_asked: BTreeSet<ProcessId>,
 }
 
 /// See the module.
@@ -138,7 +138,10 @@ impl RecoveredTableIsTheUnion {
                          {call:?}"
                     ));
                 }
-            } else if !is_try && call.asked < since && recovery.whom.contains(&call.process) {
+            } else if !is_try
+                && call.asked < since
+                && recovery.members_asked.contains(&call.process)
+            {
                 self.premises += 1;
                 // Of two holders that want to suspend the service, one is refused.
                 let suspends = |(process, request): &(_, _)| {
@@ -179,8 +182,8 @@ impl Invariant for RecoveredTableIsTheUnion {
             } => {
                 // A grantor that acts already only revalidates its transferred table.
                 let node = world.sites[*site].node.as_ref();
-                let acts = |(of, term, state): (&ServiceName, Epoch, GrantorState)| {
-                    (of, term, state) == (service, *epoch, GrantorState::Acting)
+                let acts = |(of, of_epoch, state): (&ServiceName, Epoch, GrantorState)| {
+                    (of, of_epoch, state) == (service, *epoch, GrantorState::Acting)
                 };
                 if node.is_some_and(|node| node.grantors().any(acts)) {
                     return Ok(());
@@ -189,14 +192,14 @@ impl Invariant for RecoveredTableIsTheUnion {
                     let recovery = ObservedRecovery {
                         epoch: *epoch,
                         since: world.now,
-                        whom: BTreeSet::from([*process]),
+                        members_asked: BTreeSet::from([*process]),
                     };
                     self.recoveries.insert(service.clone(), recovery);
                 }
                 if let Some(recovery) =
                     self.recoveries.get_mut(service).filter(|recovery| recovery.epoch == *epoch)
                 {
-                    recovery.whom.insert(*to);
+                    recovery.members_asked.insert(*to);
                 }
             }
             Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {

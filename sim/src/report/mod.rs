@@ -84,7 +84,8 @@ pub fn of_run(case: &Case) -> String {
         }
     };
     let needed = case.faults.iter().filter(|fault| fault.needed).count();
-    let mut figures = vec![(case.source.clone(), "run"), (run.lanes.len().to_string(), "members")];
+    let mut figures =
+        vec![(case.source.clone(), "run"), (run.drawn_sites.len().to_string(), "members")];
     if !case.faults.is_empty() {
         figures.push((format!("{} of {}", needed, case.faults.len()), "faults it takes"));
     }
@@ -133,7 +134,7 @@ fn tell_faults(out: &mut String, run: &DrawnRun, case: &Case) {
                 fault.number.map(|number| number.to_string()).unwrap_or_default(),
                 about(fault.span.from),
                 about(fault.span.until - fault.span.from),
-                fault.words(run.lanes.len()),
+                fault.words(run.drawn_sites.len()),
             ]
         };
         table(out, &FAULT_HEAD, run.faults.iter().map(row));

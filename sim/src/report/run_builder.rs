@@ -30,16 +30,16 @@ struct RunBuilder {
 }
 
 impl RunBuilder {
-    fn lane(&mut self, site: usize) -> &mut DrawnSite {
-        if self.run.lanes.len() <= site {
-            self.run.lanes.resize_with(site + 1, DrawnSite::default);
+    fn site_mut(&mut self, site: usize) -> &mut DrawnSite {
+        if self.run.drawn_sites.len() <= site {
+            self.run.drawn_sites.resize_with(site + 1, DrawnSite::default);
         }
-        &mut self.run.lanes[site]
+        &mut self.run.drawn_sites[site]
     }
 
     fn note(&mut self, line: &Line, rank: u8, words: impl Into<String>) {
         if let Some(site) = line.site {
-            self.lane(site).notes.push(DrawnNote { at: line.at, words: words.into(), rank });
+            self.site_mut(site).notes.push(DrawnNote { at: line.at, words: words.into(), rank });
         }
     }
 
@@ -49,7 +49,7 @@ impl RunBuilder {
         match (&line.entry, line.site) {
             (Entry::Invoke { call, service, deed, names, .. }, Some(site)) if deed.is_hold() => {
                 self.calls.insert(*call, self.run.holds.len());
-                self.lane(site);
+                self.site_mut(site);
                 let names = if *deed == RecordedRequest::Suspend {
                     "*".to_string()
                 } else {
@@ -97,7 +97,7 @@ impl RunBuilder {
                 }
             }
             (Entry::Start, Some(site)) => {
-                self.lane(site).alive.push(open);
+                self.site_mut(site).alive.push(open);
                 if line.life > 1 {
                     self.note(line, 1, "starts again");
                 }
@@ -109,7 +109,7 @@ impl RunBuilder {
                 }
             }
             (Entry::Pause, Some(site)) => {
-                self.lane(site).paused.push(open);
+                self.site_mut(site).paused.push(open);
                 self.note(line, 0, "stopped");
             }
             (Entry::Wake, Some(site)) => {
@@ -121,7 +121,7 @@ impl RunBuilder {
                 {
                     hold.stopped = hold.stopped.filter(|until| *until < at);
                 }
-                close(self.lane(site).paused.last_mut(), at);
+                close(self.site_mut(site).paused.last_mut(), at);
                 self.note(line, 1, "wakes");
             }
             (Entry::Leave, Some(_)) => self.note(line, 1, "is told to leave"),
@@ -145,10 +145,11 @@ impl RunBuilder {
                 self.grantor(site, at, service, token(*epoch), *recovering);
             }
             (Entry::NoGrantor { service, .. }, Some(site)) => {
-                let of_it =
-                    |term: &&mut EpochSpan| term.span.until == end && term.service == *service;
-                if let Some(term) = self.lane(site).terms.iter_mut().rev().find(of_it) {
-                    term.span.until = at;
+                let of_it = |epoch_span: &&mut EpochSpan| {
+                    epoch_span.span.until == end && epoch_span.service == *service
+                };
+                if let Some(epoch_span) = self.site_mut(site).epochs.iter_mut().rev().find(of_it) {
+                    epoch_span.span.until = at;
                 }
             }
             (Entry::Send { packet, to, kind, lost }, Some(from)) => {
@@ -217,12 +218,13 @@ impl RunBuilder {
 
     fn end_process(&mut self, site: usize, at: u64) {
         let end = self.run.end;
-        let lane = self.lane(site);
-        for spans in [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended] {
+        let drawn = self.site_mut(site);
+        for spans in [&mut drawn.alive, &mut drawn.paused, &mut drawn.elder, &mut drawn.suspended] {
             close(spans.last_mut().filter(|span| span.until == end), at);
         }
-        for term in lane.terms.iter_mut().filter(|term| term.span.until == end) {
-            term.span.until = at;
+        for epoch_span in drawn.epochs.iter_mut().filter(|epoch_span| epoch_span.span.until == end)
+        {
+            epoch_span.span.until = at;
         }
         for hold in
             self.run.holds.iter_mut().filter(|hold| hold.site == site && hold.end.is_empty())
@@ -233,14 +235,14 @@ impl RunBuilder {
 
     fn view(&mut self, site: usize, at: u64, is_elder: bool, words: String) {
         let end = self.run.end;
-        let lane = self.lane(site);
-        let open = lane.elder.last_mut().filter(|span| span.until == end);
+        let drawn = self.site_mut(site);
+        let open = drawn.elder.last_mut().filter(|span| span.until == end);
         match (is_elder, open) {
-            (true, None) => lane.elder.push(Span { from: at, until: end }),
+            (true, None) => drawn.elder.push(Span { from: at, until: end }),
             (false, Some(span)) => span.until = at,
             _ => {}
         }
-        lane.views.push(DrawnNote { at, words, rank: 3 });
+        drawn.views.push(DrawnNote { at, words, rank: 3 });
     }
 
     /// The process is stopped. When its member's lease ends meanwhile, its holds end, unless it
@@ -260,11 +262,12 @@ impl RunBuilder {
             name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
         match plain.as_str() {
             "suspended" => {
-                self.lane(site).suspended.push(Span { from: at, until: end });
+                self.site_mut(site).suspended.push(Span { from: at, until: end });
                 self.note(line, 1, "lease over");
             }
             "resumed" => {
-                let open = self.lane(site).suspended.last_mut().filter(|span| span.until == end);
+                let open =
+                    self.site_mut(site).suspended.last_mut().filter(|span| span.until == end);
                 let again = open.is_some();
                 close(open, at);
                 if again {
@@ -285,24 +288,23 @@ impl RunBuilder {
             self.run.services.sort();
         }
         let acts = (!recovering).then_some(at);
-        let lane = self.lane(site);
-        let known =
-            lane.terms.iter_mut().rev().find(|term| {
-                term.service == service && term.epoch == epoch && term.span.until == end
-            });
+        let drawn = self.site_mut(site);
+        let known = drawn.epochs.iter_mut().rev().find(|epoch_span| {
+            epoch_span.service == service
+                && epoch_span.epoch == epoch
+                && epoch_span.span.until == end
+        });
         match known {
-            Some(term) => term.acts = term.acts.or(acts),
+            Some(epoch_span) => epoch_span.acts = epoch_span.acts.or(acts),
             None => {
                 // One member grants a service in one epoch at a time.
-                for term in lane
-                    .terms
-                    .iter_mut()
-                    .filter(|term| term.service == service && term.span.until == end)
-                {
-                    term.span.until = at;
+                for epoch_span in drawn.epochs.iter_mut().filter(|epoch_span| {
+                    epoch_span.service == service && epoch_span.span.until == end
+                }) {
+                    epoch_span.span.until = at;
                 }
                 let span = Span { from: at, until: end };
-                lane.terms.push(EpochSpan { span, acts, service: service.to_string(), epoch });
+                drawn.epochs.push(EpochSpan { span, acts, service: service.to_string(), epoch });
             }
         }
     }

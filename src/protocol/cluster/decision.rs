@@ -70,7 +70,7 @@ impl Acceptor {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ProposalPhase {
     /// The pre-vote: the voters are asked whether they would promise.
-    Canvassing {
+    PreVoting {
         /// The willing voters.
         willing: BTreeSet<ProcessId>,
     },
@@ -96,7 +96,7 @@ pub(crate) struct Proposal {
     /// The ballot of the proposal.
     pub(crate) ballot: Ballot,
     /// The phase of the proposal.
-    pub(crate) step: ProposalPhase,
+    pub(crate) phase: ProposalPhase,
     /// The time at which the proposal's question is repeated.
     pub(crate) again_at: Time,
     /// The vote successors that promised in the place of a voter, by that voter.
@@ -104,15 +104,15 @@ pub(crate) struct Proposal {
 }
 
 impl Proposal {
-    pub(crate) fn new(ballot: Ballot, step: ProposalPhase, again_at: Time) -> Proposal {
-        Proposal { ballot, step, again_at, successors: BTreeMap::new() }
+    pub(crate) fn new(ballot: Ballot, phase: ProposalPhase, again_at: Time) -> Proposal {
+        Proposal { ballot, phase, again_at, successors: BTreeMap::new() }
     }
 
     /// The question for the council.
     pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
         let ballot = self.ballot;
-        match &self.step {
-            ProposalPhase::Canvassing { .. } => {
+        match &self.phase {
+            ProposalPhase::PreVoting { .. } => {
                 Notice::PreVote { instance, ballot, dead: dead.clone() }
             }
             ProposalPhase::Preparing { .. } => {
@@ -126,8 +126,8 @@ impl Proposal {
 
     /// The members of the council that have not answered yet.
     pub(crate) fn silent(&self, view: &View) -> Vec<ProcessId> {
-        let answered = |process: &ProcessId| match &self.step {
-            ProposalPhase::Canvassing { willing } => willing.contains(process),
+        let answered = |process: &ProcessId| match &self.phase {
+            ProposalPhase::PreVoting { willing } => willing.contains(process),
             ProposalPhase::Preparing { promises, .. } => promises.contains_key(process),
             ProposalPhase::Accepting { accepted, .. } => accepted.contains(process),
         };

@@ -88,7 +88,7 @@ impl Cluster {
             && matches!(
                 &self.votes.proposal,
                 Some(Proposal {
-                    step: ProposalPhase::Canvassing { .. } | ProposalPhase::Preparing { .. },
+                    phase: ProposalPhase::PreVoting { .. } | ProposalPhase::Preparing { .. },
                     ..
                 })
             )

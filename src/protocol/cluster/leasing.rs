@@ -150,7 +150,7 @@ impl Cluster {
                 );
             } else if matches!(
                 self.votes.proposal,
-                Some(Proposal { step: ProposalPhase::Canvassing { .. }, .. })
+                Some(Proposal { phase: ProposalPhase::PreVoting { .. }, .. })
             ) {
                 self.votes.proposal = None;
             }

@@ -395,7 +395,7 @@ impl Cluster {
     }
 
     pub(super) fn proposal_due(&self, view: &View, proposal: &Proposal) -> Time {
-        match &proposal.step {
+        match &proposal.phase {
             ProposalPhase::Preparing { quorum_at: Some(at), .. } => {
                 proposal.again_at.min(*at + view.timing.stagger)
             }
@@ -414,7 +414,7 @@ impl Cluster {
                 self.question(now, &view, step);
             }
             if let Some(Proposal {
-                step: ProposalPhase::Preparing { promises, quorum_at: Some(at) },
+                phase: ProposalPhase::Preparing { promises, quorum_at: Some(at) },
                 ..
             }) = &self.votes.proposal
             {
@@ -431,7 +431,7 @@ impl Cluster {
         if now >= self.takeover_at(&view) {
             let round = self.next_round();
             let ballot = Ballot { round, process: me };
-            let phase = ProposalPhase::Canvassing { willing: BTreeSet::new() };
+            let phase = ProposalPhase::PreVoting { willing: BTreeSet::new() };
             self.votes.proposal = Some(Proposal::new(ballot, phase, now + view.timing.retry));
             self.question(now, &view, step);
             self.on_vote(now, &self.own_voice(), ballot, None, step);
@@ -546,8 +546,8 @@ impl Cluster {
         if proposal.ballot != ballot {
             return;
         }
-        match (&mut proposal.step, promise) {
-            (ProposalPhase::Canvassing { willing }, None) => {
+        match (&mut proposal.phase, promise) {
+            (ProposalPhase::PreVoting { willing }, None) => {
                 willing.insert(from.vote);
                 if view.is_quorum(willing.iter()) {
                     let round = self.next_round();
@@ -581,7 +581,7 @@ impl Cluster {
         let Some(view) = self.ballot_view() else { return };
         let Some(Proposal {
             ballot,
-            step: ProposalPhase::Preparing { promises, .. },
+            phase: ProposalPhase::Preparing { promises, .. },
             successors,
             ..
         }) = &self.votes.proposal
@@ -618,7 +618,7 @@ impl Cluster {
     ) {
         let Some(view) = self.ballot_view() else { return };
         let Some(proposal) = &mut self.votes.proposal else { return };
-        let ProposalPhase::Accepting { change, accepted } = &mut proposal.step else { return };
+        let ProposalPhase::Accepting { change, accepted } = &mut proposal.phase else { return };
         if proposal.ballot != ballot {
             return;
         }

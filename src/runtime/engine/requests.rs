@@ -138,10 +138,10 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.cloned();
-        let TurnResult { result: (request, answer), reader, .. } = self.turned(|state, after| {
+        let TurnResult { result: (request, answer), reader, .. } = self.turned(|state, effects| {
             let request = self.next_request();
             command.number(request);
-            (request, state.request((request, waker), command, destroyed, after))
+            (request, state.request((request, waker), command, destroyed, effects))
         });
         (request, answer, reader)
     }
@@ -153,13 +153,13 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
-        let look = |state: &mut EngineState, after: &mut TurnEffects| match state
+        let look = |state: &mut EngineState, effects: &mut TurnEffects| match state
             .slots
             .get_mut(&request)
         {
             Some(PendingRequest::Waiting(Some(_))) if is_planted(ThreadMutant::OldWaker) => None,
             Some(PendingRequest::Waiting(kept)) => {
-                after.trash.push(PendingRequest::Waiting(kept.replace(waker)));
+                effects.trash.push(PendingRequest::Waiting(kept.replace(waker)));
                 None
             }
             Some(PendingRequest::Answered(_)) => match state.slots.remove(&request) {
@@ -170,23 +170,23 @@ impl Engine {
             // ever come.
             None => Some(closed(LostReason::Left)),
         };
-        self.turn(|state, after| {
-            after.at_once = true;
-            look(state, after)
+        self.turn(|state, effects| {
+            effects.at_once = true;
+            look(state, effects)
         })
     }
 
     /// Lets a hold end no earlier than `lease` from now; returns whether it is still held.
     pub(crate) fn extend(&self, request: RequestId, lease: Duration) -> bool {
         !self.home.is_left()
-            && self.turn(|state, after| {
+            && self.turn(|state, effects| {
                 if state.phase.closed.is_some() {
                     return false;
                 }
                 let answer = state.step(
                     Input::Command(Command::Extend { request, lease }),
                     Some(request),
-                    after,
+                    effects,
                 );
                 matches!(answer, Some(Err(outcome)) if matches!(*outcome, Outcome::Extended { .. }))
             })
@@ -195,7 +195,7 @@ impl Engine {
     /// Reduces a hold; returns whether it is still held.
     pub(crate) fn reduce(&self, request: RequestId, want: Want) -> bool {
         !self.home.is_left()
-            && self.turn(|state, after| {
+            && self.turn(|state, effects| {
                 if state.phase.closed.is_some() {
                     return false;
                 }
@@ -203,7 +203,7 @@ impl Engine {
                 let answer = state.step(
                     Input::Command(Command::Reduce { request, want }),
                     Some(request),
-                    after,
+                    effects,
                 );
                 let reduced = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Reduced);
                 if let Some(hold) = state.holds.get(&request).filter(|_| reduced && is_share) {
@@ -248,7 +248,7 @@ impl Engine {
             self.deferred.push(DeferredCommand::Command(command));
             return self.empty_deferred();
         };
-        self.turn_with(state, |state, after| state.obey(command, now, after));
+        self.turn_with(state, |state, effects| state.obey(command, now, effects));
         if !is_planted(ThreadMutant::LooksOnce) {
             self.empty_deferred();
         }

@@ -185,10 +185,10 @@ impl EngineState {
     }
 
     /// Carries out a command from `Drop`.
-    pub(super) fn obey(&mut self, command: Command, now: Time, after: &mut TurnEffects) {
+    pub(super) fn obey(&mut self, command: Command, now: Time, effects: &mut TurnEffects) {
         match command {
             Command::Release { request } => {
-                after.trash.extend(self.slots.remove(&request));
+                effects.trash.extend(self.slots.remove(&request));
                 if let Some(cell) = self.holds.remove(&request)
                     && self.spare.len() < SPARE
                 {
@@ -198,17 +198,17 @@ impl EngineState {
                     return;
                 }
                 if self.node.try_fast(now, &command).is_some() {
-                    after.at_once = true;
+                    effects.at_once = true;
                 } else {
-                    self.step(Input::Command(command), None, after);
+                    self.step(Input::Command(command), None, effects);
                 }
             }
             Command::Reduce { .. } if self.phase.closed.is_none() => {
-                self.step(Input::Command(command), None, after);
+                self.step(Input::Command(command), None, effects);
             }
             Command::Leave if !self.is_over() => {
                 self.leaving = true;
-                self.step(Input::Command(command), None, after);
+                self.step(Input::Command(command), None, effects);
             }
             _ => {}
         }
@@ -249,7 +249,7 @@ impl EngineState {
         (request, waker): (RequestId, Option<Waker>),
         command: &Command,
         destroyed: &AtomicBool,
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) -> Option<Answer> {
         if self.is_over() {
             return Some(closed(LostReason::Left));
@@ -257,16 +257,16 @@ impl EngineState {
         if destroyed.load(Ordering::Acquire) {
             return Some(closed(LostReason::Destroyed));
         }
-        if let Some(hold) = self.grant_at_once(request, command, after) {
+        if let Some(hold) = self.grant_at_once(request, command, effects) {
             return Some(Ok(hold));
         }
         destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
-        let answer = self.step(Input::Command(command.clone()), Some(request), after);
+        let answer = self.step(Input::Command(command.clone()), Some(request), effects);
         if answer.is_none() {
             self.slots.insert(request, PendingRequest::Waiting(waker));
             // If other requests wait as well, their callers are about to send more: one write takes
             // all of it.
-            after.is_urgent = self.slots.len() == 1;
+            effects.is_urgent = self.slots.len() == 1;
         }
         answer
     }
@@ -276,17 +276,17 @@ impl EngineState {
         &mut self,
         request: RequestId,
         command: &Command,
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) -> Option<Arc<HoldCell>> {
         let Some(FastOutcome::Granted(token, until)) =
             self.node.try_fast(self.lease.now(), command)
         else {
             return None;
         };
-        after.at_once = true;
+        effects.at_once = true;
         if until < self.armed {
             self.armed = until;
-            after.rearm = true;
+            effects.rearm = true;
         }
         Some(self.hold(request, token, until))
     }
@@ -305,9 +305,9 @@ impl EngineState {
         &mut self,
         input: Input,
         own: Option<RequestId>,
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) -> Option<Answer> {
-        after.stepped = true;
+        effects.stepped = true;
         // A muted member acts as if it were cut off. The other members have a rule for that case.
         if self.is_muted && matches!(input, Input::Received { .. } | Input::Hint(_)) {
             return None;
@@ -326,7 +326,8 @@ impl EngineState {
             self.end_claim(now);
             let mut over = None;
             for output in outputs.drain(..) {
-                if let Some(unwanted) = self.on_output(output, now, (&mut own, &mut over), after) {
+                if let Some(unwanted) = self.on_output(output, now, (&mut own, &mut over), effects)
+                {
                     inputs.push_back(unwanted);
                 }
             }
@@ -336,16 +337,16 @@ impl EngineState {
                 Some(IncarnationEnd::Left { heard }) => {
                     self.close(
                         if heard { EngineClosed::Heard } else { EngineClosed::Unheard },
-                        after,
+                        effects,
                     );
                     break;
                 }
                 Some(IncarnationEnd::WrongClock { ahead }) => {
-                    self.close(EngineClosed::WrongClock { ahead }, after);
+                    self.close(EngineClosed::WrongClock { ahead }, effects);
                     break;
                 }
                 Some(IncarnationEnd::Reborn { expelled }) => {
-                    self.give_birth(expelled, &mut own, after);
+                    self.give_birth(expelled, &mut own, effects);
                     inputs.clear();
                     if self.phase.closed.is_some() {
                         break;
@@ -364,27 +365,27 @@ impl EngineState {
         output: Output,
         now: Time,
         (own, over): (&mut Option<OwnRequest>, &mut Option<IncarnationEnd>),
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) -> Option<Input> {
         match output {
             Output::Send { .. } if self.is_muted => {}
             Output::Send { to, process, packet } => {
-                after.sent = true;
+                effects.sent = true;
                 self.packet_counts.sent(&packet);
-                self.watch.sent(&packet, &self.node, now, &mut after.notes);
+                self.watch.sent(&packet, &self.node, now, &mut effects.notes);
                 self.network.send(to, process, packet);
             }
             Output::Answer { request, outcome } => {
-                return self.on_answer(request, outcome, own, after);
+                return self.on_answer(request, outcome, own, effects);
             }
             Output::Value { request, content } => {
                 if let Some(object) = self.holds.get(&request) {
                     object.hear(content);
-                    after.changed.push(object.clone());
+                    effects.changed.push(object.clone());
                 }
             }
             Output::Lost { request, reason, service, want } => {
-                self.on_lost(request, reason, (service, want), after);
+                self.on_lost(request, reason, (service, want), effects);
             }
             Output::RevocationRequested { request, by } => {
                 if let Some(hold) = self.holds.get(&request) {
@@ -392,16 +393,16 @@ impl EngineState {
                     if !planted!(WantInSilence) {
                         hold.want(by);
                     }
-                    after.changed.push(hold.clone());
+                    effects.changed.push(hold.clone());
                 }
             }
             Output::Event(event) => {
                 let me = &self.config.me;
-                self.watch.said(&event, (me, &self.node), now, &mut after.notes);
+                self.watch.said(&event, (me, &self.node), now, &mut effects.notes);
                 let mut lines = Vec::new();
                 self.log.said(&event, self.config.me.process, &mut lines);
-                after.notes.extend(lines.into_iter().map(TelemetryNote::Log));
-                self.on_event(event, over, after);
+                effects.notes.extend(lines.into_iter().map(TelemetryNote::Log));
+                self.on_event(event, over, effects);
             }
             Output::Store { number, vote } => {
                 let process = self.node.process();
@@ -425,26 +426,26 @@ impl EngineState {
 
     /// Notes the result of a write. A failure of the disk is announced once, and so is the
     /// recovery.
-    pub(super) fn note_disk(&mut self, result: io::Result<()>, after: &mut TurnEffects) {
+    pub(super) fn note_disk(&mut self, result: io::Result<()>, effects: &mut TurnEffects) {
         match result {
             Ok(()) => {
                 if self.disk_trouble.take().is_some() {
-                    after.log(|| tracing::info!("the vote is in the data directory again"));
-                    after.announce(Announcement::VoteStored);
+                    effects.log(|| tracing::info!("the vote is in the data directory again"));
+                    effects.announce(Announcement::VoteStored);
                 }
             }
             Err(error) => {
                 let reason = error.to_string();
                 if self.disk_trouble.as_ref().is_none_or(|(_, known)| *known != reason) {
                     let error = reason.clone();
-                    after.log(move || {
+                    effects.log(move || {
                         tracing::error!(
                             %error,
                             "the vote cannot be kept in the data directory: \
                              this member goes on without it"
                         );
                     });
-                    after.announce(Announcement::VoteNotStored(reason.clone()));
+                    effects.announce(Announcement::VoteNotStored(reason.clone()));
                 }
                 self.disk_trouble = Some((error.kind(), reason));
             }
@@ -452,14 +453,14 @@ impl EngineState {
     }
 
     /// Ends the member because of a fault.
-    pub(super) fn fail(&mut self, why: &'static str, after: &mut TurnEffects) {
+    pub(super) fn fail(&mut self, why: &'static str, effects: &mut TurnEffects) {
         self.fault = why;
-        self.close(EngineClosed::Broken, after);
+        self.close(EngineClosed::Broken, effects);
     }
 
     /// Ends the member after a panic of the core. The goodbye saves the elder the wait for the
     /// member's lease.
-    pub(super) fn break_down(&mut self, after: &mut TurnEffects) {
+    pub(super) fn break_down(&mut self, effects: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
         }
@@ -467,9 +468,9 @@ impl EngineState {
         let view = self.node.view().filter(|view| view.contains(me));
         let elder = view.map(|view| view.elder().clone());
         // The holds end before the goodbye leaves, which states that the member holds nothing.
-        self.fail("the core panicked", after);
+        self.fail("the core panicked", effects);
         if let Some(elder) = elder.filter(|elder| elder.process != me && !self.is_muted) {
-            after.sent = true;
+            effects.sent = true;
             self.network.send(elder.addr, Some(elder.process), Packet::from(Notice::Leave));
         }
     }
@@ -480,7 +481,7 @@ impl EngineState {
         request: RequestId,
         outcome: Outcome,
         own: &mut Option<OwnRequest>,
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) -> Option<Input> {
         let answer = match outcome {
             Outcome::Granted { token, until } => Ok(self.hold(request, token, until)),
@@ -514,7 +515,7 @@ impl EngineState {
                 if let PendingRequest::Waiting(waker) =
                     std::mem::replace(slot, PendingRequest::Answered(answer))
                 {
-                    after.wakers.extend(waker);
+                    effects.wakers.extend(waker);
                 }
                 None
             }
@@ -532,15 +533,15 @@ impl EngineState {
         request: RequestId,
         reason: LostReason,
         names: (ServiceName, Want),
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) {
         planted!(TakenAndKept => if reason == LostReason::Revoked { return });
         planted!(GuardsOutliveMember => if crate::runtime::mutant::is_of_member(reason) { return });
         if let Some(hold) = self.holds.remove(&request) {
             hold.mark_lost(reason);
             let line = self.log.lost(names, hold.token(), reason);
-            after.notes.extend(line.map(TelemetryNote::Log));
-            after.lost.push(hold);
+            effects.notes.extend(line.map(TelemetryNote::Log));
+            effects.lost.push(hold);
         }
     }
 
@@ -548,12 +549,12 @@ impl EngineState {
         &mut self,
         event: Event,
         over: &mut Option<IncarnationEnd>,
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) {
         if event == Event::Suspended {
             // The suspension is noted now: the same step may resume the member, and then no reader
             // would learn of it.
-            self.note_status(ConnectionStatus::Suspended, after);
+            self.note_status(ConnectionStatus::Suspended, effects);
         }
         if let Event::ViewInstalled(view) = &event {
             self.network.installed(view);
@@ -566,7 +567,7 @@ impl EngineState {
             Event::Left { heard } => *over = Some(IncarnationEnd::Left { heard }),
             Event::WrongClock { theirs, ours } => {
                 let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
-                after.log(move || {
+                effects.log(move || {
                     tracing::error!(
                         ?ahead,
                         "the cluster is more than an hour ahead of this machine's clock: \
@@ -574,7 +575,7 @@ impl EngineState {
                     );
                 });
                 *over = Some(IncarnationEnd::WrongClock { ahead });
-                after.announce(Announcement::Event(event));
+                effects.announce(Announcement::Event(event));
             }
             // The service has lost or gained nothing: no reader is told.
             Event::GrantorAborted { .. } | Event::Supplied { .. } => {}
@@ -583,7 +584,7 @@ impl EngineState {
             Event::VoteClaimRefused { .. } => self.network.claim_refused(),
             // A member can cause any number of these events: they are logged at a limited rate.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => {}
-            event => after.announce(Announcement::Event(event)),
+            event => effects.announce(Announcement::Event(event)),
         }
     }
 
@@ -592,42 +593,42 @@ impl EngineState {
         &mut self,
         expelled: bool,
         own: &mut Option<OwnRequest>,
-        after: &mut TurnEffects,
+        effects: &mut TurnEffects,
     ) {
         let reason = LostReason::Expelled;
         if let Some(own) = own {
             own.answer.get_or_insert_with(|| closed(reason));
         }
-        self.end_all(reason, after);
-        self.note_status(ConnectionStatus::Lost, after);
+        self.end_all(reason, effects);
+        self.note_status(ConnectionStatus::Lost, effects);
         if self.phase.ready {
             self.joined_before = true;
             self.phase.ready = false;
-            after.announce(Announcement::Expelled);
+            effects.announce(Announcement::Expelled);
         }
-        after.phase = true;
+        effects.phase = true;
         if self.leaving {
-            return self.close(EngineClosed::Unheard, after);
+            return self.close(EngineClosed::Unheard, effects);
         }
         let (process, static_key) = match self.network.draw_identity() {
             Ok(identity) => identity,
             Err(error) => {
                 let text = "no randomness for a new process id: this member leaves";
-                after.log(move || tracing::error!(%error, "{text}"));
-                return self.fail("no randomness for a new process id", after);
+                effects.log(move || tracing::error!(%error, "{text}"));
+                return self.fail("no randomness for a new process id", effects);
             }
         };
         let vote_secret = match self.config.vote_secret.is_some().then(draw_vote_secret) {
             Some(Err(error)) => {
                 let text = "no randomness for a new vote secret: this member leaves";
-                after.log(move || tracing::error!(%error, "{text}"));
-                return self.fail("no randomness for a new vote secret", after);
+                effects.log(move || tracing::error!(%error, "{text}"));
+                return self.fail("no randomness for a new vote secret", effects);
             }
             drawn => drawn.and_then(Result::ok),
         };
         self.config = self.node.next_life(process, vote_secret, clock::slot());
         self.config.me.static_key = static_key;
-        after.log(move || {
+        effects.log(move || {
             tracing::info!(%process, expelled, "starting again as a new process");
         });
         self.lease = Arc::new(self.lease.next());
@@ -637,18 +638,18 @@ impl EngineState {
     }
 
     /// Ends the member for good.
-    pub(super) fn close(&mut self, closed: EngineClosed, after: &mut TurnEffects) {
+    pub(super) fn close(&mut self, closed: EngineClosed, effects: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
         }
-        self.end_all(LostReason::Left, after);
-        self.note_status(ConnectionStatus::Lost, after);
+        self.end_all(LostReason::Left, effects);
+        self.note_status(ConnectionStatus::Lost, effects);
         self.phase.ready = false;
         self.phase.closed = Some(closed);
         (self.disk, self.writer) = (None, None);
-        after.phase = true;
-        after.rearm = true;
-        after.announce(match closed {
+        effects.phase = true;
+        effects.rearm = true;
+        effects.announce(match closed {
             EngineClosed::Broken => Announcement::Failed(self.fault),
             EngineClosed::Heard | EngineClosed::Unheard | EngineClosed::WrongClock { .. } => {
                 Announcement::Event(Event::Left { heard: closed == EngineClosed::Heard })
@@ -660,12 +661,12 @@ impl EngineState {
     /// as if it were cut off, but its guards fail at once. By that clock its lease may run for
     /// longer than the other members wait for it. The member receives and sends nothing until the
     /// clock is steady and its lease is over by every clock.
-    pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut TurnEffects) {
+    pub(super) fn look_at_clocks(&mut self, reading: Reading, effects: &mut TurnEffects) {
         let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
         let Finding { distrust, is_steady, wall_jump } =
             self.clocks.look(reading, timing.clock_error_ppm);
         if let Some(by) = wall_jump {
-            after.announcements.push(ReaderUpdate::Happened(Announcement::WallJump(by)));
+            effects.announcements.push(ReaderUpdate::Happened(Announcement::WallJump(by)));
         }
         // A member that is alone shares its clock with no other.
         let is_alone = self.node.view().is_none_or(|view| view.members.len() == 1);
@@ -674,7 +675,7 @@ impl EngineState {
             && !is_alone
             && self.phase.closed.is_none()
         {
-            after.log(move || {
+            effects.log(move || {
                 tracing::error!(
                     boottime = ?rates.boottime,
                     raw = ?rates.raw,
@@ -682,12 +683,12 @@ impl EngineState {
                 );
             });
             self.is_muted = true;
-            after.announce(Announcement::Distrusted(rates));
+            effects.announce(Announcement::Distrusted(rates));
             for (_, hold) in self.holds.iter() {
                 // An open object is not a hold.
                 if hold.content().is_none() {
                     hold.mark_lost(LostReason::Suspended);
-                    after.lost.push(hold.clone());
+                    effects.lost.push(hold.clone());
                 }
             }
             self.lease.set_end(Time::ZERO);
@@ -701,25 +702,25 @@ impl EngineState {
             // take over.
             && (!self.node.is_ready(self.lease.now()) || self.node.lease_end() == Time::MAX);
         if self.is_muted && is_steady && is_over {
-            after.log(|| tracing::info!("the clock is steady again"));
+            effects.log(|| tracing::info!("the clock is steady again"));
             self.is_muted = false;
-            after.announce(Announcement::Trusted);
+            effects.announce(Announcement::Trusted);
         }
     }
 
     /// Ends every hold and every wait that the core has not ended already, and all deferred work.
-    fn end_all(&mut self, reason: LostReason, after: &mut TurnEffects) {
-        self.watch.over(self.lease.now(), &mut after.notes);
+    fn end_all(&mut self, reason: LostReason, effects: &mut TurnEffects) {
+        self.watch.over(self.lease.now(), &mut effects.notes);
         for hold in std::mem::take(&mut self.holds).values() {
             planted!(GuardsOutliveMember => continue);
             hold.mark_lost(reason);
-            after.lost.push(hold.clone());
+            effects.lost.push(hold.clone());
         }
         // The lease ends after the marks: a guard that sees no lease any more must find its reason.
         self.lease.set_end(Time::ZERO);
         for slot in self.slots.values_mut() {
             if let PendingRequest::Waiting(waker) = slot {
-                after.wakers.extend(waker.take());
+                effects.wakers.extend(waker.take());
                 *slot = PendingRequest::Answered(closed(reason));
             }
         }
@@ -743,17 +744,17 @@ impl EngineState {
         Status { leased: self.stands() == ConnectionStatus::Connected, ..status }
     }
 
-    pub(super) fn note_status(&mut self, status: ConnectionStatus, after: &mut TurnEffects) {
+    pub(super) fn note_status(&mut self, status: ConnectionStatus, effects: &mut TurnEffects) {
         if std::mem::replace(&mut self.status, status) != status
             && !(planted!(SuspendInSilence) && status == ConnectionStatus::Suspended)
         {
-            after.announcements.push(ReaderUpdate::Status(status));
+            effects.announcements.push(ReaderUpdate::Status(status));
         }
     }
 
     /// Passes on, at the end of each turn, the core's state for which there is no output: lease,
     /// phase and deadline.
-    pub(super) fn finish_turn(&mut self, after: &mut TurnEffects) {
+    pub(super) fn finish_turn(&mut self, effects: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
         }
@@ -763,17 +764,17 @@ impl EngineState {
         self.lease.set_end(if self.is_muted { Time::ZERO } else { self.node.lease_end() });
         if !self.phase.ready && self.node.is_ready(self.lease.now()) {
             self.phase.ready = true;
-            after.phase = true;
+            effects.phase = true;
             self.network.joined();
             if self.joined_before {
-                after.announce(Announcement::Rejoined(self.config.me.process));
+                effects.announce(Announcement::Rejoined(self.config.me.process));
             }
         }
-        self.note_status(self.stands(), after);
+        self.note_status(self.stands(), effects);
         let deadline = self.deadline();
         if deadline < self.armed && !is_planted(ThreadMutant::TimerSleepsOn) {
             self.armed = deadline;
-            after.rearm = true;
+            effects.rearm = true;
         }
     }
 }

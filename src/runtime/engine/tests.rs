@@ -386,14 +386,14 @@ fn a_reader_of_statuses_begins_with_the_present_one_and_hears_each_change_once()
     for status in [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost]
     {
         // At its end the turn notes the true status.
-        engine.turn(|state, after| state.note_status(status, after));
+        engine.turn(|state, effects| state.note_status(status, effects));
     }
     let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
     let (suspended, connected, lost) =
         (ConnectionStatus::Suspended, ConnectionStatus::Connected, ConnectionStatus::Lost);
     assert!(heard.by_ref().eq([suspended, connected, suspended, connected, lost, connected]));
     // The guards are lost, though the same step resumes the member.
-    engine.turn(|state, after| state.on_event(Event::Suspended, &mut None, after));
+    engine.turn(|state, effects| state.on_event(Event::Suspended, &mut None, effects));
     assert!(heard.by_ref().eq([suspended, connected]));
     engine.close(EngineClosed::Broken);
     assert_eq!(
@@ -459,11 +459,11 @@ fn a_call_for_a_free_lock_during_a_turn_waits_for_its_end_and_takes_no_local_gra
 #[test]
 fn log_lines_are_written_after_unlocking() {
     let engine = engine();
-    let left = engine.turn(|state, after| {
+    let left = engine.turn(|state, effects| {
         let mut over = None;
         let (theirs, ours) = (Slot(1 << 40), Slot(1));
-        state.on_event(Event::WrongClock { theirs, ours }, &mut over, after);
-        after.notes.iter().filter(|note| matches!(note, TelemetryNote::Line(_))).count()
+        state.on_event(Event::WrongClock { theirs, ours }, &mut over, effects);
+        effects.notes.iter().filter(|note| matches!(note, TelemetryNote::Line(_))).count()
     });
     assert_eq!(left, 1, "the line is left for after the turn");
 }

@@ -71,8 +71,8 @@ impl Engine {
         std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending })
             .await;
         if let Some(state) = self.try_enter() {
-            self.turn_with(state, |state, after| {
-                state.fail("this process is a copy of the one that joined", after)
+            self.turn_with(state, |state, effects| {
+                state.fail("this process is a copy of the one that joined", effects)
             });
         }
     }
@@ -89,7 +89,7 @@ impl Engine {
 
     /// Checks whether the clock is still to be trusted, or is so again.
     pub(crate) fn look_at_clocks(&self, reading: Reading) {
-        self.turn(|state, after| state.look_at_clocks(reading, after));
+        self.turn(|state, effects| state.look_at_clocks(reading, effects));
     }
 
     /// Runs the core's timers until the member has left.

@@ -49,7 +49,7 @@ impl Engine {
         (mut state, writer): EngineAccess<'_>,
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
-        let mut after = TurnEffects::default();
+        let mut effects = TurnEffects::default();
         // This comes first: the core must know the local grants before any step.
         let is_broken = is_poisoned(&self.state);
         if !is_planted(ThreadMutant::LocalGrantsStay) {
@@ -57,7 +57,7 @@ impl Engine {
         }
         if is_broken {
             // The core panicked in an earlier turn and is not to be trusted any more.
-            state.break_down(&mut after);
+            state.break_down(&mut effects);
         }
         // Deferred commands come next: a thread that has dropped a guard and asks for its lock
         // again must not meet its own hold.
@@ -72,28 +72,28 @@ impl Engine {
                 }
             };
             if let Some(command) = command {
-                state.obey(command, self.now(), &mut after);
+                state.obey(command, self.now(), &mut effects);
             }
         }
-        let result = work(&mut state, &mut after);
-        if after.stepped || !after.at_once {
-            state.finish_turn(&mut after);
+        let result = work(&mut state, &mut effects);
+        if effects.stepped || !effects.at_once {
+            state.finish_turn(&mut effects);
         }
-        if after.phase {
+        if effects.phase {
             state.phase.changes += 1;
             *lock(&self.me) = state.config.me.clone();
         }
-        let announced = !after.announcements.is_empty();
+        let announced = !effects.announcements.is_empty();
         if announced {
-            lock(&self.announcements).extend(after.announcements.drain(..));
+            lock(&self.announcements).extend(effects.announcements.drain(..));
         }
         let phase = state.phase;
         drop(state);
         drop(writer);
 
-        let reader = if after.sent { self.network.flush(after.is_urgent) } else { None };
+        let reader = if effects.sent { self.network.flush(effects.is_urgent) } else { None };
         seam();
-        if after.phase {
+        if effects.phase {
             self.phase.send_modify(|seen| {
                 // The changes of two turns may arrive here in either order.
                 if seen.changes < phase.changes || is_planted(ThreadMutant::PhaseGoesBack) {
@@ -102,21 +102,21 @@ impl Engine {
             });
         }
         seam();
-        let has_woken = !after.wakers.is_empty();
-        for waker in after.wakers {
+        let has_woken = !effects.wakers.is_empty();
+        for waker in effects.wakers {
             waker.wake();
         }
         seam();
-        for object in after.changed {
+        for object in effects.changed {
             object.wake_listeners();
         }
-        for hold in after.lost {
+        for hold in effects.lost {
             if !is_planted(ThreadMutant::LossUntold) {
                 hold.tell();
             }
         }
         seam();
-        if after.rearm {
+        if effects.rearm {
             self.rearm.notify_one();
         }
         if announced || phase.closed.is_some() {
@@ -125,7 +125,7 @@ impl Engine {
         if phase.closed.is_some() {
             self.alarms.close();
         }
-        for note in after.notes {
+        for note in effects.notes {
             note.tell();
         }
         TurnResult { result, reader, has_woken }

@@ -96,7 +96,7 @@ pub fn draw(frame: &DiagramFrame<'_>) -> String {
     head.retain(|(.., spot)| spot.is_some());
     let mut top = 8 + head_rows as i64 * ROW + 6;
     let mut tracks = Vec::new();
-    for (site, lane) in frame.run.lanes.iter().enumerate() {
+    for (site, lane) in frame.run.drawn_sites.iter().enumerate() {
         let mut track = frame.track(site, lane, focus.as_deref());
         track.top = top;
         top = track.base() + 9;
@@ -234,7 +234,7 @@ impl<'a> DiagramFrame<'a> {
 
     fn track(&self, site: usize, lane: &'a DrawnSite, focus: Option<&str>) -> Track<'a> {
         let mut services: Vec<&str> = lane
-            .terms
+            .epochs
             .iter()
             .filter(|term| term.span.meets(&self.window))
             .map(|term| term.service.as_str())
@@ -470,7 +470,7 @@ impl<'a> DiagramFrame<'a> {
     }
 
     fn draw_terms(&self, out: &mut String, track: &Track<'_>) {
-        for term in &track.lane.terms {
+        for term in &track.lane.epochs {
             let Some(row) = track.services.iter().position(|service| *service == term.service)
             else {
                 continue;

@@ -97,7 +97,7 @@ pub struct DrawnSite {
     /// The times in which the member had no running lease, after its first.
     pub suspended: Vec<Span>,
     /// The member's epochs as grantor.
-    pub terms: Vec<EpochSpan>,
+    pub epochs: Vec<EpochSpan>,
     /// The views that were installed here.
     pub views: Vec<DrawnNote>,
     /// All other events.
@@ -119,15 +119,15 @@ pub struct FaultBand {
 
 impl FaultBand {
     /// Returns the text of the fault's label.
-    pub fn words(&self, lanes: usize) -> String {
-        let whom = match self.sites.len() {
+    pub fn words(&self, members: usize) -> String {
+        let affected = match self.sites.len() {
             0 => String::new(),
-            all if all >= lanes => ", all members".to_string(),
+            all if all >= members => ", all members".to_string(),
             _ => format!(", {}", sites(&self.sites)),
         };
         match self.number {
-            Some(number) => format!("fault {number}: {}{whom}", self.kind),
-            None => format!("{}{whom}", self.kind),
+            Some(number) => format!("fault {number}: {}{affected}", self.kind),
+            None => format!("{}{affected}", self.kind),
         }
     }
 }
@@ -168,7 +168,7 @@ pub struct Breach {
 #[derive(Clone, Debug, Default)]
 pub struct DrawnRun {
     /// A lane for each site, and then the lane of the test if there is one.
-    pub lanes: Vec<DrawnSite>,
+    pub drawn_sites: Vec<DrawnSite>,
     /// The faults in the order in which they began.
     pub faults: Vec<FaultBand>,
     /// The holds, in the order of their requests.
@@ -198,7 +198,7 @@ pub fn token(number: u64) -> String {
 impl DrawnRun {
     /// The number of sites.
     pub fn sites(&self) -> usize {
-        self.lanes.iter().filter(|lane| lane.name.is_none()).count()
+        self.drawn_sites.iter().filter(|lane| lane.name.is_none()).count()
     }
 
     /// The lock to show with its tokens: the lock of the violation, or else the lock with most
@@ -256,7 +256,7 @@ impl DrawnRun {
 
     /// The span of the process that ran at a site at an instant.
     pub fn life(&self, site: usize, at: u64) -> Option<Span> {
-        self.lanes
+        self.drawn_sites
             .get(site)?
             .alive
             .iter()

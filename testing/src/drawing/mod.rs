@@ -99,10 +99,10 @@ fn key(out: &mut String, run: &DrawnRun) {
     if run.holds.iter().any(|hold| Some(&hold.lock) != focus.as_ref()) {
         entries.push(("other", 5, "holds another lock".to_string()));
     }
-    if run.lanes.iter().any(|lane| !lane.paused.is_empty()) {
+    if run.drawn_sites.iter().any(|lane| !lane.paused.is_empty()) {
         entries.push(("paused", 12, "stopped".to_string()));
     }
-    if run.lanes.iter().any(|lane| !lane.suspended.is_empty()) {
+    if run.drawn_sites.iter().any(|lane| !lane.suspended.is_empty()) {
         entries.push(("suspended", 12, "without a lease".to_string()));
     }
     if !run.faults.is_empty() {

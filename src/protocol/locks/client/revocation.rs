@@ -78,7 +78,7 @@ impl LockClient {
             return self.postpone(request, cx);
         }
         let holders = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
-        revoking.stage = RevocationPhase::Asking(holders.collect());
+        revoking.phase = RevocationPhase::Asking(holders.collect());
         revoking.not_asked = more;
         revoking.ask_holders(&service, request, cx);
         self.finish(request, cx);
@@ -93,7 +93,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let Some(revoking) = self.revoking(request) else { return };
-        let RevocationPhase::Asking(holders) = &mut revoking.stage else { return };
+        let RevocationPhase::Asking(holders) = &mut revoking.phase else { return };
         let Some(holder) = holders.remove(&(from, token)) else { return };
         match heard {
             RevocationAnswer::HolderTold => revoking.told.push(holder),
@@ -139,7 +139,7 @@ impl LockClient {
         is_there: impl Fn(ProcessId) -> bool,
         cx: &mut StepContext,
     ) {
-        if let Some(RevocationCall { stage: RevocationPhase::Asking(holders), .. }) =
+        if let Some(RevocationCall { phase: RevocationPhase::Asking(holders), .. }) =
             self.revoking(request)
         {
             holders.retain(|(process, _), _| is_there(*process));

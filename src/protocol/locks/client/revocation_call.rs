@@ -13,7 +13,7 @@ pub(super) struct RevocationCall {
     /// The lock; `None`: the suspension.
     pub(super) name: Option<LockName>,
     pub(super) demand: RevocationDemand,
-    pub(super) stage: RevocationPhase,
+    pub(super) phase: RevocationPhase,
     pub(super) told: Vec<HolderInfo>,
     pub(super) not_revocable: Vec<HolderInfo>,
     /// The number of holders beyond those that the grantor lists.
@@ -34,7 +34,7 @@ impl RevocationCall {
             let holders = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
             (holder.name, RevocationPhase::Asking(holders))
         };
-        let ((name, stage), demand) = match what {
+        let ((name, phase), demand) = match what {
             RevokeCommand::Ask { name, metadata } => {
                 ((name, RevocationPhase::Looking(None)), RevocationDemand::Ask(metadata))
             }
@@ -44,7 +44,7 @@ impl RevocationCall {
         RevocationCall {
             name,
             demand,
-            stage,
+            phase,
             told: Vec::new(),
             not_revocable: Vec::new(),
             not_asked: 0,
@@ -53,12 +53,12 @@ impl RevocationCall {
 
     /// Returns whether the call waits for a grantor's list of the holders.
     pub(super) fn looks(&self) -> bool {
-        matches!(self.stage, RevocationPhase::Looking(_))
+        matches!(self.phase, RevocationPhase::Looking(_))
     }
 
     /// Returns the epoch in which a grantor was asked for the holders; `None`: they are known.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
-        match &mut self.stage {
+        match &mut self.phase {
             RevocationPhase::Looking(asked) => Some(asked),
             RevocationPhase::Asking(_) => None,
         }
@@ -71,7 +71,7 @@ impl RevocationCall {
 
     /// Starts over: the holders may have changed.
     pub(super) fn begin(&mut self) {
-        self.stage = RevocationPhase::Looking(None);
+        self.phase = RevocationPhase::Looking(None);
         self.told.clear();
         self.not_revocable.clear();
     }
@@ -84,7 +84,7 @@ impl RevocationCall {
         request: RequestId,
         cx: &mut StepContext,
     ) {
-        match &mut self.stage {
+        match &mut self.phase {
             RevocationPhase::Looking(asked) => *asked = None,
             RevocationPhase::Asking(_) => self.ask_holders(service, request, cx),
         }
@@ -97,7 +97,7 @@ impl RevocationCall {
         request: RequestId,
         cx: &mut StepContext,
     ) {
-        let RevocationPhase::Asking(holders) = &self.stage else { return };
+        let RevocationPhase::Asking(holders) = &self.phase else { return };
         for (&(process, token), holder) in holders {
             let (service, hold, demand) = (service.clone(), holder.request, self.demand.clone());
             cx.send(
@@ -109,7 +109,7 @@ impl RevocationCall {
 
     /// The outcome for the requester, if all holders have answered.
     pub(super) fn outcome(&self) -> Option<Outcome> {
-        let RevocationPhase::Asking(holders) = &self.stage else { return None };
+        let RevocationPhase::Asking(holders) = &self.phase else { return None };
         holders.is_empty().then(|| Outcome::RevocationRequested {
             told: self.told.clone(),
             not_revocable: self.not_revocable.clone(),

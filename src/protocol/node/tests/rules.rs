@@ -385,7 +385,7 @@ rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: P
         view = hear(&mut node, me, Notice::Join { me: me.clone(), heard: view.number });
     }
     // Both beat while a proposal is pending.
-    let phase = ProposalPhase::Canvassing { willing: BTreeSet::new() };
+    let phase = ProposalPhase::PreVoting { willing: BTreeSet::new() };
     let ballot = Ballot { round: 9, process: node.process() };
     node.cluster.votes.proposal = Some(Proposal::new(ballot, phase, Time::MAX));
     for me in &joiners {

@@ -58,7 +58,7 @@ fn heard(from: ProcessId, me: &MemberInfo, claim: &VoteClaim) -> (Vec<Output>, b
     }
     let is_remembered = node.cluster.votes.successors.of(claim.voter).is_some();
     let counts = match &node.cluster.votes.proposal {
-        Some(Proposal { step: ProposalPhase::Preparing { promises, .. }, .. }) => {
+        Some(Proposal { phase: ProposalPhase::Preparing { promises, .. }, .. }) => {
             promises.contains_key(&claim.voter)
         }
         _ => false,

@@ -1,4 +1,4 @@
-//! The audience: the display of the running demo, on standard error.
+//! The display of the running demo, on standard error.
 
 use super::crew::Crew;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// A bar with the state of the shop, and the events above it. Without a terminal, only the events.
-pub(crate) struct Audience {
+pub(crate) struct DemoProgress {
     bar: ProgressBar,
     begun: Instant,
     shown: Cell<(Instant, u64)>,
@@ -15,13 +15,13 @@ pub(crate) struct Audience {
 /// The interval at which the bar is redrawn.
 const REDRAW: Duration = Duration::from_millis(200);
 
-impl Audience {
-    pub(crate) fn new(seconds: u32) -> Audience {
+impl DemoProgress {
+    pub(crate) fn new(seconds: u32) -> DemoProgress {
         let style = ProgressStyle::with_template("{elapsed:>3} {bar:20.green} {msg}")
             .expect("the template is constant");
         let bar = ProgressBar::new(u64::from(seconds) * 1000).with_style(style);
         let now = Instant::now();
-        Audience { bar, begun: now, shown: Cell::new((now, 0)) }
+        DemoProgress { bar, begun: now, shown: Cell::new((now, 0)) }
     }
 
     /// Shows the text of an event.
