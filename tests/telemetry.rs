@@ -194,8 +194,11 @@ async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
     says(&log, "INFO", "member joined").await;
 
     let last = members.pop().expect("there are three");
+    let own = last.0.log.clone();
     last.0.run(async move { last.1.leave().await }).await.expect("it is heard");
     assert_eq!(says(&log, "INFO", "member left").await.get("addr"), addrs[2]);
+    assert_eq!(says(&own, "INFO", "member left").await.get("addr"), addrs[2]);
+    assert!(own.named("member is gone").is_empty(), "it knows the reason");
     // The member's thread ends without a goodbye. No process died, so no host can report a death.
     members[1].0.crash();
     assert_eq!(says(&log, "INFO", "member died").await.get("addr"), addrs[1]);

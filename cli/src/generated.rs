@@ -40,16 +40,34 @@ pub(crate) fn man(args: ManArgs, command: Command) -> Done {
 }
 
 /// Writes the page of the command, and those of its subcommands.
-fn write_pages(command: Command, dir: &Path) -> std::io::Result<()> {
+fn write_pages(mut command: Command, dir: &Path) -> std::io::Result<()> {
     for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         write_pages(subcommand.clone(), dir)?;
     }
     let variables = environment(&command);
-    let man = Man::new(command);
+    let usage = command.render_usage().to_string();
+    let man = Man::new(command).source(concat!("elderlock ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render(&mut page)?;
-    page.extend(variables.as_bytes());
+    let page = with_synopsis(&String::from_utf8_lossy(&page), &usage) + &variables;
     std::fs::write(dir.join(man.get_filename()), page)
+}
+
+/// The page with the usage that `--help` prints. The generator leaves out the values of flags and
+/// the two dashes before another command.
+fn with_synopsis(page: &str, usage: &str) -> String {
+    let usage = usage.trim_start_matches("Usage: ").replace('\\', "\\e").replace('-', "\\-");
+    let mut is_synopsis = false;
+    let mut text = String::new();
+    for line in page.lines() {
+        text += if std::mem::replace(&mut is_synopsis, line == ".SH SYNOPSIS") {
+            usage.trim_end()
+        } else {
+            line
+        };
+        text.push('\n');
+    }
+    text
 }
 
 /// The section about the variables of a command, which the generator of the pages leaves out. Empty

@@ -28,6 +28,8 @@ const LONGEST_TEXT: usize = 512;
 const REQUEST_ROOM: usize = 3584;
 /// The interval at which the remaining time of the lock is checked.
 const LOOK: Duration = Duration::from_millis(20);
+/// The most by which the end of a lease, as the member tells it, lies before the end by this clock.
+const LEASE_SLACK: Duration = Duration::from_millis(100);
 
 /// A lock, and the command that needs it.
 #[derive(Args)]
@@ -40,7 +42,8 @@ pub(crate) struct LockArgs {
     /// How long to wait for the lock: 500ms, 5s, 2m; 0s tries once. Without a limit unless given.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
-    /// How long the command may have the lock. Without a limit unless given.
+    /// How long the command may have the lock. Without a limit unless given. The command gets
+    /// SIGTERM before that end, by the time of `--grace`, or by a third of this time if it is less.
     #[arg(long, value_parser = duration)]
     lease: Option<Duration>,
     /// Take a share of the lock, beside which other shares may stand.
@@ -90,13 +93,13 @@ pub(crate) async fn lock(args: LockArgs) -> Done {
             return Err(error.into());
         }
     };
-    let (status, end) = supervise(&mut child, &guard, args.grace, signals).await?;
+    let (status, end) = supervise(&mut child, &guard, (args.grace, args.lease), signals).await?;
     let was_held = !guard.left().is_zero();
     match end {
         // The lock was lost and the command stopped; ignore its exit code.
         Some(end) => {
             let _ = guard.release().await;
-            eprintln!("elderlock: lost: {}", end.to_string().escape_debug());
+            eprintln!("elderlock: lost: {}", end.escape_debug());
             Ok(ExitCode::from(LOST))
         }
         None => match guard.release().await {
@@ -189,9 +192,10 @@ fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Res
 async fn supervise(
     child: &mut Child,
     guard: &SessionGuard,
-    grace: Duration,
+    (grace, lease): (Duration, Option<Duration>),
     mut signals: (signals::Terminate, signals::Interrupt, signals::Hangup),
-) -> std::io::Result<(ExitStatus, Option<SessionEnd>)> {
+) -> std::io::Result<(ExitStatus, Option<String>)> {
+    let granted = Instant::now();
     let grace = grace.min(guard.left() / 3);
     let mut look = tokio::time::interval(LOOK);
     let mut end = None;
@@ -199,9 +203,13 @@ async fn supervise(
     loop {
         let over = tokio::select! {
             status = child.wait() => return Ok((status?, end)),
-            over = guard.ended(), if end.is_none() => Some(over),
+            over = guard.ended(), if end.is_none() => Some(over.to_string()),
             _ = look.tick(), if end.is_none() => (guard.left() <= grace).then(|| {
-                SessionEnd::Unconfirmed("no answer".into())
+                let until = granted.elapsed() + guard.left() + LEASE_SLACK;
+                match lease.filter(|lease| until >= *lease) {
+                    Some(lease) => format!("its lease of {} s is over", lease.as_secs_f64()),
+                    None => SessionEnd::Unconfirmed("no answer".into()).to_string(),
+                }
             }),
             () = tokio::time::sleep_until(kill_at.unwrap_or_else(Instant::now)),
                 if kill_at.is_some() =>

@@ -321,10 +321,12 @@ fn mode(mode: Mode) -> String {
 pub(crate) async fn held(args: HeldArgs) -> Done {
     let order = Order::Held { service: ServiceName::new(&args.service)?, leases: args.leases };
     let mut answer = Answer::default();
+    let mut is_empty = true;
     let code = give(&args.target, order, |_, report| {
         if !args.json
             && let OrderReport::Holder(holder) = report
         {
+            is_empty = false;
             let name = holder.info.name.as_ref().map(ToString::to_string);
             let what = lock(&args.service, name.as_deref());
             println!("{}", held_line(&what, holder));
@@ -336,6 +338,8 @@ pub(crate) async fn held(args: HeldArgs) -> Done {
     if args.json && !answer.no_service {
         let value = json!({ "version": 1, "service": args.service, "holds": answer.holds() });
         println!("{}", to_json(&value, PrettyFormatter::new())?);
+    } else if is_empty && code == ExitCode::SUCCESS {
+        println!("no member holds a lock of {}", args.service.escape_debug());
     }
     Ok(code)
 }

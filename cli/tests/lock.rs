@@ -590,6 +590,13 @@ fn a_command_that_is_stopped_is_no_success() {
 }
 
 #[test]
+fn a_lock_whose_lease_ends_says_so_and_blames_no_member() {
+    let pair = Pair::start(PATIENT);
+    let (code, text) = pair.output(0, &["job", "--lease", "2s", "--", "sleep", "60"]);
+    assert!(code == Some(76) && text.contains("its lease of 2 s is over"), "{code:?} {text}");
+}
+
+#[test]
 fn a_member_that_serves_no_sessions_says_how_to_change_that() {
     let addr = free_addr();
     let mut node =

@@ -330,6 +330,8 @@ fn completions_and_man_pages_name_commands_and_variables() {
     std::fs::remove_dir_all(&dir).expect("it was made");
     let [all, status, node, lock] = &pages;
     assert!(status.contains("ready") && status.contains(".TH"), "{status}");
+    assert!(lock.contains("<NAME> -- <COMMAND>") && lock.contains("--at <"), "{lock}");
+    assert!(lock.contains(concat!("elderlock ", env!("CARGO_PKG_VERSION"))), "{lock}");
     let variables = |page: &str| {
         let (_, section) = page.split_once(".SH ENVIRONMENT\n").expect("it has the section");
         let section = section.split("\n.SH").next().expect("it has a text");

@@ -128,7 +128,8 @@ async fn holders_and_waiters_are_listed_as_text_and_as_json() {
     let nothing = "no member holds sku-42 of inventory\nno request waits for it\n";
     let asked = ["why", "--service", "inventory", "sku-42"];
     assert_eq!(elderlock(&member, &asked).await, (nothing.to_owned(), Some(0)));
-    assert_eq!(elderlock(&member, &["held", "inventory"]).await, (String::new(), Some(0)));
+    let none = "no member holds a lock of inventory\n".to_owned();
+    assert_eq!(elderlock(&member, &["held", "inventory"]).await, (none, Some(0)));
 
     let lock = service.lock("sku-42").owner(6).metadata("till 3\u{1b}").await;
     let lock = lock.expect("it is free");

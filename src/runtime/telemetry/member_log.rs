@@ -37,6 +37,8 @@ pub(crate) mod words {
 /// The log's knowledge of the present view.
 pub(crate) struct MemberLog {
     view: Option<View>,
+    /// This member, as the last view with it shows it.
+    own: Option<MemberInfo>,
     /// The last lineage of this member, in any incarnation.
     lineage: Option<Lineage>,
     /// The reasons why members of the view are about to end, as far as this member knows them.
@@ -81,6 +83,7 @@ impl Default for MemberLog {
     fn default() -> Self {
         MemberLog {
             view: None,
+            own: None,
             lineage: None,
             ends: BTreeMap::new(),
             losses: RateLimit::new(MOST_LOSSES, LOSSES_A_SECOND),
@@ -147,7 +150,11 @@ impl MemberLog {
                 notes.push(LogNote::Expelled);
                 self.forget();
             }
-            Event::Abandoned | Event::Forced | Event::Left { .. } => self.forget(),
+            Event::Left { .. } => {
+                notes.extend(self.own.take().map(LogNote::Left));
+                self.forget();
+            }
+            Event::Abandoned | Event::Forced => self.forget(),
             _ => {}
         }
     }
@@ -172,6 +179,8 @@ impl MemberLog {
         {
             notes.push(LogNote::OtherLineage { before, now: view.lineage, lost });
         }
+        let own = view.member(me).map(|member| member.info.clone());
+        self.own = own.or_else(|| self.own.take());
         let before = self.view.replace(view.clone());
         if let Some(before) = before.as_ref().filter(|before| before.version != view.version) {
             notes.push(LogNote::Raised { before: before.version, now: view.version });
@@ -180,6 +189,8 @@ impl MemberLog {
             let (process, info) = (member.info.process, member.info.clone());
             let now = view.members.iter().find(|member| member.info.process == process);
             match now {
+                // This member's own end is an event of its own.
+                None if process == me => {}
                 Some(now) if now.ghost && !member.ghost => notes.push(LogNote::Unreachable(info)),
                 Some(_) => {}
                 None => notes.push(match self.ends.get(&process) {
@@ -195,8 +206,9 @@ impl MemberLog {
         }
         let is_new = |process| before.as_ref().is_none_or(|before| !before.contains(process));
         for member in view.members.iter().filter(|member| is_new(member.info.process)) {
-            // A member that joins writes a line about itself. The other members were there before.
-            if before.is_some() || member.info.process == me {
+            // A member that joins writes no line about members that were there before it. Those that
+            // found with it have joined in this view too.
+            if before.is_some() || member.info.process == me || member.joined == view.number {
                 notes.push(LogNote::Joined(member.info.clone()));
             }
         }
