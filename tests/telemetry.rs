@@ -18,13 +18,18 @@ mod measured;
 #[path = "support/ports.rs"]
 mod ports;
 
-use elderlock::{Guard, JoinError, LockError, LockService, Member, Timing, TryLockError, View};
+use elderlock::wire::{Frame, OrderRequest, VERSIONS, encode};
+use elderlock::{
+    Guard, JoinError, LockError, LockName, LockService, Member, Order, ServiceName, SessionRequest,
+    Timing, Token, TryLockError, View,
+};
 use leases::Leases;
 use log::{Log, LogLine};
 use std::future::Future;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -225,7 +230,7 @@ async fn a_member_without_a_quorum_logs_its_suspension_and_some_of_its_lost_lock
     says(&log, "WARN", "suspended: no elder").await;
     let line = says(&log, "WARN", "lock lost").await;
     assert_eq!(line.get("service"), r"sto\u{1b}ck\u{202e}");
-    assert_eq!(line.get("reason"), "Suspended");
+    assert_eq!(line.get("reason"), "suspended");
     let named = guards.iter().find(|guard| guard.token().to_string() == line.get("token"));
     let name = named.expect("it was one of these").name().escape_ascii().to_string();
     assert_eq!(line.get("lock.name"), name);
@@ -237,6 +242,34 @@ async fn a_member_without_a_quorum_logs_its_suspension_and_some_of_its_lost_lock
     let line = says(&log, "WARN", "joined another lineage: all that was held").await;
     assert_eq!(line.get("lost"), "101");
     assert_ne!(line.get("before"), line.get("lineage"));
+}
+
+/// The program asks for the lock, reads the grant, and then sends nothing more.
+#[tokio::test]
+async fn a_lock_whose_program_does_not_keep_its_session_is_logged_as_lost() {
+    let process = MeteredProcess::start();
+    let builder = Member::builder("telemetry").bind("127.0.0.1:0").found().serve_sessions(true);
+    let joined = process.run(builder.timing(Leases::Short.timing()).join()).await;
+    let member = joined.expect("it founds");
+    let service = ServiceName::new("stock").expect("a good name");
+    let lock = SessionRequest::new(service, LockName::new(b"a").expect("a good name"));
+    let order = Order::Lock(lock.wait(HANG));
+    let order = OrderRequest { cluster: "telemetry".into(), versions: VERSIONS, order };
+    let mut bytes = Vec::new();
+    encode(&Frame::Order(Box::new(order)), 0, &mut bytes).expect("it fits");
+    let mut program = tokio::net::TcpStream::connect(member.addr()).await.expect("it listens");
+    program.write_all(&bytes).await.expect("it reads");
+    let line = says(&process.log, "WARN", "lock lost").await;
+    assert_eq!((line.get("lock.name"), line.get("reason")), ("a", "session_ended"));
+    let lock = async move {
+        let service = member.lock_service("stock").await.expect("a good name");
+        service.lock("a").wait(HANG).await.expect("it is free").token()
+    };
+    let next = process.run(lock).await;
+    let lost: Token = line.get("token").parse().expect("a token");
+    assert!(next > lost, "{next} {line:?}");
+    #[cfg(feature = "metrics")]
+    process.book.counts_one_loss("session_ended").await;
 }
 
 /// The others continue without waiting for the elder's lease, and keep its locks until that lease

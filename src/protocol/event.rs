@@ -555,6 +555,27 @@ pub enum LostReason {
     Released,
     /// This process is a `fork` copy of the process that has the hold. Join after the fork.
     Forked,
+    /// The program for which this member held the lock did not keep its
+    /// [session](crate::hold_through).
+    SessionEnded,
+}
+
+impl LostReason {
+    /// The reason in metrics and logs.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            LostReason::LeaseEnded => "lease_ended",
+            LostReason::Suspended => "suspended",
+            LostReason::Expelled => "expelled",
+            LostReason::Superseded => "superseded",
+            LostReason::Left => "left",
+            LostReason::Destroyed => "destroyed",
+            LostReason::Revoked => "revoked",
+            LostReason::Released => "released",
+            LostReason::Forked => "forked",
+            LostReason::SessionEnded => "session_ended",
+        }
+    }
 }
 
 /// A request for the release of a revocable hold.

@@ -624,6 +624,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Released => 7,
         LostReason::Revoked => 8,
         LostReason::Forked => 9,
+        LostReason::SessionEnded => 10,
     }
 }
 
@@ -638,7 +639,8 @@ fn reason(code: u8) -> Option<LostReason> {
         6 => LostReason::Destroyed,
         7 => LostReason::Released,
         8 => LostReason::Revoked,
-        _ => LostReason::Forked,
+        9 => LostReason::Forked,
+        _ => LostReason::SessionEnded,
     })
 }
 
@@ -683,6 +685,7 @@ mod tests {
             LostReason::Released,
             LostReason::Revoked,
             LostReason::Forked,
+            LostReason::SessionEnded,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);

@@ -17,7 +17,7 @@
 //! | name | kind, unit | meaning |
 //! |---|---|---|
 //! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`, `timed_out`, `busy`, `deadlock`, `destroyed`, `expelled`, `left`, `not_open` (permits of an object that the member has not open), `cancelled` (the future was dropped). A try or a wait of zero also has `held` (another request holds or goes first, or the limit is too low). It also has `undecided` (no grantor can decide) |
-//! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked` |
+//! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked`, `session_ended` |
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. An open object is not counted: it is not a hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held |
 //! | `elderlock_losses_total{service,reason}` | counter | holds that were lost; the reasons are the other outcomes of `elderlock_hold_seconds` |

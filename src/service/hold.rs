@@ -158,6 +158,16 @@ impl HoldHandle {
         self.service.engine.request_of(&self.cell)
     }
 
+    /// Ends the hold as lost, unless it was lost before. Returns the reason of the loss.
+    pub(crate) fn lose(&self, reason: LostReason) -> LostReason {
+        if let Err(earlier) = self.cell.fence() {
+            return earlier;
+        }
+        let ServiceHandle { engine, name, .. } = &*self.service;
+        engine.lose(self.request(), reason, (name.clone(), self.want.clone()));
+        self.cell.fence().err().unwrap_or(reason)
+    }
+
     /// The number of the hold's guards.
     pub(super) fn depth(&self) -> usize {
         self.cell.guards()

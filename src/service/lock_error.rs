@@ -374,6 +374,7 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Revoked => "it was revoked: a member or an operator took it away",
         LostReason::Released => "it was released",
         LostReason::Forked => "this process is a forked copy of the holder; join after the fork",
+        LostReason::SessionEnded => "the program did not keep its session",
     }
 }
 

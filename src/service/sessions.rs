@@ -3,7 +3,7 @@
 use super::guard::Guard;
 use super::lock_error::{LockError, Lost};
 use super::lock_service::LockService;
-use crate::protocol::Timing;
+use crate::protocol::{LostReason, Timing};
 use crate::runtime::engine::{Engine, SessionCount};
 use crate::wire::{OrderReport, SessionMessage, SessionRequest};
 use std::sync::Arc;
@@ -96,8 +96,9 @@ impl ServedSession {
                 // The end is polled first, so no answer follows it.
                 biased;
                 () = tokio::time::sleep_until(self.promise.until) => {
+                    let reason = self.guard.hold().lose(LostReason::SessionEnded);
                     let _ = self.guard.release().await;
-                    return OrderReport::Lost("the program did not keep its session".into());
+                    return OrderReport::Lost(Lost::new(reason).to_string());
                 }
                 reason = self.guard.lost() => {
                     return OrderReport::Lost(Lost::new(reason).to_string());

@@ -95,6 +95,7 @@ fn a_hold_is_lost_for_each_reason() {
         LostReason::Destroyed,
         LostReason::Revoked,
         LostReason::Forked,
+        LostReason::SessionEnded,
     ] {
         cluster(3).seed(4).run(move |cluster| async move {
             // One guard is at the grantor's own member, where the core does not know it. Another

@@ -81,6 +81,11 @@ impl Book {
         .await;
     }
 
+    pub(super) async fn counts_one_loss(&self, reason: &str) {
+        let losses = format!("elderlock_losses_total{{reason={reason},service=stock}}");
+        self.reaches(&losses, 1.0).await;
+    }
+
     /// Waits until all gauges of this process are at 0.
     async fn is_at_rest(&self) {
         for gauge in

@@ -101,6 +101,13 @@ impl Engine {
         }
     }
 
+    /// Ends a hold as lost, unless it was lost before. Its guard releases it.
+    pub(crate) fn lose(&self, request: RequestId, reason: LostReason, what: (ServiceName, Want)) {
+        if !self.is_copy() {
+            self.turn(|state, effects| state.on_lost(request, reason, what, effects));
+        }
+    }
+
     /// Returns the number of a hold's request. A local grant gets its number here.
     pub(crate) fn request_of(&self, cell: &HoldCell) -> RequestId {
         cell.request().unwrap_or_else(|| {

@@ -528,7 +528,7 @@ impl EngineState {
         }
     }
 
-    fn on_lost(
+    pub(super) fn on_lost(
         &mut self,
         request: RequestId,
         reason: LostReason,

@@ -40,7 +40,7 @@ const WAITS: [&str; 11] = [
 ];
 
 /// The outcomes of a hold. All but the first are losses.
-const HOLDS: [&str; 9] = [
+const HOLDS: [&str; 10] = [
     "released",
     "lease_ended",
     "suspended",
@@ -50,6 +50,7 @@ const HOLDS: [&str; 9] = [
     "destroyed",
     "revoked",
     "forked",
+    "session_ended",
 ];
 
 /// The frequent instruments of one handle of a service. Each is registered when it is first used,
@@ -209,22 +210,8 @@ impl HoldMeter {
         let Some(meter) = self.meter.get() else { return };
         if !self.over.swap(true, Ordering::AcqRel) {
             let took = clock::now().since(self.since);
-            meter.held(why().map_or("released", loss), took);
+            meter.held(why().map_or("released", LostReason::word), took);
         }
-    }
-}
-
-fn loss(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::LeaseEnded => "lease_ended",
-        LostReason::Suspended => "suspended",
-        LostReason::Expelled => "expelled",
-        LostReason::Superseded => "superseded",
-        LostReason::Left => "left",
-        LostReason::Destroyed => "destroyed",
-        LostReason::Revoked => "revoked",
-        LostReason::Released => "released",
-        LostReason::Forked => "forked",
     }
 }
 

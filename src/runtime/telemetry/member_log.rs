@@ -304,7 +304,7 @@ impl LogNote {
                 target: "elderlock", parent: None,
                 service = %ShownService(&service),
                 lock.name = %LostNames(&want),
-                %token, ?reason, left_out, "lock lost"
+                %token, reason = %reason.word(), left_out, "lock lost"
             ),
         }
     }
