@@ -205,95 +205,96 @@ pub(crate) async fn give(
 }
 
 fn no_service(order: &Order) -> String {
-    let name = service_of(order)
+    let name = order
+        .service()
         .map_or("that name".to_owned(), |service| service.as_str().escape_debug().to_string());
     format!("there is no service {name}: no member uses it")
 }
 
-fn service_of(order: &Order) -> Option<&ServiceName> {
-    match order {
-        Order::Revoke { service, .. }
-        | Order::Inspect { service, .. }
-        | Order::Held { service, .. }
-        | Order::Transfer { service, .. } => Some(service),
-        Order::PassOn { order, .. } => service_of(order),
-        _ => None,
-    }
-}
-
 /// Gives an order and prints the result at its end: one JSON object, or the text of `text`. That
-/// function gets the address of the member and whether all of it was done. `by` is the member that
-/// carries out an order that is passed on.
+/// function gets the text for the member and whether all of it was done.
 async fn give_and_print(
     target: &OrderTarget,
     order: Order,
-    (json, by): (bool, Option<String>),
+    json: bool,
     text: impl Fn(&str, bool) -> String,
 ) -> Done {
-    let service = service_of(&order).cloned();
-    let mut done = None;
-    let code = give(target, order, |at, report| {
-        if let OrderReport::Done { complete } = report {
-            done = Some((by.clone().unwrap_or_else(|| at.to_owned()), *complete));
+    let service = order.service().map(|service| service.as_str().to_owned());
+    let mut outcome = OutcomeJson { version: 1, service, ..OutcomeJson::default() };
+    let code = give(target, order, |at, report| match report {
+        OrderReport::CarriedOutBy { member, process, addr } => {
+            outcome.member = Some(member.to_string());
+            outcome.process = Some(format!("{:032x}", process.0));
+            outcome.addr = addr.to_string();
         }
+        OrderReport::Done { complete } => {
+            outcome.complete = Some(*complete);
+            if outcome.addr.is_empty() {
+                outcome.addr = at.to_owned();
+            }
+        }
+        _ => {}
     })
     .await?;
-    match done {
-        Some((addr, complete)) if json => {
-            let service = service.map(|service| service.as_str().to_owned());
-            let outcome = OutcomeJson { version: 1, service, addr, complete };
-            println!("{}", to_json(&outcome, PrettyFormatter::new())?);
+    match outcome.complete {
+        Some(_) if json => println!("{}", to_json(&outcome, PrettyFormatter::new())?),
+        Some(complete) => {
+            let by = match &outcome.member {
+                Some(name) => format!("member {name} ({})", outcome.addr),
+                None => format!("the member at {}", outcome.addr),
+            };
+            println!("{}", text(&by, complete));
         }
-        Some((addr, complete)) => println!("{}", text(&addr, complete)),
         None => {}
     }
     Ok(code)
 }
 
 /// The JSON of the commands of this module.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct OutcomeJson {
     version: u32,
     /// The transferred service.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<String>,
-    /// The member that carried out the order.
+    /// The name of the member that carried out the order. A member of the release before tells
+    /// neither its name nor its process.
+    member: Option<String>,
+    process: Option<String>,
+    /// Its address. If it does not tell its name, the address that was asked.
     addr: String,
-    complete: bool,
+    complete: Option<bool>,
 }
 
 /// Runs `transfer`. The exit code is 0 if the member is the grantor, 4 if there is no such service.
 pub(crate) async fn transfer(args: TransferArgs) -> Done {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
-    let to = match &args.to {
-        Some(member) => Some(args.target.member(member).await?),
-        None => None,
-    };
-    let order = match &to {
-        Some(info) => Order::PassOn { to: info.process, order: Box::new(order) },
+    let order = match &args.to {
+        Some(member) => {
+            let to = args.target.member(member).await?;
+            Order::PassOn { to: to.process, order: Box::new(order) }
+        }
         None => order,
     };
-    let to = to.map(|info| info.addr.to_string());
-    let text = |at: &str, _| {
-        format!("the member at {at} is the grantor of {}", args.service.escape_debug())
-    };
-    give_and_print(&args.target, order, (args.json, to), text).await
+    let service = args.service.escape_debug();
+    let text = |by: &str, _| format!("{by} is the grantor of {service}");
+    give_and_print(&args.target, order, args.json, text).await
 }
 
 /// Runs `leave`. The exit code is 0 if another member confirmed the leave, else 1.
 pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
-    give_and_print(&args.target, Order::Leave, (args.json, None), |at, complete| match complete {
-        true => format!("the member at {at} has left"),
-        false => format!("the member at {at} has left, and no other member confirmed it"),
+    give_and_print(&args.target, Order::Leave, args.json, |by, complete| match complete {
+        true => format!("{by} has left"),
+        false => format!("{by} has left, and no other member confirmed it"),
     })
     .await
 }
 
 /// Runs `force`. The exit code is 0 if the member continues.
 pub(crate) async fn force(args: MemberOrderArgs) -> Done {
-    give_and_print(&args.target, Order::Force, (args.json, None), |at, _| {
-        format!("the member at {at} goes on without a quorum, as a new lineage")
+    give_and_print(&args.target, Order::Force, args.json, |by, _| {
+        format!("{by} goes on without a quorum, as a new lineage")
     })
     .await
 }

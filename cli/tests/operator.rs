@@ -119,21 +119,25 @@ fn a_node_that_waits_for_its_seeds_is_not_ready() {
 fn a_transfer_and_a_leave_are_described_in_json() {
     let (first, second) = (free_addr(), free_addr());
     let _first = joined(&["--bind", &first, "--found", "--serve-sessions"]);
-    let mut node = joined(&["--bind", &second, "--seed", &first]);
+    let mut node = joined(&["--bind", &second, "--seed", &first, "--name", "pod-1"]);
     assert_eq!(output(&["lock", "job", "--at", &first, "--", "true"]).0, Some(0));
 
     let order = ["transfer", "default", "--to", &second, "--at", &first, "--json"];
     let (code, value) = described("transfer.json", &order);
     let expected = json!({
-        "version": 1, "service": "default", "addr": second, "complete": true,
+        "version": 1, "service": "default", "member": "pod-1", "process": value["process"],
+        "addr": second, "complete": true,
     });
-    assert_eq!((code, value), (Some(0), expected));
+    assert_eq!((code, &value), (Some(0), &expected));
     let unknown = ["transfer", "defalt", "--at", &first, "--json"];
     let (code, text) = decided(|| output(&unknown));
     assert!(code == Some(4) && text.contains("there is no service defalt"), "{text}");
 
+    let process = value["process"].clone();
     let (code, value) = described("leave.json", &["leave", "--at", &second, "--json"]);
-    let expected = json!({ "version": 1, "addr": second, "complete": true });
+    let expected = json!({
+        "version": 1, "member": "pod-1", "process": process, "addr": second, "complete": true,
+    });
     assert_eq!((code, value), (Some(0), expected));
     assert_eq!(node.child.wait().expect("it ends").code(), Some(0));
 }
@@ -145,7 +149,7 @@ fn a_forced_lineage_is_described_in_json() {
     let (first, second) = (free_addr(), free_addr());
     // The node is orphaned after three leases, so they are short.
     let mut elder = joined_with("fast", &["--bind", &first, "--found"]);
-    let mut node = joined_with("fast", &["--bind", &second, "--seed", &first]);
+    let mut node = joined_with("fast", &["--bind", &second, "--seed", &first, "--name", "pod-1"]);
     let lineage = || described("status.json", &["status", "--at", &second, "--json"]).1;
     let before = lineage()["view"]["lineage"].clone();
     let (code, text) = output(&["force", "--at", &second, "--json"]);
@@ -156,7 +160,10 @@ fn a_forced_lineage_is_described_in_json() {
     let ready = output(&["status", "--at", &second, "--ready"]);
     assert_eq!(ready, (Some(1), "suspended\n".into()));
     let (code, value) = described("force.json", &["force", "--at", &second, "--json"]);
-    assert_eq!((code, value), (Some(0), json!({ "version": 1, "addr": second, "complete": true })));
+    assert_eq!(
+        (code, &value["member"], &value["addr"]),
+        (Some(0), &json!("pod-1"), &json!(second))
+    );
     node.line_with("resumed");
     assert_ne!(lineage()["view"]["lineage"], before);
 }

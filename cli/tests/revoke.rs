@@ -402,7 +402,7 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     };
     assert_eq!(
         order(&["transfer", "inventory"]).await,
-        (format!("the member at {at} is the grantor of inventory\n"), Some(0))
+        (format!("member {} ({at}) is the grantor of inventory\n", other.name()), Some(0))
     );
     assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
     assert_eq!(there.grantor(), Some(other.process()));
@@ -410,7 +410,7 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     // Any member accepts each form in which a list of members names this member.
     let (name, process) = (member.name().to_string(), member.process().to_string());
     let back = elderlock(&other, &["transfer", "inventory", "--to", &process]).await;
-    assert_eq!(back, (format!("the member at {seed} is the grantor of inventory\n"), Some(0)));
+    assert_eq!(back, (format!("member {name} ({seed}) is the grantor of inventory\n"), Some(0)));
     assert!(service.is_grantor());
     let there_again = elderlock(&member, &["transfer", "inventory", "--to", &at.to_string()]).await;
     assert_eq!(there_again.1, Some(0), "{}", there_again.0);
@@ -426,7 +426,8 @@ async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
     let (said, code) = order(&["force"]).await;
     assert!(said.contains("there is nothing to force"), "{said}");
     assert_eq!(code, Some(2));
-    assert_eq!(order(&["leave"]).await, (format!("the member at {at} has left\n"), Some(0)));
+    let left = format!("member {} ({at}) has left\n", other.name());
+    assert_eq!(order(&["leave"]).await, (left, Some(0)));
     assert_eq!(member.status().view.expect("it stays").members.len(), 1);
     assert_eq!(guard.fence(), Ok(guard.token()));
 }

@@ -47,6 +47,10 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
             Err(error) => return reporter.tell(OrderReport::Failed(error.to_string())).await,
         }
     }
+    if let Order::Transfer { .. } | Order::Leave | Order::Force = &order {
+        let (member, process, addr) = (engine.name(), engine.process(), engine.addr());
+        reporter.tell(OrderReport::CarriedOutBy { member, process, addr }).await;
+    }
     let last = match order {
         Order::Revoke { service, name, metadata, operator, wait, force } => {
             let revocation = RevocationOrder {

@@ -164,6 +164,29 @@ impl Order {
             Order::PassOn { order, .. } => order.kind(),
         }
     }
+
+    /// The service that the order is about, if it is about one.
+    pub fn service(&self) -> Option<&ServiceName> {
+        match self {
+            Order::Revoke { service, .. }
+            | Order::Transfer { service, .. }
+            | Order::Inspect { service, .. }
+            | Order::Held { service, .. } => Some(service),
+            Order::Lock(request) => Some(&request.service),
+            Order::PassOn { order, .. } => order.service(),
+            Order::Leave | Order::Force => None,
+        }
+    }
+
+    /// The lock that the order is about, if it is about one.
+    pub fn lock_name(&self) -> Option<&LockName> {
+        match self {
+            Order::Revoke { name, .. } | Order::Inspect { name, .. } => name.as_ref(),
+            Order::Lock(request) => Some(&request.name),
+            Order::PassOn { order, .. } => order.lock_name(),
+            _ => None,
+        }
+    }
 }
 
 /// An order on its way.
@@ -351,6 +374,16 @@ pub enum OrderReport {
     Leaves,
     /// There is no service of that name, so nothing was asked. This is the last report.
     NoService,
+    /// The member that carries the order out. It tells so first in a transfer, a leave and a forced
+    /// continuation.
+    CarriedOutBy {
+        /// Its name.
+        member: MemberName,
+        /// Its process.
+        process: ProcessId,
+        /// The address at which other members reach it.
+        addr: SocketAddr,
+    },
 }
 
 impl OrderReport {
@@ -363,6 +396,11 @@ impl OrderReport {
     /// programs as it may. Programs recognise this text as well.
     pub const FULL: &str = "this member holds locks for as many programs as it may: ask another \
                             one, or ask again later";
+
+    /// Returns whether readers of this version of the wire know the report.
+    pub(crate) fn is_known_in(&self, version: u16) -> bool {
+        version >= 13 || !matches!(self, OrderReport::CarriedOutBy { .. })
+    }
 
     /// Returns whether no report follows.
     pub fn is_last(&self) -> bool {

@@ -22,7 +22,8 @@ use crate::protocol::Versions;
 ///   their members speak. Processes have names and ranges of versions. Members of versions 11 and
 ///   later live together.
 /// - 12: waiters are listed with the numbers of their requests.
-/// - 13: a member may keep a lock after its release, until it is recalled.
+/// - 13: a member may keep a lock after its release, until it is recalled. The member that carries
+///   out an order tells its name.
 pub const PROTOCOL_VERSION: u16 = 13;
 
 /// All versions that this build speaks: the highest one and those before it with which it shares a

@@ -72,6 +72,7 @@ async fn an_order_to_revoke_is_logged_with_its_force() {
         assert_eq!(guard.fence().is_err(), force, "it is taken away by force alone");
         let line = process.log.reaches("an operator's order", number + 1).await;
         assert_eq!((line.level.as_str(), line.get("order")), ("INFO", "revoke"));
+        assert_eq!((line.get("service"), line.get("lock.name")), ("stock", "job"));
         assert_eq!(line.get("forced"), force.to_string());
         assert!(line.get("addr").starts_with("127.0.0.1:"), "{line:?}");
     }

@@ -9,6 +9,7 @@ use super::security::{self, HandshakeForWriter};
 use super::transport_state::TransportState;
 use crate::protocol::ProcessId;
 use crate::runtime::inbox::{OrderExchange, OrderWork};
+use crate::runtime::telemetry::{ShownLock, ShownService};
 use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage, VERSIONS};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -135,7 +136,9 @@ pub(super) async fn carry_out(
     if secured.is_some() || shared.reception.may_warn().is_some() {
         tracing::info!(
             target: "elderlock",
-            order = order.kind(), forced = order.is_forced(), addr = from.map(field::display),
+            order = order.kind(), service = order.service().map(ShownService).map(field::display),
+            lock.name = order.lock_name().map(ShownLock).map(field::display),
+            forced = order.is_forced(), addr = from.map(field::display),
             "an operator's order"
         );
     }
@@ -153,6 +156,9 @@ pub(super) async fn carry_out(
             () = &mut work, if is_working => is_working = false,
             report = reports.recv() => {
                 let Some(report) = report else { break };
+                if !report.is_known_in(version) {
+                    continue;
+                }
                 let writing = write(&mut outgoing, secured.as_mut(), version, report);
                 let written = timeout(limit, writing).await;
                 if !matches!(written, Ok(true)) {

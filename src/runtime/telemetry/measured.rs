@@ -80,8 +80,6 @@ impl Instruments {
 
 impl Meter {
     pub(crate) fn new(service: &ServiceName) -> Meter {
-        counter!("elderlock_transfers_total", "service" => label(service)).increment(0);
-        counter!("elderlock_recoveries_total", "service" => label(service)).increment(0);
         Meter(Arc::new(Instruments {
             service: label(service),
             grants: OnceLock::new(),
@@ -101,6 +99,10 @@ impl Meter {
         record(&WAITS, &this.waits, outcome, took, histogram);
         if outcome == "granted" {
             let grants = || {
+                // Not before: a question about a misspelt service makes no series.
+                for changes in ["elderlock_transfers_total", "elderlock_recoveries_total"] {
+                    counter!(changes, "service" => this.service.clone()).increment(0);
+                }
                 (1..HOLDS.len()).for_each(|at| this.losses_by(at).increment(0));
                 counter!("elderlock_grants_total", "service" => this.service.clone())
             };
@@ -261,12 +263,15 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Packet::VoteSuccessor { .. } => return None,
     };
     match message {
+        // A question about a service, and its answer, may be about one that nobody uses.
         Message::Member(MemberMessage::Inventory { .. })
-        | Message::Registry(RegistryMessage::InventoryReply { .. }) => None,
+        | Message::Registry(
+            RegistryMessage::InventoryReply { .. } | RegistryMessage::FindService { .. },
+        )
+        | Message::Client(ClientMessage::QueryReply { .. }) => None,
         Message::Registry(RegistryMessage::FindGrantor { service, .. })
         | Message::Member(MemberMessage::GrantorIs { service, .. })
         | Message::Member(MemberMessage::NameGrantor { service, .. })
-        | Message::Registry(RegistryMessage::FindService { service, .. })
         | Message::Registry(RegistryMessage::Become { service, .. })
         | Message::Member(MemberMessage::Outbid { service, .. })
         | Message::Registry(RegistryMessage::Acts { service, .. })
@@ -304,7 +309,6 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Client(ClientMessage::ProbeHold { service, .. })
         | Message::Grantor(GrantorMessage::KeepInUse { service, .. })
         | Message::Client(ClientMessage::Recall { service, .. })
-        | Message::Client(ClientMessage::QueryReply { service, .. })
         | Message::Client(ClientMessage::RequestRevocation { service, .. })
         | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),
     }

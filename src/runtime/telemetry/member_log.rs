@@ -2,8 +2,8 @@
 
 use super::super::net::rate_limit::RateLimit;
 use crate::protocol::{
-    Event, Hint, Input, Lineage, LostReason, MemberInfo, Notice, Packet, ProcessId, ServiceName,
-    Token, View, Want,
+    Event, Hint, Input, Lineage, LockName, LostReason, MemberInfo, Notice, Packet, ProcessId,
+    ServiceName, Token, View, Want,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -317,8 +317,7 @@ impl fmt::Display for LostNames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.0.names();
         if let Some(name) = names.first() {
-            // The `Display` of a lock's name escapes it.
-            write!(f, "{}", Shortened(&name.to_string()))?;
+            ShownLock(name).fmt(f)?;
         }
         match names.len() {
             0 | 1 => Ok(()),
@@ -327,8 +326,18 @@ impl fmt::Display for LostNames<'_> {
     }
 }
 
+/// The name of a lock, escaped, on one line of bounded length.
+pub(crate) struct ShownLock<'a>(pub(crate) &'a LockName);
+
+impl fmt::Display for ShownLock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The `Display` of a lock's name escapes it.
+        write!(f, "{}", Shortened(&self.0.to_string()))
+    }
+}
+
 /// The name of a service, escaped, on one line of bounded length.
-struct ShownService<'a>(&'a ServiceName);
+pub(crate) struct ShownService<'a>(pub(crate) &'a ServiceName);
 
 impl fmt::Display for ShownService<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -361,6 +361,11 @@ fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
         OrderReport::ForceNotAllowed(holder.clone()),
         OrderReport::NotHeld,
         OrderReport::NoService,
+        OrderReport::CarriedOutBy {
+            member: MemberName::new("pod-0").unwrap(),
+            process: ProcessId(7),
+            addr: ([127, 0, 0, 1], 7400).into(),
+        },
         OrderReport::Done { complete: true },
         OrderReport::Failed("busy".into()),
     ] {
