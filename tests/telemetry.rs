@@ -25,6 +25,7 @@ use elderlock::{
 };
 use leases::Leases;
 use log::{Log, LogLine};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -208,6 +209,30 @@ async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
     members[1].0.crash();
     assert_eq!(says(&log, "INFO", "member died").await.get("addr"), addrs[1]);
     assert_eq!(log.named("member died")[0].get("cause"), "lease over");
+}
+
+#[tokio::test]
+async fn each_founder_logs_all_founders() {
+    let addrs: Vec<String> = ports::free(3).iter().map(ToString::to_string).collect();
+    let joins = [0, 1, 2].map(|index| {
+        let process = MeteredProcess::start();
+        let builder = Member::builder("telemetry").bind(&addrs[index]).seeds(&addrs).expect(3);
+        let join = builder.timing(Leases::Short.timing()).join_limit(HANG).join();
+        let join = process.handle.spawn(join);
+        (process, join)
+    });
+    let mut founders = Vec::new();
+    for (process, join) in joins {
+        founders.push((process, soon(join).await.expect("no panic").expect("it founds")));
+    }
+    for (process, _) in &founders {
+        let named = || {
+            let lines = begin_with(&process.log, "member joined");
+            lines.iter().map(|line| line.get("addr").to_owned()).collect::<BTreeSet<_>>()
+        };
+        let all: BTreeSet<String> = addrs.iter().cloned().collect();
+        until("a line for each", || named() == all, || format!("{:?}", named())).await;
+    }
 }
 
 #[tokio::test]

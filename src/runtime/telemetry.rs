@@ -118,7 +118,7 @@ mod measured;
 #[cfg(not(feature = "metrics"))]
 mod unmeasured;
 
-pub(crate) use member_log::{LogNote, MemberLog, ShownLock, ShownService, words};
+pub(crate) use member_log::{LogNote, MemberLog, ShownLockName, ShownService, words};
 
 #[cfg(feature = "metrics")]
 pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};

@@ -113,7 +113,7 @@ impl Member {
         // The handle is made before the entry is locked. Making it takes a turn, and a caller that
         // looks for another service must not wait for that.
         let new = LockService::new(engine.clone(), name.clone());
-        let _adding = self.handle.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let adding = self.handle.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let services = &self.handle.services;
         let limit = self.handle.max_services;
         if services.len() >= limit && !services.contains_key(&name) {
@@ -126,7 +126,10 @@ impl Member {
         if service.is_destroyed() {
             *service = new;
         }
-        Ok(service.clone())
+        let made = service.clone();
+        drop((service, adding));
+        made.handle().meter.begin_series();
+        Ok(made)
     }
 
     /// Returns whether a lock service of that name exists anywhere in the cluster. A misspelt name

@@ -1,7 +1,7 @@
 //! The metrics of members, read from a recorder in each process.
 
 use super::*;
-use elderlock::{Guard, Unavailable};
+use elderlock::{Guard, Order, OrderReport, ServiceName, Unavailable, give_order};
 use metrics::Unit;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -102,6 +102,27 @@ async fn stock(member: &Member) -> LockService {
 
 async fn lock(service: &LockService, name: &str) -> Guard {
     soon(service.lock(name).into_future()).await.expect("it is granted")
+}
+
+#[tokio::test]
+async fn a_question_about_an_unused_service_makes_no_series() {
+    let members = cluster(2, Leases::Long).await;
+    for (process, member) in &members {
+        let named = ServiceName::new("stokc").expect("a good name");
+        let order = Order::Held { service: named, leases: false };
+        let addr = member.addr().to_string();
+        let given = give_order(&addr, "telemetry", order);
+        let mut reports = soon(given).await.expect("it is given");
+        let told = soon(reports.next()).await.expect("it is told");
+        assert_eq!(told, Some(OrderReport::NoService));
+        let sent = "elderlock_messages_sent_total{kind=FindService}";
+        let seen = || process.book.names().iter().any(|name| name.starts_with(sent));
+        if !member.is_elder() {
+            until(sent, seen, || format!("{:?}", process.book.names())).await;
+        }
+        let names = process.book.names();
+        assert!(!names.iter().any(|name| name.contains("stokc")), "{names:?}");
+    }
 }
 
 #[tokio::test]

@@ -21,8 +21,9 @@ const CONNECTIONS: u32 = 100;
 const POSTGRESQL: &str = "/usr/lib/postgresql";
 /// The file as which Debian installs ZooKeeper.
 const ZOOKEEPER: &str = "/usr/share/java/zookeeper.jar";
-/// An unprivileged user and group: PostgreSQL refuses to run as root.
-const NOBODY: (&str, &str) = ("nobody", "nogroup");
+/// The user of PostgreSQL's package, and its group of the same name: PostgreSQL refuses to run as
+/// root.
+const POSTGRES: &str = "postgres";
 
 pub(super) struct Server {
     child: Child,
@@ -106,11 +107,11 @@ impl Plan<'_> {
         let owner = std::fs::metadata(&data).map_err(|error| error.to_string())?.uid();
         let mut user: Vec<OsString> = Vec::new();
         if owner == 0 {
-            let (nobody, nogroup) =
-                (id_of("/etc/passwd", NOBODY.0)?, id_of("/etc/group", NOBODY.1)?);
-            chown(&data, Some(nobody), Some(nogroup)).map_err(|error| error.to_string())?;
+            let (user_id, group_id) =
+                (id_of("/etc/passwd", POSTGRES)?, id_of("/etc/group", POSTGRES)?);
+            chown(&data, Some(user_id), Some(group_id)).map_err(|error| error.to_string())?;
             user.extend(
-                ["--reuid", NOBODY.0, "--regid", NOBODY.1, "--clear-groups"].map(OsString::from),
+                ["--reuid", POSTGRES, "--regid", POSTGRES, "--clear-groups"].map(OsString::from),
             );
         }
         let made = under(&user, &initdb)

@@ -9,7 +9,7 @@ use super::security::{self, HandshakeForWriter};
 use super::transport_state::TransportState;
 use crate::protocol::ProcessId;
 use crate::runtime::inbox::{OrderExchange, OrderWork};
-use crate::runtime::telemetry::{ShownLock, ShownService};
+use crate::runtime::telemetry::{ShownLockName, ShownService};
 use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport, SessionMessage, VERSIONS};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ pub(super) async fn carry_out(
         tracing::info!(
             target: "elderlock",
             order = order.kind(), service = order.service().map(ShownService).map(field::display),
-            lock.name = order.lock_name().map(ShownLock).map(field::display),
+            lock.name = order.lock_name().map(ShownLockName).map(field::display),
             forced = order.is_forced(), addr = from.map(field::display),
             "an operator's order"
         );

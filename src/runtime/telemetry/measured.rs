@@ -90,6 +90,14 @@ impl Meter {
         }))
     }
 
+    /// Begins the series of a service that is surely used. A question about a service makes none,
+    /// since its name may be misspelt.
+    pub(crate) fn begin_series(&self) {
+        for changes in ["elderlock_transfers_total", "elderlock_recoveries_total"] {
+            counter!(changes, "service" => self.0.service.clone()).increment(0);
+        }
+    }
+
     pub(crate) fn waited(&self, outcome: &'static str, took: Duration) {
         let this = &*self.0;
         let histogram = |outcome| {
@@ -99,10 +107,7 @@ impl Meter {
         record(&WAITS, &this.waits, outcome, took, histogram);
         if outcome == "granted" {
             let grants = || {
-                // Not before: a question about a misspelt service makes no series.
-                for changes in ["elderlock_transfers_total", "elderlock_recoveries_total"] {
-                    counter!(changes, "service" => this.service.clone()).increment(0);
-                }
+                self.begin_series();
                 (1..HOLDS.len()).for_each(|at| this.losses_by(at).increment(0));
                 counter!("elderlock_grants_total", "service" => this.service.clone())
             };
@@ -263,7 +268,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Packet::VoteSuccessor { .. } => return None,
     };
     match message {
-        // A question about a service, and its answer, may be about one that nobody uses.
+        // The name of the service in a question, and in its answer, may be misspelt.
         Message::Member(MemberMessage::Inventory { .. })
         | Message::Registry(
             RegistryMessage::InventoryReply { .. } | RegistryMessage::FindService { .. },

@@ -206,8 +206,8 @@ impl MemberLog {
         }
         let is_new = |process| before.as_ref().is_none_or(|before| !before.contains(process));
         for member in view.members.iter().filter(|member| is_new(member.info.process)) {
-            // A member that joins writes no line about members that were there before it. Those that
-            // found with it have joined in this view too.
+            // A member that joins writes no line about members that were there before it. All
+            // founders have joined in the first view.
             if before.is_some() || member.info.process == me || member.joined == view.number {
                 notes.push(LogNote::Joined(member.info.clone()));
             }
@@ -317,7 +317,7 @@ impl fmt::Display for LostNames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.0.names();
         if let Some(name) = names.first() {
-            ShownLock(name).fmt(f)?;
+            ShownLockName(name).fmt(f)?;
         }
         match names.len() {
             0 | 1 => Ok(()),
@@ -327,9 +327,9 @@ impl fmt::Display for LostNames<'_> {
 }
 
 /// The name of a lock, escaped, on one line of bounded length.
-pub(crate) struct ShownLock<'a>(pub(crate) &'a LockName);
+pub(crate) struct ShownLockName<'a>(pub(crate) &'a LockName);
 
-impl fmt::Display for ShownLock<'_> {
+impl fmt::Display for ShownLockName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The `Display` of a lock's name escapes it.
         write!(f, "{}", Shortened(&self.0.to_string()))

@@ -12,6 +12,8 @@ impl NoMeter {
         NoMeter
     }
 
+    pub(crate) fn begin_series(&self) {}
+
     pub(crate) fn waited(&self, _: &'static str, _: Duration) {}
 
     pub(super) fn view_changed() {}
