@@ -561,8 +561,8 @@ pub enum LostReason {
 }
 
 impl LostReason {
-    /// The reason in metrics and logs.
-    pub(crate) fn word(self) -> &'static str {
+    /// The reason as metrics and logs have it, such as `lease_ended`.
+    pub fn word(self) -> &'static str {
         match self {
             LostReason::LeaseEnded => "lease_ended",
             LostReason::Suspended => "suspended",

@@ -168,8 +168,9 @@ impl MemberBuilder {
         self
     }
 
-    /// Sets how many of the oldest members decide about views, 1 to [`MAX_COUNCIL`]; 7 unless set.
-    /// A joining member adopts the cluster's number.
+    /// Sets how many of the oldest members decide about views, 1 to
+    /// [`MAX_COUNCIL`](crate::MAX_COUNCIL); 7 unless set. A joining member adopts the cluster's
+    /// number.
     pub fn council(mut self, size: u8) -> Self {
         self.council = size;
         self
@@ -305,8 +306,9 @@ impl MemberBuilder {
     }
 
     /// How long a thread busy-polls for the next messages of other members, from zero, which is
-    /// never, to [`MAX_BUSY_POLL`]. Unless set it is 50 µs, about the cost of letting a thread
-    /// sleep and of waking it. It is zero where the process has one processor only.
+    /// never, to [`MAX_BUSY_POLL`](crate::MAX_BUSY_POLL). Unless set it is 50 µs, about the cost of
+    /// letting a thread sleep and of waking it. It is zero where the process has one processor
+    /// only.
     ///
     /// The poll that asks another member for a lock busy-polls for the answer before it is pending.
     /// When the grantor's reading task has answered a question, it busy-polls for the next one. On

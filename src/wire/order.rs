@@ -398,6 +398,7 @@ impl OrderReport {
                             one, or ask again later";
 
     /// Returns whether readers of this version of the wire know the report.
+    #[cfg(feature = "tokio")]
     pub(crate) fn is_known_in(&self, version: u16) -> bool {
         version >= 13 || !matches!(self, OrderReport::CarriedOutBy { .. })
     }
