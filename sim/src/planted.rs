@@ -68,5 +68,10 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::AskWithoutRoom
             | ProtocolMutant::HearStrangers
             | ProtocolMutant::HeedAnyPulse
+            | ProtocolMutant::TakeAnyJoin
+            | ProtocolMutant::AdmitTheGone
+            | ProtocolMutant::SuspectForAny
+            | ProtocolMutant::HearAnyVoucher
+            | ProtocolMutant::FoundForAny
     )
 }

@@ -445,6 +445,16 @@ pub enum ProtocolMutant {
     HearStrangers,
     /// A member heeds the pulse of a process that is not its elder.
     HeedAnyPulse,
+    /// A member takes the request of a stranger for another process to join.
+    TakeAnyJoin,
+    /// A process that has left a view may join again.
+    AdmitTheGone,
+    /// A member checks on another one when a stranger suspects it.
+    SuspectForAny,
+    /// A stranger's word on a death counts where refused connections do.
+    HearAnyVoucher,
+    /// A process founds with a stranger, without a key.
+    FoundForAny,
 }
 
 /// Reads the name of a planted break.
@@ -483,7 +493,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 202] = [
+    pub const ALL: [ProtocolMutant; 207] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -686,5 +696,10 @@ impl ProtocolMutant {
         ProtocolMutant::AskWithoutRoom,
         ProtocolMutant::HearStrangers,
         ProtocolMutant::HeedAnyPulse,
+        ProtocolMutant::TakeAnyJoin,
+        ProtocolMutant::AdmitTheGone,
+        ProtocolMutant::SuspectForAny,
+        ProtocolMutant::HearAnyVoucher,
+        ProtocolMutant::FoundForAny,
     ];
 }

@@ -16,7 +16,7 @@ impl Cluster {
             };
         }
         match (&self.phase, &self.view) {
-            (MemberPhase::Seeking(seeking), _) => seeking.belonging(),
+            (MemberPhase::Discovery(discovery), _) => discovery.belonging(),
             (_, Some(view)) => Affiliation::Member {
                 lineage: view.lineage,
                 view: view.number,
@@ -109,7 +109,7 @@ impl Cluster {
             Affiliation::Discovery { .. } => None,
         };
         if let Some(remembered) = self.config.last_view()
-            && let MemberPhase::Seeking(_) = self.phase
+            && let MemberPhase::Discovery(_) = self.phase
             && let Some((lineage, view)) = of_theirs
             && *lineage == remembered.lineage
             && *view < remembered.number
@@ -117,9 +117,9 @@ impl Cluster {
             let view = remembered.clone();
             send(me.addr, me.process, Notice::FullView { view, nonce: echo }, step);
         }
-        if let MemberPhase::Seeking(seeking) = &mut self.phase {
+        if let MemberPhase::Discovery(discovery) = &mut self.phase {
             let heard = (asked, is_believed);
-            let found = seeking.on_hello(&self.config, now, me, heard, belonging, step.out);
+            let found = discovery.on_hello(&self.config, now, me, heard, belonging, step.out);
             self.on_founding_outcome(now, found, step);
         }
     }
@@ -131,7 +131,7 @@ impl Cluster {
         step: &mut StepParts,
     ) {
         match found {
-            FoundingOutcome::Seeking => {}
+            FoundingOutcome::Pending => {}
             FoundingOutcome::Founded(view) => {
                 let me = self.config.me.process;
                 // A founder that is a quorum alone may grant at once, so its vote successor must
@@ -189,11 +189,13 @@ impl Cluster {
         let Some(view) = &self.view else { return };
         // Members send requests on. A stranger that names another process would make this member
         // dial any address.
-        if from != info.process && !view.contains(from) {
+        let is_own = from == info.process || planted!(self.config.mutant, TakeAnyJoin);
+        if !is_own && !view.contains(from) {
             return;
         }
         let is_spoken = view.is_spoken_by(&info) || planted!(self.config.mutant, AdmitAnyVersion);
-        if view.contains(info.process) || !view.admits(&info, heard) || !is_spoken {
+        let is_admitted = view.admits(&info, heard) || planted!(self.config.mutant, AdmitTheGone);
+        if view.contains(info.process) || !is_admitted || !is_spoken {
             send(info.addr, info.process, Notice::full_view(view), step);
         } else if let Some(elder) = &mut self.elder {
             elder.on_join(now, info);
@@ -217,7 +219,7 @@ impl Cluster {
 
     pub(crate) fn leave(&mut self, now: Time, step: &mut StepParts) {
         match &mut self.phase {
-            MemberPhase::Seeking(_) => self.end(now, Event::Left { heard: true }, step),
+            MemberPhase::Discovery(_) => self.end(now, Event::Left { heard: true }, step),
             MemberPhase::Retiring { left, .. } => *left = true,
             MemberPhase::Member => {
                 let member_lease =
@@ -395,7 +397,9 @@ impl Cluster {
             view.members.iter().any(|member| member.info.addr == addr && !member.learner)
         };
         let is_proven = match &self.phase {
-            MemberPhase::Seeking(seeking) => seeking.proven_addrs().any(|known| known == addr),
+            MemberPhase::Discovery(discovery) => {
+                discovery.proven_addrs().any(|known| known == addr)
+            }
             _ => false,
         };
         let is_known = self.config.seeds.contains(&addr)
@@ -411,11 +415,11 @@ impl Cluster {
     /// each process. It does so before a view that admitted it would drop it for its missing
     /// answer.
     fn believes_all(&self, now: Time) -> bool {
-        let MemberPhase::Seeking(seeking) = &self.phase else { return false };
+        let MemberPhase::Discovery(discovery) = &self.phase else { return false };
         let knows_others = self.config.last_view().is_some() || !self.config.contacts.is_empty();
         !knows_others
-            && now >= seeking.listens_until() + self.config.timing.member_lease / 2
-            && seeking.proven_addrs().next().is_none()
+            && now >= discovery.listens_until() + self.config.timing.member_lease / 2
+            && discovery.proven_addrs().next().is_none()
     }
 
     /// Returns whether packets that `relay` passes on count as packets of their origin. Without
@@ -515,10 +519,10 @@ impl Cluster {
         if is_later && !self.is_believed(from, nonce) {
             return self.fetch(now, from, addr, step);
         }
-        if let MemberPhase::Seeking(seeking) = &self.phase {
-            let is_used_up = seeking.is_used_up(&self.config, &view);
+        if let MemberPhase::Discovery(discovery) = &self.phase {
+            let is_used_up = discovery.is_used_up(&self.config, &view);
             let is_believed = self.is_believed(from, nonce)
-                || seeking.is_bound_to(from)
+                || discovery.is_bound_to(from)
                 || self.believes_all(now);
             if (view.contains(self.config.me.process) || is_used_up) && !is_believed {
                 return self.fetch_first(now, view.lineage, step);
@@ -537,7 +541,7 @@ impl Cluster {
             return;
         }
         let acceptable = match (&self.phase, &self.view) {
-            (MemberPhase::Seeking(_), _) => view.contains(self.config.me.process),
+            (MemberPhase::Discovery(_), _) => view.contains(self.config.me.process),
             (_, Some(mine)) => view.lineage == mine.lineage && view.number > mine.number,
             (_, None) => false,
         };
@@ -595,7 +599,7 @@ impl Cluster {
     /// Another process requested its join then, and the key of its vote could be that process's.
     fn is_misnamed_in(&self, view: &View) -> bool {
         let me = &self.config.me;
-        matches!(self.phase, MemberPhase::Seeking(_))
+        matches!(self.phase, MemberPhase::Discovery(_))
             && view.member(me.process).is_some_and(|own| own.info != *me)
     }
 
@@ -654,7 +658,7 @@ impl Cluster {
             self.end(now, if left { Event::Left { heard: true } } else { Event::Expelled }, step);
             return;
         }
-        if let MemberPhase::Seeking(_) = self.phase {
+        if let MemberPhase::Discovery(_) = self.phase {
             self.phase = MemberPhase::Member;
             self.member_since = now;
             self.greeting.at = now + view.timing.slow_beat();

@@ -77,7 +77,7 @@ pub(crate) struct Discovery {
 /// The state of a founding.
 pub(crate) enum FoundingOutcome {
     /// No view is decided yet.
-    Seeking,
+    Pending,
     /// The first view is decided.
     Founded(Box<View>),
     /// The outcome of the founding cannot be known.
@@ -171,7 +171,7 @@ impl Discovery {
             };
         }
         if now < self.next_hello {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         self.next_hello = now + config.timing.retry;
         let stale = config.timing.retry * 4;
@@ -243,7 +243,7 @@ impl Discovery {
             self.heard.insert(addr, SeedReply { me, belonging, at: now, is_proven });
         }
         if known {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         if is_member {
             if let Some(wrong) = self.wrong_clock(now) {
@@ -281,13 +281,14 @@ impl Discovery {
         view: &View,
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
-        let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
+        let Some(first) = view.members.first() else { return FoundingOutcome::Pending };
         // The whole information is compared: the key of its vote could be another process's.
         let own = view.member(config.me.process);
         let in_it = own.is_some_and(|own| own.info == config.me) && view.is_sound();
         let known = self.knows_a_cluster();
         // Without authentication only a seed that was asked proves that it is one.
         let is_seed = config.nonce.is_none()
+            || planted!(config.mutant, FoundForAny)
             || self.heard.get(&first.info.addr).is_some_and(|heard| {
                 heard.is_proven && heard.me.process == from && self.seeds.contains(&first.info.addr)
             });
@@ -299,14 +300,14 @@ impl Discovery {
             || known
             || self.attempt.is_some()
         {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         if let Err(wrong) = self.clock.check(now, view.first_slot) {
             return FoundingOutcome::Refused(wrong);
         }
         if view.first_slot <= config.found_above {
             // The proposer's clock is behind. It proposes again later.
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         let agreed = match &self.bound {
             None => true,
@@ -319,20 +320,20 @@ impl Discovery {
             let packet = Packet::from(Notice::FoundOk { attempt });
             out.push(Output::Send { to: first.info.addr, process: Some(from), packet });
         }
-        FoundingOutcome::Seeking
+        FoundingOutcome::Pending
     }
 
     /// Handles a seed's agreement to this process's founding.
     pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> FoundingOutcome {
-        let Some(attempt) = &mut self.attempt else { return FoundingOutcome::Seeking };
+        let Some(attempt) = &mut self.attempt else { return FoundingOutcome::Pending };
         if number != self.attempts || !attempt.view.contains(from) {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         attempt.agreed.insert(from);
         if attempt.agreed.len() == attempt.view.members.len() {
             return FoundingOutcome::Founded(Box::new(attempt.view.clone()));
         }
-        FoundingOutcome::Seeking
+        FoundingOutcome::Pending
     }
 
     /// The answer from each seed, as text.
@@ -368,12 +369,12 @@ impl Discovery {
                 self.heard.get(addr).map(describe)
             }
         };
-        let is_seeking = |heard: &&SeedReply| match heard.belonging {
+        let is_in_discovery = |heard: &&SeedReply| match heard.belonging {
             Affiliation::Discovery { .. } => true,
             Affiliation::Member { .. } | Affiliation::VoteSuccessor { .. } => false,
         };
         let at_seeds = self.seeds.iter().filter_map(|addr| self.heard.get(addr));
-        let others = at_seeds.filter(is_seeking).map(|heard| heard.me.process);
+        let others = at_seeds.filter(is_in_discovery).map(|heard| heard.me.process);
         let founders: BTreeSet<ProcessId> = others.chain([me.process]).collect();
         let mut all = self.heard.values();
         SeedReport {
@@ -436,7 +437,7 @@ impl Discovery {
     ) -> FoundingOutcome {
         let busy = self.bound.is_some() || self.attempt.is_some();
         if !self.seeds.contains(&config.me.addr) || busy || !self.may_found(now) {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
         for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
@@ -447,16 +448,16 @@ impl Discovery {
                     founders.insert(me.process, me.clone());
                 }
                 _ if planted!(config.mutant, FoundWithoutAll) => {}
-                _ => return FoundingOutcome::Seeking,
+                _ => return FoundingOutcome::Pending,
             }
         }
         if !suffices(config, founders.len()) {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         let mut founders: Vec<MemberInfo> = founders.into_values().collect();
         founders.sort_by_key(|info| (info.addr, info.process));
         if founders[0].process != config.me.process {
-            return FoundingOutcome::Seeking;
+            return FoundingOutcome::Pending;
         }
         self.attempts += 1;
         let attempt = FoundingAttempt {
@@ -469,7 +470,7 @@ impl Discovery {
         }
         self.propose(&attempt, config, out);
         self.attempt = Some(attempt);
-        FoundingOutcome::Seeking
+        FoundingOutcome::Pending
     }
 
     /// Returns whether the view shows that the id of this process is used up: an earlier view may
@@ -556,7 +557,7 @@ mod tests {
     }
 
     /// A process whose seeds are at these sites, after it has listened.
-    fn seeking(me: u8, seeds: &[u8], expect: usize) -> (Config, Discovery, Time) {
+    fn in_discovery(me: u8, seeds: &[u8], expect: usize) -> (Config, Discovery, Time) {
         let seeds = seeds.iter().map(|site| addr(*site)).collect();
         let config = Config { seeds, expect, ..Config::new(info(me), Timing::fast()) };
         let start = Time::from_nanos(1);
@@ -568,7 +569,7 @@ mod tests {
     /// The founders in the proposals of a process that gets `answers`: site, process.
     fn proposed(expect: usize, answers: &[(u8, u8)]) -> Vec<usize> {
         let sites: Vec<u8> = [1].into_iter().chain(answers.iter().map(|(site, _)| *site)).collect();
-        let (config, mut discovery, now) = seeking(1, &sites, expect);
+        let (config, mut discovery, now) = in_discovery(1, &sites, expect);
         let mut out = Vec::new();
         for (site, process) in answers {
             let belonging = discovery.belonging();
@@ -597,7 +598,7 @@ mod tests {
     #[test]
     fn a_process_alone_founds_only_if_it_expects_no_other() {
         let founds = |expect| {
-            let (config, mut discovery, now) = seeking(1, &[1], expect);
+            let (config, mut discovery, now) = in_discovery(1, &[1], expect);
             let belonging = discovery.belonging();
             let outcome = discovery.on_timer(&config, now, belonging, &mut Vec::new());
             matches!(outcome, FoundingOutcome::Founded(_))
@@ -608,7 +609,7 @@ mod tests {
     #[test]
     fn a_process_agrees_to_no_founding_of_fewer_members_than_it_expects_itself() {
         let agrees = |expect| {
-            let (config, mut discovery, now) = seeking(2, &[1, 2], expect);
+            let (config, mut discovery, now) = in_discovery(2, &[1, 2], expect);
             let founders = vec![info(1), info(2)];
             let view = View::first(Slot(5), founders, config.timing, config.council_size);
             let mut out = Vec::new();
@@ -649,7 +650,7 @@ mod tests {
     /// not. It has room for the replies of two processes that are not seeds, and three have
     /// replied.
     fn asked_in_a_crowd(members: &[(u8, bool)]) -> BTreeSet<SocketAddr> {
-        let (mut config, _, now) = seeking(1, &[1, 2], 1);
+        let (mut config, _, now) = in_discovery(1, &[1, 2], 1);
         config.limits.contacts = 2;
         let mut discovery = Discovery::new(&config, Time::from_nanos(1));
         let mut out = Vec::new();
@@ -678,7 +679,7 @@ mod tests {
 
     #[test]
     fn a_report_counts_the_founders_that_are_there() {
-        let (config, mut discovery, now) = seeking(1, &[1, 2, 3], 3);
+        let (config, mut discovery, now) = in_discovery(1, &[1, 2, 3], 3);
         assert_eq!(discovery.report(&config).founders, 1);
         let answer = (Some(addr(2)), true);
         let belonging = discovery.belonging();
@@ -692,7 +693,7 @@ mod tests {
     /// The report on a seed in a view of `version`, by a process that speaks these versions. Also
     /// whether the process asks to join.
     fn report_on_version(version: u16, lowest: u16, highest: u16) -> (String, bool) {
-        let (mut config, mut discovery, now) = seeking(1, &[1, 2], 1);
+        let (mut config, mut discovery, now) = in_discovery(1, &[1, 2], 1);
         config.me.versions = Versions { lowest, highest };
         let (answer, mut out) = ((Some(addr(2)), true), Vec::new());
         discovery.on_hello(&config, now, info(2), answer, elder(2, version), &mut out);

@@ -33,6 +33,7 @@ type Plant = Box<dyn Fn(&mut Node)>;
 
 mod bounds;
 mod grantors;
+mod strangers;
 
 /// This member as the second of a view of three, with `ANN` as the elder. It has not promised the
 /// elder anything.
@@ -417,38 +418,3 @@ rule!(
         is_told && !node.cluster.view.as_deref().expect("it has founded").contains(ANN)
     }
 );
-
-rule!(a_message_about_locks_counts_from_a_member_of_the_view, HearStrangers, |plant: Plant| {
-    let hears = |from: ProcessId| {
-        let mut node = with_two_more();
-        plant(&mut node);
-        let view = node.cluster.view.clone().expect("it has founded");
-        node.cx(NOW, &mut Vec::new(), |locks, cx| {
-            locks.client.lock(lock_call(RequestId(1), want("x")), Duration::ZERO, |_| false, cx);
-        });
-        let (epoch, token) = (Epoch(view.first_token()), view.first_token().plus(1));
-        let (service, request) = (service(), RequestId(1));
-        let grant = ClientMessage::Grant { service, epoch, request, token, kept: 0 };
-        let packet =
-            Packet::Linked { view: view.number, seq: 1, ack: 0, message: Message::Client(grant) };
-        let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
-        node.step(NOW, Input::Received { from, addr, packet }, &mut out);
-        out.iter().any(|output| matches!(output, Output::Answer { .. }))
-    };
-    assert!(hears(BOB), "it is a member");
-    !hears(CYD)
-});
-
-rule!(a_pulse_counts_from_the_elder_of_the_view, HeedAnyPulse, |plant: Plant| {
-    let believes = |from: ProcessId| {
-        let mut node = second(&plant);
-        let view = node.cluster.view.as_ref().expect("it has founded").number;
-        // A renewal of a beat that this member has not sent shows that its id is taken.
-        let pulse = Notice::Pulse { view, pulse: 1, renews: 1 << 40, again: false, settled: false };
-        let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
-        node.step(NOW, Input::Received { from, addr, packet: pulse.into() }, &mut out);
-        out.iter().any(|output| matches!(output, Output::Event(Event::IdentityTaken)))
-    };
-    assert!(believes(ANN), "it is the elder");
-    !believes(CYD)
-});

@@ -1,0 +1,120 @@
+//! The rules about packets of processes outside the view.
+
+use super::*;
+use std::num::NonZeroU64;
+
+/// The information of the process at another address than this member's.
+fn at_another_address(node: &Node, process: ProcessId) -> MemberInfo {
+    let addr = ([127, 0, 0, 1], 7503).into();
+    MemberInfo { process, addr, ..node.cluster.config.me.clone() }
+}
+
+/// The notices that the member sends when it gets this one from `from`.
+fn answers(node: &mut Node, from: ProcessId, notice: Notice) -> Vec<Notice> {
+    let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
+    node.step(NOW, Input::Received { from, addr, packet: notice.into() }, &mut out);
+    notices(&out)
+}
+
+/// The number of the view of [`with_two_more`].
+fn present(node: &Node) -> ViewNumber {
+    node.cluster.view.as_ref().expect("it has founded").number
+}
+
+rule!(a_message_about_locks_counts_from_a_member_of_the_view, HearStrangers, |plant: Plant| {
+    let hears = |from: ProcessId| {
+        let mut node = with_two_more();
+        plant(&mut node);
+        let view = node.cluster.view.clone().expect("it has founded");
+        node.cx(NOW, &mut Vec::new(), |locks, cx| {
+            locks.client.lock(lock_call(RequestId(1), want("x")), Duration::ZERO, |_| false, cx);
+        });
+        let (epoch, token) = (Epoch(view.first_token()), view.first_token().plus(1));
+        let (service, request) = (service(), RequestId(1));
+        let grant = ClientMessage::Grant { service, epoch, request, token, kept: 0 };
+        let packet =
+            Packet::Linked { view: view.number, seq: 1, ack: 0, message: Message::Client(grant) };
+        let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
+        node.step(NOW, Input::Received { from, addr, packet }, &mut out);
+        out.iter().any(|output| matches!(output, Output::Answer { .. }))
+    };
+    assert!(hears(BOB), "it is a member");
+    !hears(CYD)
+});
+
+rule!(a_pulse_counts_from_the_elder_of_the_view, HeedAnyPulse, |plant: Plant| {
+    let believes = |from: ProcessId| {
+        let mut node = second(&plant);
+        let view = node.cluster.view.as_ref().expect("it has founded").number;
+        // A renewal of a beat that this member has not sent shows that its id is taken.
+        let pulse = Notice::Pulse { view, pulse: 1, renews: 1 << 40, again: false, settled: false };
+        let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
+        node.step(NOW, Input::Received { from, addr, packet: pulse.into() }, &mut out);
+        out.iter().any(|output| matches!(output, Output::Event(Event::IdentityTaken)))
+    };
+    assert!(believes(ANN), "it is the elder");
+    !believes(CYD)
+});
+
+rule!(a_request_to_join_counts_from_the_joiner_and_from_members, TakeAnyJoin, |plant: Plant| {
+    let answered = |from: ProcessId| {
+        let mut node = with_two_more();
+        plant(&mut node);
+        let (me, heard) = (at_another_address(&node, BOB), present(&node));
+        !answers(&mut node, from, Notice::Join { me, heard }).is_empty()
+    };
+    assert!(answered(ANN), "it is a member");
+    !answered(CYD)
+});
+
+rule!(a_process_that_has_left_a_view_does_not_join_again, AdmitTheGone, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let (me, heard) = (at_another_address(&node, CYD), present(&node));
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
+    view.departed.push((CYD, heard));
+    node.cluster.view = Some(Arc::new(view));
+    let answers = answers(&mut node, CYD, Notice::Join { me, heard });
+    answers.iter().any(|answer| matches!(answer, Notice::FullView { .. }))
+});
+
+rule!(a_suspicion_counts_from_a_member_of_the_view, SuspectForAny, |plant: Plant| {
+    let checks = |from: ProcessId| {
+        let mut node = with_two_more();
+        plant(&mut node);
+        let sent = answers(&mut node, from, Notice::SuspectDead { process: BOB });
+        sent.iter().any(|notice| matches!(notice, Notice::Hello { .. }))
+    };
+    assert!(checks(ANN), "it is a member");
+    !checks(CYD)
+});
+
+rule!(a_vouched_death_counts_from_a_member_of_the_view, HearAnyVoucher, |plant: Plant| {
+    let believes = |from: ProcessId| {
+        let mut node = with_two_more();
+        plant(&mut node);
+        node.cluster.config.trust_refused = true;
+        let sent = answers(&mut node, from, Notice::Vouch { dead: BOB });
+        sent.iter().any(|notice| matches!(notice, Notice::Vouch { .. }))
+    };
+    assert!(believes(ANN), "it is a member");
+    !believes(CYD)
+});
+
+rule!(a_process_founds_only_with_seeds_that_it_has_asked, FoundForAny, |plant: Plant| {
+    let agrees = |nonce: Option<NonZeroU64>| {
+        let info = |process: u128, port: u16| {
+            MemberInfo::new(ProcessId(process), ([127, 0, 0, 1], port).into())
+        };
+        let (coordinator, me) = (info(3, 7503), info(7, 7400));
+        let seeds = BTreeSet::from([coordinator.addr, me.addr]);
+        let config = Config { seeds, nonce, ..Config::new(me.clone(), Timing::fast()) };
+        let view = View::first(Slot(5), vec![coordinator, me], config.timing, config.council_size);
+        let mut node = Node::new(config, Time::from_nanos(1));
+        plant(&mut node);
+        let sent = answers(&mut node, CYD, Notice::Found { attempt: 1, view });
+        sent.iter().any(|notice| matches!(notice, Notice::FoundOk { .. }))
+    };
+    assert!(agrees(None), "a holder of the key is believed");
+    !agrees(NonZeroU64::new(9))
+});
