@@ -258,7 +258,7 @@ async fn of_several_young_turks_each_hears_the_truth() {
         match soon(bid).await.expect("no panic") {
             Ok(()) => winners.push(turk),
             // The winner is another of the young turks, not itself and not the first grantor.
-            Err(BecomeError::Superseded { by }) => {
+            Err(BecomeError::Outbid { by }) => {
                 let turks = (1..local.members.len()).filter(|other| *other != turk);
                 assert!(
                     turks.map(|other| local.members[other].process()).any(|process| process == by),

@@ -366,7 +366,7 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
 
 /// Curator users lose the lock of a thread that dies. Here the drop of the guard releases it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_panics_gives_the_lock_back() {
+async fn a_task_that_panics_releases_the_lock() {
     let (_local, here, there) = pair().await;
     let (mutex, plain) = (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "b"));
     let (in_task, in_task_too) = (mutex.clone(), plain.clone());

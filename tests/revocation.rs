@@ -77,7 +77,7 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
 /// Curator: `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the listener is told, and
 /// releases the lock to the waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_is_told_and_gives_the_lock_back_to_the_waiter() {
+async fn a_holder_is_told_and_releases_the_lock_to_the_waiter() {
     let cluster = RevocationCluster::of(3).await;
     // By turns the grantor's member is the holder, the requester, or neither.
     for (holds, waits) in [(0, 1), (1, 0), (1, 2)] {

@@ -21,6 +21,7 @@ mod plot;
 #[cfg(feature = "rivals")]
 mod rivals;
 // The demo starts its processes in the same way.
+mod grantor_change;
 #[allow(dead_code, reason = "the demo uses the rest")]
 #[path = "../../cli/src/processes.rs"]
 mod processes;
@@ -28,7 +29,6 @@ mod secure;
 mod sheet;
 mod spans;
 mod speed;
-mod takeover;
 mod wake;
 
 use about::About;
@@ -110,9 +110,9 @@ const CASES: [Case; 20] = [
     case("names", "names", |_| 1, bulk::names),
     case("waiters", "waiting", |_| 1, bulk::waiters),
     case("wake", "waiting", |_| 1, wake::wake),
-    case("transfer", HELD, |args| args.holds.len(), takeover::transfer),
-    case("leave", HELD, |args| args.holds.len(), takeover::leave),
-    case("recovery", HELD, |args| args.holds.len(), takeover::recovery),
+    case("transfer", HELD, |args| args.holds.len(), grantor_change::transfer),
+    case("leave", HELD, |args| args.holds.len(), grantor_change::leave),
+    case("recovery", HELD, |args| args.holds.len(), grantor_change::recovery),
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
     case("keeper-dies", "members", |_| 2, kept::keeper_dies),
     case("members", "members", |args| membership::sizes(args.members).len(), membership::members),

@@ -333,7 +333,7 @@ mod tests {
             include_str!("kept.rs"),
             include_str!("secure.rs"),
             include_str!("speed.rs"),
-            include_str!("takeover.rs"),
+            include_str!("grantor_change.rs"),
             include_str!("wake.rs"),
         ]
         .concat()

@@ -233,13 +233,13 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
                     let path = path.display();
                     let key = &keys[0];
                     let text = format!(
-                        "has read {path}: seals with key {key}; {closed} connections closed"
+                        "read {path}; now sealing with key {key}; {closed} connections closed"
                     );
                     say("keyring_replaced", text, json!({ "keys": keys, "closed": closed }));
                 }
                 Err(error) => {
                     let reason = error.to_string();
-                    let text = format!("keeps its keys: {error}");
+                    let text = format!("keys unchanged: {error}");
                     say("keyring_kept", text, json!({ "reason": reason }));
                 }
             },

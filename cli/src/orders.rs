@@ -118,7 +118,7 @@ impl OrderTarget {
             if let Some(next) = self.at.get(number + 1) {
                 let error = last.as_ref().map_or_else(ToString::to_string, Clone::clone);
                 let (error, next) = (error.escape_debug(), next.escape_debug());
-                eprintln!("elderlock: {error}; asks {next}, at the end of the queue");
+                eprintln!("elderlock: {error}; trying {next}, at the end of the queue");
             }
         }
         match last {

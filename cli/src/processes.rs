@@ -133,8 +133,8 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         std::thread::spawn(move || {
             for text in BufReader::new(output).lines().map_while(Result::ok) {
                 let at = Instant::now();
-                let report =
-                    serde_json::from_str(&text).map_err(|error| format!("said {text:?}: {error}"));
+                let report = serde_json::from_str(&text)
+                    .map_err(|error| format!("unreadable report {text:?}: {error}"));
                 if sender.send(OutputLine { index, run, at, report: Some(report) }).is_err() {
                     return;
                 }

@@ -147,7 +147,7 @@ where
             Err(AskError::Query(error)) if !is_out_of_reach(&error) => return Err(error.into()),
             Err(error) => {
                 if let (AskError::Joins, Some(next)) = (&error, addrs.get(number + 1)) {
-                    eprintln!("elderlock: {}; asks {}", in_no_view(at), next.escape_debug());
+                    eprintln!("elderlock: {}; trying {}", in_no_view(at), next.escape_debug());
                 }
                 last = Some((at, error));
             }

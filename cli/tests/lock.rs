@@ -384,11 +384,11 @@ fn a_list_of_members_goes_on_behind_one_that_joins() {
     let list = format!("{addr},{next}");
     let run = |command: &[&str], at: &str, rest: &[&str]| decided(|| run(command, at, rest));
     let joins = format!("elderlock: the process at {addr} joins and is in no view yet");
-    let expected = format!("{joins}; asks {next}, at the end of the queue\nexecuted\n");
+    let expected = format!("{joins}; trying {next}, at the end of the queue\nexecuted\n");
     let executed = ["--", "echo", "executed"];
     assert_eq!(run(&["lock", "job"], &list, &executed), (Some(0), expected));
     // An order, and a member that another one has to name from its view.
-    let expected = format!("{joins}; asks {next}\n");
+    let expected = format!("{joins}; trying {next}\n");
     let held = format!("{expected}no member holds a lock of default\n");
     assert_eq!(run(&["held", "default"], &list, &[]), (Some(0), held));
     let transfer = ["transfer", "default", "--to", &pair.addrs[1]];
@@ -497,7 +497,7 @@ fn a_member_that_holds_for_as_many_programs_as_it_may_names_the_remedy() {
     let remedy = "ask again later, or give the address of another member with --at";
     assert_eq!(run(&full), (Some(75), format!("{reason}: {remedy}\n")));
     let next = &pair.addrs[0];
-    let expected = format!("{reason}; asks {next}, at the end of the queue\nexecuted\n");
+    let expected = format!("{reason}; trying {next}, at the end of the queue\nexecuted\n");
     assert_eq!(run(&format!("{full},{next}")), (Some(0), expected));
     drop(holders);
 }
@@ -511,7 +511,10 @@ fn a_command_runs_although_the_program_was_replaced_meanwhile() {
     let mut holder = Running::start(holder.stdin(Stdio::piped()));
     holder.line_with("in");
     let copy = std::env::temp_dir().join(format!("elderlock-copy-{}", std::process::id()));
-    std::fs::copy(env!("CARGO_BIN_EXE_elderlock"), &copy).expect("room");
+    // Another process writes the copy. A child that another thread starts meanwhile would inherit
+    // this process's open file, and a file that is open for writing cannot be executed.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_elderlock")).arg(&copy).status();
+    assert!(copied.expect("cp is there").success(), "there is room");
     let mut waits = both_outputs(copy.to_str().expect("text"));
     // The command prints that it waits, because no member is at the first address.
     let list = format!("{},{}", free_addr(), pair.addrs[1]);
@@ -539,7 +542,8 @@ fn a_request_without_a_limit_waits_for_no_member_that_hangs() {
     let reason = format!("no answer from {} within 5s", pair.addrs[1]);
     assert_eq!(alone, (Some(2), format!("elderlock: {reason}\n")));
     let next = &pair.addrs[0];
-    let expected = format!("elderlock: {reason}; asks {next}, at the end of the queue\nexecuted\n");
+    let expected =
+        format!("elderlock: {reason}; trying {next}, at the end of the queue\nexecuted\n");
     assert_eq!(both, (Some(0), expected));
 }
 

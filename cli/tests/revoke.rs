@@ -57,7 +57,7 @@ async fn held(service: &LockService) -> Guard {
 /// Curator: `Revoker.attemptRevoke`, which reports no result. Here the operator is told the
 /// contacted holder and the result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_asked_gives_the_lock_back() {
+async fn a_holder_that_is_asked_releases_the_lock() {
     let (member, service) = founded().await;
     let guard = held(&service).await;
     let (process, token) = (member.process(), guard.token());

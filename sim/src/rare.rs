@@ -550,7 +550,7 @@ impl RareStateCounter {
             }
             Outcome::Undecided => self.reach_if(recovers(), RareState::TryDuringRecovery),
             Outcome::Closed(LostReason::Expelled) => self.reach(RareState::ExpelledWaiting),
-            Outcome::Superseded(_) => self.reach(RareState::Outbid),
+            Outcome::Outbid(_) => self.reach(RareState::Outbid),
             Outcome::Deadlock if call.suspends() => self.reach(RareState::Deadlocked),
             Outcome::Deadlock => self.reach(RareState::CircleTold),
             Outcome::ForceNotAllowed => self.reach(RareState::ForceRefused),

@@ -239,7 +239,7 @@ impl Recorder {
             Outcome::Undecided => fail("undecided"),
             Outcome::Deadlock => fail("deadlock"),
             Outcome::Won => fail("won"),
-            Outcome::Superseded(_) => fail("superseded"),
+            Outcome::Outbid(_) => fail("superseded"),
             Outcome::Destroyed => fail("destroyed"),
             Outcome::Unconfirmed => fail("unconfirmed"),
             Outcome::Confirmed => fail("confirmed"),

@@ -70,7 +70,7 @@ pub struct Site {
     /// The seeds it is started with.
     pub seeds: BTreeSet<SocketAddr>,
     /// The core's configuration for its next incarnation, after it was expelled or gave itself up.
-    pub next_life: Option<Config>,
+    pub next_incarnation: Option<Config>,
     /// Its processes hold locks for programs that are not members.
     pub serves_sessions: bool,
     /// The versions of its first process, if that is of an earlier release.
@@ -151,7 +151,7 @@ impl Site {
             due: None,
             gossip_due: None,
             seeds: BTreeSet::new(),
-            next_life: None,
+            next_incarnation: None,
             serves_sessions: false,
             older: None,
             allows_force: false,
@@ -208,7 +208,7 @@ impl Site {
             mutant: common.mutant,
             ..Config::new(me.clone(), common.timing)
         };
-        let mut config = self.next_life.take().unwrap_or_else(fresh);
+        let mut config = self.next_incarnation.take().unwrap_or_else(fresh);
         config.me = me.clone();
         config.vote_secret = common.durable.then(|| secret_of(me.process));
         let began = self.clock.local(now);

@@ -56,7 +56,7 @@ const STORE_AGAIN: u32 = 4;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum MemberPhase {
     /// The process is in no view yet.
-    Seeking(Box<Discovery>),
+    Discovery(Box<Discovery>),
     /// The process is in a view.
     Member,
     /// The member is about to say goodbye, or has said it. It holds nothing, and grants until its
@@ -190,14 +190,14 @@ impl Cluster {
             config.found_alone = false;
         }
         planted!(=> let successor = planted::successor(successor, &config, now));
-        let mut seeking = Discovery::new(&config, now);
-        seeking.set_voters(successor.iter().flat_map(VoteSuccessor::addrs).collect());
+        let mut discovery = Discovery::new(&config, now);
+        discovery.set_voters(successor.iter().flat_map(VoteSuccessor::addrs).collect());
         let acceptor = match (&successor, &config.stored) {
             (Some(_), Some(stored)) => stored.acceptor.clone(),
             _ => Acceptor::default(),
         };
         Cluster {
-            phase: MemberPhase::Seeking(Box::new(seeking)),
+            phase: MemberPhase::Discovery(Box::new(discovery)),
             view: None,
             sole_quorum: false,
             is_settled: false,
@@ -238,7 +238,7 @@ impl Cluster {
 
     /// The membership, as the locks see it in a step.
     pub(super) fn standing(&self, now: Time) -> Standing<'_> {
-        let has_elder = !matches!(self.phase, MemberPhase::Seeking(_));
+        let has_elder = !matches!(self.phase, MemberPhase::Discovery(_));
         Standing {
             me: self.config.me.process,
             info: &self.config.me,
@@ -339,8 +339,8 @@ impl Cluster {
 
     pub(super) fn on_seeds(&mut self, seeds: BTreeSet<SocketAddr>) {
         self.config.seeds = seeds;
-        if let MemberPhase::Seeking(seeking) = &mut self.phase {
-            seeking.set_seeds(self.config.founding_seeds());
+        if let MemberPhase::Discovery(discovery) = &mut self.phase {
+            discovery.set_seeds(self.config.founding_seeds());
         }
     }
 
@@ -350,7 +350,7 @@ impl Cluster {
     ///
     /// An expelled process knows that the cluster lives on without it: from then on it joins and
     /// never founds.
-    pub(super) fn next_life(
+    pub(super) fn next_incarnation(
         &self,
         process: ProcessId,
         vote_secret: Option<VoteSecret>,
@@ -390,10 +390,10 @@ impl Cluster {
         self.votes.durability.on_timer(now, step.out);
         let is_silent = self.is_unwritten();
         self.give_founding_up(now);
-        let belonging = (matches!(self.phase, MemberPhase::Seeking(_)) && !is_silent)
+        let belonging = (matches!(self.phase, MemberPhase::Discovery(_)) && !is_silent)
             .then(|| self.belonging(now));
-        if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.phase, belonging) {
-            let found = seeking.on_timer(&self.config, now, belonging, step.out);
+        if let (MemberPhase::Discovery(discovery), Some(belonging)) = (&mut self.phase, belonging) {
+            let found = discovery.on_timer(&self.config, now, belonging, step.out);
             self.on_founding_outcome(now, found, step);
         }
         if self.votes.successor.is_some() && !is_silent {
@@ -460,8 +460,8 @@ impl Cluster {
         let mut due = Time::MAX;
         match &self.phase {
             MemberPhase::Gone => return due,
-            MemberPhase::Seeking(_) if self.is_unwritten() => {}
-            MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
+            MemberPhase::Discovery(_) if self.is_unwritten() => {}
+            MemberPhase::Discovery(discovery) => due = due.min(discovery.deadline()),
             // The goodbye is said when this member grants nothing any more: no timer decides that.
             MemberPhase::Leaving { until, .. } if !has_handed_over => due = due.min(*until),
             MemberPhase::Leaving { again_at, until }
@@ -533,9 +533,9 @@ impl Cluster {
     }
 
     /// Returns the seeds and their answers while the process is in discovery.
-    pub(super) fn seeking(&self) -> SeedReport {
+    pub(super) fn seed_report(&self) -> SeedReport {
         match &self.phase {
-            MemberPhase::Seeking(seeking) => seeking.report(&self.config),
+            MemberPhase::Discovery(discovery) => discovery.report(&self.config),
             _ => SeedReport::default(),
         }
     }

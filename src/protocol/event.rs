@@ -234,7 +234,7 @@ pub enum Command {
         /// The edit.
         edit: Edit,
     },
-    /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit
+    /// Become the grantor of the service. Answered `Won` or `Outbid`, or at the limit
     /// `TimedOut`, unless `Release` comes first; this member may become the grantor even after
     /// that.
     Become {
@@ -490,7 +490,7 @@ pub enum Outcome {
     /// This member is the grantor and acts.
     Won,
     /// Another member is the grantor instead, or is about to be.
-    Superseded(ProcessId),
+    Outbid(ProcessId),
     /// The service is destroyed here, and its grantor has nothing left of this member.
     Destroyed,
     /// The service is destroyed, or a request is over, here, but no grantor has confirmed that in

@@ -224,7 +224,7 @@ impl LinkSet {
                 let others = |info: &&MemberInfo| info.process != me.process && info.process != to;
                 let relays: Vec<ProcessId> =
                     view.council().filter(others).map(|info| info.process).collect();
-                planted!(=> let mut detour = planted::Turns(detour, self.mutant));
+                planted!(=> let mut detour = planted::PlantedDetour(detour, self.mutant));
                 let most = self.limits.detour_notices as usize;
                 let chosen = detour.choose(now, &packet, &relays, most, &view.timing);
                 let troubled = now < detour.seen_until;

@@ -55,8 +55,8 @@
 //! # Views and the council
 //!
 //! A [`View`] lists the members, oldest first. View n+1 is chosen by a quorum of the *council* of
-//! view n: its seven oldest living members with a vote. The elder weighs a little more than the
-//! others.
+//! view n: its oldest living members with a vote, seven unless configured. The elder weighs a
+//! little more than the others.
 //!
 //! ```text
 //! elder      Accept, round 0 --> council: Accepted --> quorum: Install to all members
@@ -69,10 +69,11 @@
 //! answer become *ghosts*: they have no vote and no renewal, but their holds count until their
 //! leases are surely over.
 //!
-//! A process leaves the view in one of three cases. It said goodbye, its lease is surely over, or a
-//! member on the same kernel vouches for its death. Each start draws a new process id, so no
-//! process comes back as itself. A program with a data directory stores its vote before any message
-//! tells of it. The next process on that directory is its *vote successor* and has that vote.
+//! A process leaves the view in one of three cases. It said goodbye, its lease is surely over, or
+//! its death is vouched for. A member on the same kernel vouches, or with `trust_refused` members
+//! that it refuses. Each start draws a new process id, so no process comes back as itself. A
+//! program with a data directory stores its vote before any message tells of it. The next process
+//! on that directory is its *vote successor* and has that vote.
 //!
 //! # Founding and joining
 //!
@@ -86,7 +87,7 @@
 //! A process in no view is in *discovery* (`cluster/discovery.rs`). It greets its seeds and listens
 //! for a quarter of a member lease. If it hears of a cluster, it asks to be taken in, again and
 //! again. If it hears of no cluster with an elder, the seeds found one together. A process founds
-//! alone only if its program says so.
+//! alone if its program says so, or if its own address is its only seed.
 //!
 //! The first view takes *all* seeds. The seed with the lowest address proposes it when each seed
 //! has answered with the same seed list. It installs the view when all have agreed. A seed agrees

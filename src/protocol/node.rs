@@ -79,13 +79,13 @@ impl Node {
     ///
     /// An expelled process knows that the cluster continues without it: from then on it joins and
     /// never founds.
-    pub fn next_life(
+    pub fn next_incarnation(
         &self,
         process: ProcessId,
         vote_secret: Option<VoteSecret>,
         clock: Slot,
     ) -> Config {
-        self.cluster.next_life(process, vote_secret, clock)
+        self.cluster.next_incarnation(process, vote_secret, clock)
     }
 
     /// The vote of this process that its data directory has to store now.
@@ -426,8 +426,8 @@ impl Node {
 
     /// The seeds and their answers while the node is in discovery, for the error of a join that
     /// took too long.
-    pub fn seeking(&self) -> SeedReport {
-        self.cluster.seeking()
+    pub fn seed_report(&self) -> SeedReport {
+        self.cluster.seed_report()
     }
 
     /// The status as this node sees it.

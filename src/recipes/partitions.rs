@@ -576,7 +576,7 @@ impl ClaimTask {
                 () = claim.closing.cancelled() => {
                     // The claim ends first: the other claimants' shares grow from now on.
                     drop(claimed);
-                    return self.hand_back().await;
+                    return self.release_partition().await;
                 }
                 () = round => {}
             }
@@ -587,7 +587,7 @@ impl ClaimTask {
     }
 
     /// Requests the release of all partitions, and waits for the grace period at most.
-    async fn hand_back(&self) {
+    async fn release_partition(&self) {
         let mut untaken = VecDeque::new();
         self.state.send_if_modified(|state| {
             untaken = std::mem::take(&mut state.gained);

@@ -203,7 +203,7 @@ impl ReadWriteLock {
 
     fn guards_of(&self, owner: Owner) -> (usize, usize) {
         let name = LockName::new(&self.name);
-        name.map_or((0, 0), |name| self.service.claimed_depth(&name, owner.number()))
+        name.map_or((0, 0), |name| self.service.entered_depth(&name, owner.number()))
     }
 
     /// Returns the name, by which [`inspect`](LockService::inspect) shows the lock's readers,

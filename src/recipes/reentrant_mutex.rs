@@ -98,7 +98,7 @@ impl ReentrantMutex {
     ///
     /// Curator: `isAcquiredInThisProcess`.
     pub fn is_held(&self) -> bool {
-        self.name.as_ref().is_ok_and(|name| self.service.is_claimed(name))
+        self.name.as_ref().is_ok_and(|name| self.service.is_entered(name))
     }
 
     /// Returns whether the owner holds the lock at this instant.
@@ -115,7 +115,7 @@ impl ReentrantMutex {
     ///
     /// Curator: the `lockCount`, which is not public.
     pub fn depth(&self, owner: Owner) -> usize {
-        self.name.as_ref().map_or(0, |name| self.service.claimed_depth(name, owner.number()).0)
+        self.name.as_ref().map_or(0, |name| self.service.entered_depth(name, owner.number()).0)
     }
 }
 

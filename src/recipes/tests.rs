@@ -177,16 +177,16 @@ async fn a_name_without_holds_and_requests_is_forgotten() {
     let inner = mutex.acquire(owner).await.unwrap();
     let other = mutex.acquire(Owner::new()).wait(std::time::Duration::ZERO).await;
     assert!(other.unwrap_err().is_timeout());
-    assert_eq!(stock.claims_kept(), 1);
+    assert_eq!(stock.entries_kept(), 1);
     let waiting = tokio::spawn(mutex.acquire(Owner::new()).into_future());
     come(|| left_over(&member).2 == 1).await;
-    assert_eq!(stock.claims_kept(), 2);
+    assert_eq!(stock.entries_kept(), 2);
     drop(outer);
-    assert_eq!((stock.claims_kept(), mutex.depth(owner)), (2, 1));
+    assert_eq!((stock.entries_kept(), mutex.depth(owner)), (2, 1));
     drop(inner);
     assert!(!mutex.is_held_by(owner));
     drop(waiting.await.unwrap().unwrap());
-    assert_eq!((stock.claims_kept(), left_over(&member)), (0, (0, 0, 0)));
+    assert_eq!((stock.entries_kept(), left_over(&member)), (0, (0, 0, 0)));
 }
 
 /// OpenVMS, Linux DLM: the value block of a lock. A holder is refused as soon as a later one has

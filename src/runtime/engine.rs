@@ -280,11 +280,11 @@ impl Engine {
     }
 
     /// Returns the seeds and their answers while the member joins.
-    pub(crate) fn seeking(&self) -> SeedReport {
+    pub(crate) fn seed_report(&self) -> SeedReport {
         if self.is_copy() {
             return SeedReport::default();
         }
-        self.turn(|state, _| state.node.seeking())
+        self.turn(|state, _| state.node.seed_report())
     }
 
     /// The engine's phase, for callers that await a change of it.

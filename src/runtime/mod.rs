@@ -6,6 +6,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `engine.rs`, `engine/state.rs` | `Engine`: the lock around the core; its state |
+//! | `engine/turn.rs`, `engine/requests.rs` | one turn of the engine; requests and releases |
+//! | `engine/timer_task.rs` | the task that wakes the engine in time |
 //! | `engine/phase.rs` | how far the engine is, and how it has left |
 //! | `engine/alarms.rs`, `engine/sleep.rs` | timers of calls; a wait for one |
 //! | `engine/deferred.rs` | work for the next turn |
@@ -31,12 +33,14 @@
 //! | `net/connection_writer.rs`, `net/dial_error.rs` | a connection to write on; a failed dial |
 //! | `net/reception.rs`, `net/incarnation.rs` | state of readers; one identity on the network |
 //! | `net/admission.rs`, `net/rate_limit.rs` | bounds of accepted connections; rates |
+//! | `net/begun_frames.rs`, `net/stranger_budget.rs` | bytes of begun frames; bytes for strangers |
 //! | `net/security.rs`, `net/security_absent.rs` | the cluster key at work, and its absence |
 //! | `net/death_watch.rs` | vouched death: watching processes on the same host |
 //! | `net/resolve.rs`, `net/timeouts.rs` | seeds and host names; times of a connection |
 //! | `net/counters.rs`, `net/poll_on_wake.rs` | counters; a future that is polled on its wake |
 //! | `net/query.rs`, `net/operator.rs`, `net/session.rs` | status, orders and locks for programs |
 //! | `net/orders.rs` | orders, at the member that carries them out |
+//! | `net/status_answer.rs` | answers to questions for the status |
 
 /// A planted break. Says whether it is planted, or runs the statement after `=>` if it is. In a
 /// build for use no break is planted, and the macro adds no code.

@@ -59,7 +59,7 @@ impl Future for BecomeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(Pin::new(&mut self.0).poll(context)) {
             Err(Outcome::Won) => Ok(()),
-            Err(Outcome::Superseded(by)) => Err(BecomeError::Superseded { by }),
+            Err(Outcome::Outbid(by)) => Err(BecomeError::Outbid { by }),
             Err(outcome) => Err(match Unavailable::of(&outcome) {
                 Some(unavailable) => unavailable.into(),
                 None => BecomeError::TimedOut,
@@ -86,8 +86,8 @@ impl std::fmt::Debug for BecomeFuture {
 #[non_exhaustive]
 pub enum BecomeError {
     /// Another member made a later bid, and is the grantor or about to be.
-    #[error("superseded by a later bid of process {by}")]
-    Superseded {
+    #[error("outbid by process {by}")]
+    Outbid {
         /// The later bidder.
         by: ProcessId,
     },
@@ -101,9 +101,9 @@ pub enum BecomeError {
 
 impl BecomeError {
     /// The process that is the grantor instead, if that is the reason.
-    pub fn superseded_by(&self) -> Option<ProcessId> {
+    pub fn outbid_by(&self) -> Option<ProcessId> {
         match self {
-            BecomeError::Superseded { by } => Some(*by),
+            BecomeError::Outbid { by } => Some(*by),
             _ => None,
         }
     }

@@ -82,18 +82,18 @@ impl LockService {
 
     /// Returns how many guards of the owner write, and how many only read, of a lock that the owner
     /// holds at this instant.
-    pub(crate) fn claimed_depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
+    pub(crate) fn entered_depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
         self.inner.owners.depth(name, owner)
     }
 
     /// Returns whether any owner holds the lock at this instant.
-    pub(crate) fn is_claimed(&self, name: &LockName) -> bool {
+    pub(crate) fn is_entered(&self, name: &LockName) -> bool {
         self.inner.owners.is_held(name)
     }
 
     /// The number of owners that this handle keeps in memory.
     #[cfg(test)]
-    pub(crate) fn claims_kept(&self) -> usize {
+    pub(crate) fn entries_kept(&self) -> usize {
         self.inner.owners.kept()
     }
 

@@ -22,11 +22,13 @@
 //! | `owners.rs`, `owner_entry.rs` | the local owners of locks; an owner in a lock |
 //! | `shared_value.rs` | `SharedValue`: an open object |
 //! | `revocation.rs`, `grantorship.rs` | revocations; becoming the grantor |
+//! | `blockers.rs` | the chain of holds and waits behind a lock |
 //! | `inspect.rs`, `status_report.rs` | answers of a grantor; the status of a member for tools |
 //! | `events.rs`, `connection.rs` | the events of a member; its connection status |
 //! | `orders.rs`, `sessions.rs` | orders of operators; locks for programs without membership |
 //! | `blocking.rs` | the API for threads |
 //! | `http.rs`, `http/access.rs`, `http/metrics_text.rs` | a member over HTTP |
+//! | `http/listener.rs`, `http/shown_locks.rs` | its sockets; the locks of its page |
 //! | `http/last_events.rs` | the last events of a member, with their ages |
 //! | `http/member_slot.rs` | the member of a view, which may not be there yet |
 //! | `simulated.rs` | members of a simulation, for `elderlock-testing` |

@@ -46,7 +46,7 @@ impl fmt::Display for Waiting {
 impl Waiting {
     /// The seeds that have not answered by now, with the reasons as far as they are known.
     pub(super) fn of(engine: &Engine, transport: &Transport) -> Waiting {
-        let SeedReport { seeds, founders, expected, hears_of_cluster } = engine.seeking();
+        let SeedReport { seeds, founders, expected, hears_of_cluster } = engine.seed_report();
         let me = transport.advertised();
         let missing = seeds.iter().filter(|(addr, answer)| answer.is_none() && *addr != me);
         let missing = missing.map(|(addr, _)| match transport.last_error(*addr) {

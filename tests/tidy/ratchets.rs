@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
-/// prose. The prose is that of the files below a folder, or of one file. Some clauses of `sim` and
-/// `bench` are data.
+/// prose. The prose is that of the files below a folder, or of one file. Some clauses
+/// of `sim` are data.
 pub(super) const CLAUSES: [(&str, f64); 29] = [
     ("src/lib.rs", 0.0),
     ("src/sql.rs", 0.0),

@@ -1,10 +1,10 @@
-//! The scenario: kills, stops and takeovers with their times, and how soon the shop continues.
+//! The scenario: kills, stops and transfers with their times, and how soon the shop continues.
 //!
 //! Before a victim is killed, it is made to stand between its `fence()` and its write, with the
 //! lock of an article. So a fail-over has a simple measure: from SIGKILL to the next sale of that
 //! article. No worker can make this sale before the victim has lost its lock.
 //!
-//! A takeover without a death has another measure. Every task of a worker must get its lock, and
+//! A transfer without a death has another measure. Every task of a worker must get its lock, and
 //! the longest time without any sale is reported.
 
 use super::DemoArgs;
@@ -228,7 +228,7 @@ impl<'a> Scenario<'a> {
                 format!("worker {} cannot be started again: {error}", victim.index)
             })?;
         }
-        self.wait("the restarted to be back in the view", Crew::is_whole)?;
+        self.wait("the restarted workers to be in the view again", Crew::is_whole)?;
         self.progress.tell(&format!(
             "  restarted, all in one view again after {:.2} s",
             begun.elapsed().as_secs_f64()
@@ -297,7 +297,7 @@ impl<'a> Scenario<'a> {
         }
         let started = self.crew.restart(index);
         started.map_err(|error| format!("worker {index} cannot be started again: {error}"))?;
-        self.wait("the one that left to be back in the view", Crew::is_whole)?;
+        self.wait("the worker that left to be in the view again", Crew::is_whole)?;
         self.played.restarted += 1;
         Ok(())
     }
@@ -431,7 +431,7 @@ impl<'a> Scenario<'a> {
                 self.crew.order(stander.index, WorkerOrder::Go);
             }
         }
-        Err(format!("no {} to be found in {TRIES} tries", kind.name()))
+        Err(format!("found no {} in {TRIES} tries", kind.name()))
     }
 
     /// The processes that have the role now. Without locks there is no grantor, and any process but

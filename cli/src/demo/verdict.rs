@@ -189,7 +189,7 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
                 let names = transfer.unserved.join(", ");
                 fault(
                     !names.is_empty(),
-                    &format!("during a takeover a worker had no lock: {}: {names}", reason.name()),
+                    &format!("{}: these workers got no lock meanwhile: {names}", reason.name()),
                 );
             }
         }

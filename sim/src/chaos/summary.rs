@@ -87,7 +87,7 @@ impl Summary {
                 Some(Outcome::Undecided) => "undecided",
                 Some(Outcome::Deadlock) => "deadlock",
                 Some(Outcome::Won) => "won",
-                Some(Outcome::Superseded(_)) => "superseded",
+                Some(Outcome::Outbid(_)) => "superseded",
                 Some(Outcome::Destroyed) => "destroyed",
                 Some(Outcome::Unconfirmed) => "unconfirmed",
                 Some(Outcome::Confirmed) => "confirmed",

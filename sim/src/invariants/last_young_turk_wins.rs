@@ -84,7 +84,7 @@ fn ask_to_grant(world: &mut World, site: usize, service: &str, demand: &Demand) 
             continue;
         }
         // Another member's request from before the healing may come after this request.
-        if matches!(world.outcome(ask), Some(Outcome::Superseded(_))) && asks < ASKS {
+        if matches!(world.outcome(ask), Some(Outcome::Outbid(_))) && asks < ASKS {
             continue;
         }
         // If the member was stopped, the healing may come at the last instant of its lease.
@@ -438,7 +438,7 @@ impl Invariant for LastYoungTurkWins {
                     ));
                 }
             }
-            Observation::Answers { ask, outcome: Outcome::Superseded(by) } => {
+            Observation::Answers { ask, outcome: Outcome::Outbid(by) } => {
                 return self.hear_superseded(world.call(*ask), *by);
             }
             _ => {}

@@ -163,11 +163,11 @@ impl ValuesAreSeenInOrder {
             ));
         }
         let Some((before, value)) = told.range(..version).next_back() else { return Ok(()) };
-        let is_between = |(of, term): &&(ServiceName, Epoch)| {
-            *of == key.0 && term.0 > *before && term.0 <= version
+        let is_between = |(of, epoch): &&(ServiceName, Epoch)| {
+            *of == key.0 && epoch.0 > *before && epoch.0 <= version
         };
         // The last writes of a former grantor may be lost with it.
-        if self.asked.iter().chain(&self.unclear).any(|term| is_between(&term)) {
+        if self.asked.iter().chain(&self.unclear).any(|entry| is_between(&entry)) {
             return Ok(());
         }
         if number(value).and_then(|number| number.checked_add(by)) != sum {
@@ -192,7 +192,7 @@ impl ValuesAreSeenInOrder {
         self.on_made(world, key, content)?;
         self.premises += 1;
         let is_between =
-            |(of, term): &(ServiceName, Epoch)| *of == key.0 && term.0 > *version && *term <= epoch;
+            |(of, made): &(ServiceName, Epoch)| *of == key.0 && made.0 > *version && *made <= epoch;
         if !self.unclear.iter().any(is_between)
             && *maybe_stale != self.was_asked_for(&key.0, *version, Some(epoch))
         {
@@ -255,13 +255,13 @@ impl ValuesAreSeenInOrder {
         if let Some(between) = expected.and_then(|expected| {
             let told = self.told.get(key)?;
             // The last writes of a former grantor may be lost with it.
-            let term = self
+            let latest = self
                 .before
                 .keys()
                 .filter(|(of, epoch)| of == key && epoch.0 <= version)
                 .map(|(_, e)| e.0)
                 .max();
-            let after = term.map_or(expected, |term| term.max(expected));
+            let after = latest.map_or(expected, |latest| latest.max(expected));
             told.range(after..version)
                 .map(|(version, _)| *version)
                 .find(|version| *version > expected)

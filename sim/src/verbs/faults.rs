@@ -271,7 +271,7 @@ impl World {
         let seeds: BTreeSet<SocketAddr> = to.iter().map(|to| self.sites[*to].addr).collect();
         let peer = &mut self.sites[site];
         peer.seeds = seeds.clone();
-        if let Some(config) = &mut peer.next_life {
+        if let Some(config) = &mut peer.next_incarnation {
             config.seeds = seeds.clone();
         }
         self.gossip_resolves(site, seeds.clone());

@@ -311,7 +311,7 @@ impl World {
         peer.run = ProcessState::Down;
         peer.due = None;
         peer.inbox.clear();
-        peer.next_life = None;
+        peer.next_incarnation = None;
     }
 
     /// Wakes a stopped process. Its pending inputs and its timer are handled in a random order.

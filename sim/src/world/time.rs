@@ -150,12 +150,11 @@ impl World {
                 if self.sites[to].is(process) && self.sites[to].run == ProcessState::Paused {
                     self.sites[to].overdue = true;
                 } else if self.sites[to].is(process) {
-                    let next = self.sites[to]
-                        .node
-                        .as_ref()
-                        .map(|node| node.next_life(process, None, self.sites[to].slot(self.now)));
+                    let next = self.sites[to].node.as_ref().map(|node| {
+                        node.next_incarnation(process, None, self.sites[to].slot(self.now))
+                    });
                     self.end_process(to, "reborn");
-                    self.sites[to].next_life = next;
+                    self.sites[to].next_incarnation = next;
                     self.start(to);
                 }
             }

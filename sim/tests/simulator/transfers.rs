@@ -182,7 +182,7 @@ fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
         let said: Vec<Outcome> = asks.iter().map(|ask| answered(&mut w, *ask)).collect();
         assert!(said.contains(&Outcome::Won), "{said:?}");
         assert!(
-            said.iter().all(|said| matches!(said, Outcome::Won | Outcome::Superseded(_))),
+            said.iter().all(|said| matches!(said, Outcome::Won | Outcome::Outbid(_))),
             "{said:?}"
         );
         w.expect("one acts", |w| {
@@ -214,7 +214,7 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     w.expect("the one between knows", |w| granting(w, middle) == Some(GrantorState::PassingOn));
     w.let_go(late);
     assert_eq!(answered(&mut w, second), Outcome::Won);
-    assert_eq!(answered(&mut w, first), Outcome::Superseded(w.process(last)));
+    assert_eq!(answered(&mut w, first), Outcome::Outbid(w.process(last)));
     let next = w.lock(middle, "s", "x");
     w.run_for(ms(100));
     assert!(!w.is_granted(next) && w.fence(held).is_some());
@@ -307,7 +307,7 @@ fn a_recovering_grantor_that_is_followed_never_acts() {
     assert!(!w.is_answered(two) && granting(&w, grantor) != Some(GrantorState::Acting));
     w.let_go(silent);
     assert_eq!(answered(&mut w, two), Outcome::Won);
-    assert_eq!(answered(&mut w, deposed), Outcome::Superseded(w.process(second)));
+    assert_eq!(answered(&mut w, deposed), Outcome::Outbid(w.process(second)));
     assert_eq!(granting(&w, grantor), None);
     assert!(w.fence(held).is_some());
     w.release(held);

@@ -7,7 +7,7 @@ impl Cluster {
     /// successor whose own vote no process could inherit must not join. A founder that is a quorum
     /// alone must not grant in a view that its vote successor does not know.
     pub(crate) fn is_unwritten(&self) -> bool {
-        self.votes.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
+        self.votes.durability.is_first() && matches!(self.phase, MemberPhase::Discovery(_))
     }
 
     /// Returns whether the vote successor of this process would know the process's view.
@@ -116,7 +116,7 @@ impl Cluster {
             }
             AfterStore::Known { addr, informant } => self.confirm(addr, informant, step),
             AfterStore::Founded(view) => {
-                if let MemberPhase::Seeking(_) = self.phase {
+                if let MemberPhase::Discovery(_) = self.phase {
                     self.begin_with(now, view, step);
                 }
             }

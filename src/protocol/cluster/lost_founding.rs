@@ -60,22 +60,23 @@ impl Cluster {
         self.config.found_above = self.config.found_above.max(successor.view.end_slot());
         self.config.stored = None;
         self.give_vote_up();
-        if let MemberPhase::Seeking(seeking) = &mut self.phase {
-            seeking.set_seeds(self.config.founding_seeds());
+        if let MemberPhase::Discovery(discovery) = &mut self.phase {
+            discovery.set_seeds(self.config.founding_seeds());
         }
     }
 
     /// The processes that answer in the place of the other founders, if all founders are replaced
     /// and the remaining votes are not a quorum.
     fn founder_replacements(&self) -> Option<BTreeSet<ProcessId>> {
-        let (MemberPhase::Seeking(seeking), Some(successor)) = (&self.phase, &self.votes.successor)
+        let (MemberPhase::Discovery(discovery), Some(successor)) =
+            (&self.phase, &self.votes.successor)
         else {
             return None;
         };
         let view = &successor.view;
         if successor.is_established
             || self.votes.acceptor.accepted.is_some()
-            || seeking.knows_a_cluster()
+            || discovery.knows_a_cluster()
         {
             return None;
         }
@@ -85,7 +86,7 @@ impl Cluster {
             if founder.process == successor.claim.voter {
                 continue;
             }
-            let (process, affiliation) = seeking.answer_from(founder.addr)?;
+            let (process, affiliation) = discovery.answer_from(founder.addr)?;
             match affiliation {
                 Affiliation::Discovery { .. } => {}
                 Affiliation::VoteSuccessor { claim, lineage, view: number }

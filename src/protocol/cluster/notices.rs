@@ -6,8 +6,8 @@ impl Cluster {
     pub(crate) fn on_hint(&mut self, now: Time, hint: Hint, step: &mut StepParts) {
         match hint {
             Hint::Contact(addr) => {
-                if let MemberPhase::Seeking(seeking) = &mut self.phase {
-                    seeking.add_contact(addr);
+                if let MemberPhase::Discovery(discovery) = &mut self.phase {
+                    discovery.add_contact(addr);
                 }
             }
             Hint::Unreachable(process) => {
@@ -177,11 +177,11 @@ impl Cluster {
 
     /// Asks known addresses whether this process has joined, since a stranger says so.
     pub(super) fn fetch_first(&mut self, now: Time, lineage: Lineage, step: &mut StepParts) {
-        let MemberPhase::Seeking(seeking) = &self.phase else { return };
+        let MemberPhase::Discovery(discovery) = &self.phase else { return };
         if self.fetched_at != Time::ZERO && now < self.fetched_at + self.config.timing.retry / 8 {
             return;
         }
-        let addrs = seeking.proven_addrs().collect();
+        let addrs = discovery.proven_addrs().collect();
         self.fetched_at = now;
         self.ask_known(addrs, lineage, ViewNumber(0), step);
     }
@@ -209,16 +209,17 @@ impl Cluster {
                 self.on_hello(now, from, me, (Some(asked), nonce), belonging, step)
             }
             Notice::Found { attempt, view } => {
-                if let MemberPhase::Seeking(seeking) = &mut self.phase {
-                    let found = seeking.on_found(&self.config, now, from, attempt, &view, step.out);
+                if let MemberPhase::Discovery(discovery) = &mut self.phase {
+                    let found =
+                        discovery.on_found(&self.config, now, from, attempt, &view, step.out);
                     self.on_founding_outcome(now, found, step);
                 } else if let Some(view) = &self.view {
                     send(addr, from, Notice::full_view(view), step);
                 }
             }
             Notice::FoundOk { attempt } => {
-                if let MemberPhase::Seeking(seeking) = &mut self.phase {
-                    let found = seeking.on_found_ok(from, attempt);
+                if let MemberPhase::Discovery(discovery) = &mut self.phase {
+                    let found = discovery.on_found_ok(from, attempt);
                     self.on_founding_outcome(now, found, step);
                 }
             }
@@ -299,7 +300,7 @@ impl Cluster {
         let is_later = |view: &View| view.lineage == lineage && view.number > have;
         if self.ballot_view().is_some_and(|view| is_later(&view)) {
             self.catch_up(now, addr, from, (have, nonce), step);
-        } else if let (MemberPhase::Seeking(_), Some(view)) =
+        } else if let (MemberPhase::Discovery(_), Some(view)) =
             (&self.phase, self.config.last_view().filter(|view| is_later(view)))
         {
             send(addr, from, Notice::FullView { view: view.clone(), nonce }, step);

@@ -176,8 +176,8 @@ impl Cluster {
                 self.config.stored = None;
                 self.votes.successor = None;
             }
-            if let MemberPhase::Seeking(seeking) = &mut self.phase {
-                seeking.set_voters(addrs);
+            if let MemberPhase::Discovery(discovery) = &mut self.phase {
+                discovery.set_voters(addrs);
             }
         }
     }
@@ -373,12 +373,12 @@ impl Cluster {
         }
         let listens_until = match &self.phase {
             // A vote successor continues a lineage only if no other process does.
-            MemberPhase::Seeking(seeking)
-                if self.votes.successor.is_none() || seeking.knows_a_cluster() =>
+            MemberPhase::Discovery(discovery)
+                if self.votes.successor.is_none() || discovery.knows_a_cluster() =>
             {
                 return Time::MAX;
             }
-            MemberPhase::Seeking(seeking) => seeking.listens_until(),
+            MemberPhase::Discovery(discovery) => discovery.listens_until(),
             _ => Time::ZERO,
         };
         if let Some(state) = &self.elder {

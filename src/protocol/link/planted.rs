@@ -10,9 +10,9 @@ use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
 
 /// A detour with a break that makes it use one relay after the other.
-pub(super) struct Turns<'a>(pub(super) &'a mut Detour, pub(super) Option<ProtocolMutant>);
+pub(super) struct PlantedDetour<'a>(pub(super) &'a mut Detour, pub(super) Option<ProtocolMutant>);
 
-impl Turns<'_> {
+impl PlantedDetour<'_> {
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -30,7 +30,7 @@ impl Turns<'_> {
     }
 }
 
-impl std::ops::Deref for Turns<'_> {
+impl std::ops::Deref for PlantedDetour<'_> {
     type Target = Detour;
 
     fn deref(&self) -> &Detour {

@@ -291,7 +291,7 @@ impl Table {
     /// Records a hold that a member reported. Of two holds that exclude each other, the one with
     /// the higher token stays. A removed hold does not return when a third one removes the other.
     /// Permits are recorded at any limit. Returns the removed holds.
-    pub(crate) fn claim(
+    pub(crate) fn enter_reported(
         &mut self,
         key: RequestKey,
         entry: LockRequest,

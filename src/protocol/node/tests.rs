@@ -248,7 +248,7 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
         locks.depart_service(&service(), cx);
     });
     assert!(
-        out.contains(&Output::Answer { request: bid, outcome: Outcome::Superseded(BOB) }),
+        out.contains(&Output::Answer { request: bid, outcome: Outcome::Outbid(BOB) }),
         "{out:?}"
     );
 }

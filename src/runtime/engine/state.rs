@@ -626,7 +626,7 @@ impl EngineState {
             }
             drawn => drawn.and_then(Result::ok),
         };
-        self.config = self.node.next_life(process, vote_secret, clock::slot());
+        self.config = self.node.next_incarnation(process, vote_secret, clock::slot());
         self.config.me.static_key = static_key;
         effects.log(move || {
             tracing::info!(%process, expelled, "starting again as a new process");

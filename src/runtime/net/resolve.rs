@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// The time between two lookups while the member has no cluster.
-const WHILE_SEEKING: Duration = Duration::from_secs(5);
+const IN_DISCOVERY: Duration = Duration::from_secs(5);
 /// The time between two lookups of a member that has a cluster.
 const LATER: Duration = Duration::from_secs(30);
 /// The limit for one name; a name server that does not answer must not hold up the others.
@@ -64,20 +64,20 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
     if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
         return;
     }
-    let mut seeking = shared.seeking.subscribe();
+    let mut in_discovery = shared.in_discovery.subscribe();
     // The engine began with these seeds.
     let mut known = shared.known_seeds();
     loop {
-        let pause = if *seeking.borrow_and_update() { WHILE_SEEKING } else { LATER };
+        let pause = if *in_discovery.borrow_and_update() { IN_DISCOVERY } else { LATER };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             // A member that loses its cluster looks at once; a member that found one begins the
             // wait again.
-            changed = seeking.changed() => {
+            changed = in_discovery.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                if !*seeking.borrow() {
+                if !*in_discovery.borrow() {
                     continue;
                 }
             }
@@ -176,10 +176,10 @@ mod tests {
         shared.begin(Arc::new(ForwardingInbox(sender)), me);
         let input = async {
             // The resolver looks at once when the member seeks a cluster anew.
-            while shared.seeking.receiver_count() == 0 {
+            while shared.in_discovery.receiver_count() == 0 {
                 tokio::task::yield_now().await;
             }
-            shared.seeking.send_replace(true);
+            shared.in_discovery.send_replace(true);
             inputs.recv().await
         };
         let input = tokio::select! {

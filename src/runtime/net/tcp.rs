@@ -324,7 +324,7 @@ pub(super) async fn dial(
     peer: Arc<Peer>,
 ) {
     let opened = {
-        let _turn = shared.dial_turn(peer.addr).await;
+        let _permit = shared.dial_permit(peer.addr).await;
         open(&shared, &incarnation, peer.addr).await
     };
     // The connection is admitted only now: the view may have changed meanwhile.

@@ -248,13 +248,13 @@ impl Transport {
         if let Some(incarnation) = self.shared.incarnation() {
             self.shared.begin(incarnation.inbox.clone(), me);
         }
-        self.set_seeking(true);
+        self.set_in_discovery(true);
     }
 
     /// Sets whether the member has no cluster yet: names of seeds are then resolved more often. A
     /// new transport has none.
-    fn set_seeking(&self, seeking: bool) {
-        self.shared.seeking.send_replace(seeking);
+    fn set_in_discovery(&self, in_discovery: bool) {
+        self.shared.in_discovery.send_replace(in_discovery);
     }
 
     /// Why the last dial of `addr` failed; `None` if it did not.
@@ -335,7 +335,7 @@ impl Network for Transport {
     }
 
     fn joined(&self) {
-        self.set_seeking(false);
+        self.set_in_discovery(false);
     }
 
     fn flush(&self, is_urgent: bool) -> Option<Arc<ConnectionReader>> {

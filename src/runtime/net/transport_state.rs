@@ -89,7 +89,7 @@ pub(super) struct TransportState {
     /// Names of seeds that do not resolve, with the reason.
     pub(super) unresolved: Mutex<Vec<(String, String)>>,
     /// Whether the member has no cluster yet.
-    pub(super) seeking: watch::Sender<bool>,
+    pub(super) in_discovery: watch::Sender<bool>,
     /// The identity of this process, for tasks that outlive an incarnation.
     pub(super) me: watch::Sender<Option<MemberInfo>>,
     /// The cluster's keys, if it has any.
@@ -152,7 +152,7 @@ impl TransportState {
             handle: Handle::current(),
             seeds: watch::Sender::new(parts.seeds),
             unresolved: Mutex::new(parts.unresolved),
-            seeking: watch::Sender::new(true),
+            in_discovery: watch::Sender::new(true),
             me: watch::Sender::new(None),
             security: parts.security,
             drive: parts.drive,
@@ -263,7 +263,7 @@ impl TransportState {
 
     /// Waits for the turn of a dial of this address. A stranger can name any address for its
     /// answers, and so can a joiner: such dials are few at a time. `None`: no turn is needed.
-    pub(super) async fn dial_turn(&self, addr: SocketAddr) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn dial_permit(&self, addr: SocketAddr) -> Option<SemaphorePermit<'_>> {
         while let Some(room) = self.dial_room(addr) {
             let turn = room.acquire();
             tokio::pin!(turn);

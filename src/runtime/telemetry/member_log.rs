@@ -27,7 +27,7 @@ pub(crate) mod words {
         "suspended: no elder with a quorum renewed the member lease, every lock is lost";
     pub(crate) const RESUMED: &str = "resumed: the member lease runs again";
     pub(crate) const ORPHANED: &str =
-        "orphaned: no quorum for three member leases; it waits for one, or for force";
+        "orphaned: no quorum for three member leases; this member waits for one, or for force";
     pub(crate) const IDENTITY_TAKEN: &str =
         "another process has this process id: a cloned or restored machine";
     pub(crate) const EXPELLED: &str =

@@ -216,7 +216,7 @@ impl MemberBuilder {
         let me = transport.advertised();
         let mut answered = Vec::new();
         let mut missing = Vec::new();
-        for (addr, answer) in engine.seeking().seeds {
+        for (addr, answer) in engine.seed_report().seeds {
             match answer {
                 Some(answer) => answered.push((addr, answer)),
                 None if addr == me => answered.push((addr, "this member".into())),

@@ -42,7 +42,7 @@ fn queued(member: &Member) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_far_from_the_grantor_dropped_at_any_poll_gives_the_lock_back() {
+async fn a_release_far_from_the_grantor_dropped_at_any_poll_releases_the_lock() {
     let pair = Pair::new().await;
     poll_k_then_drop(
         async || pair.there.lock("a").await.unwrap().release(),
@@ -710,7 +710,7 @@ async fn a_second_suspension_of_one_owner_is_a_deadlock_at_once_wherever_it_is_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_confirmed_release_far_from_the_grantor_dropped_at_any_poll_gives_the_lock_back() {
+async fn a_confirmed_release_far_from_the_grantor_dropped_at_any_poll_releases_the_lock() {
     let pair = Pair::new().await;
     poll_k_then_drop(
         async || pair.there.lock("a").await.unwrap().release_and_confirm(),

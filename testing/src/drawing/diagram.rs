@@ -19,7 +19,7 @@ const MARGIN: i64 = 190;
 const STICKS_OUT: i64 = 14;
 /// The rows of labels in the head.
 const HEAD_ROWS: usize = 8;
-const LANE_ROWS: usize = 5;
+const LABEL_ROWS: usize = 5;
 /// The most characters of a label.
 const LABEL: usize = 60;
 /// The most rows of holds in a lane. Further holds are left out of the picture.
@@ -236,8 +236,8 @@ impl<'a> DiagramFrame<'a> {
         let mut services: Vec<&str> = lane
             .epochs
             .iter()
-            .filter(|term| term.span.meets(&self.window))
-            .map(|term| term.service.as_str())
+            .filter(|epoch_span| epoch_span.span.meets(&self.window))
+            .map(|epoch_span| epoch_span.service.as_str())
             .collect();
         services.sort_unstable();
         services.dedup();
@@ -350,7 +350,7 @@ impl<'a> DiagramFrame<'a> {
             .into_iter()
             .map(|(_, at, words, class)| (words, class, behind(self.x(at).max(0))))
             .collect();
-        self.stacked(wanted, if self.named { LANE_ROWS } else { 3 })
+        self.stacked(wanted, if self.named { LABEL_ROWS } else { 3 })
     }
 
     fn draw_faults(&self, out: &mut String, tracks: &[Track<'_>]) {
@@ -420,7 +420,7 @@ impl<'a> DiagramFrame<'a> {
         for span in &lane.elder {
             self.rect(out, "elder", span, body, 3, 1, &format!("m{} is the elder", track.site));
         }
-        self.draw_terms(out, track);
+        self.draw_epochs(out, track);
         for (row, holds) in track.shown.iter().enumerate() {
             for hold in holds {
                 self.draw_hold(out, hold, track.shown_at() + row as i64 * (BAND + 2));
@@ -469,19 +469,30 @@ impl<'a> DiagramFrame<'a> {
         }
     }
 
-    fn draw_terms(&self, out: &mut String, track: &Track<'_>) {
-        for term in &track.lane.epochs {
-            let Some(row) = track.services.iter().position(|service| *service == term.service)
+    fn draw_epochs(&self, out: &mut String, track: &Track<'_>) {
+        for epoch_span in &track.lane.epochs {
+            let Some(row) =
+                track.services.iter().position(|service| *service == epoch_span.service)
             else {
                 continue;
             };
-            let Some((x, width)) = self.part(&term.span, 2) else { continue };
+            let Some((x, width)) = self.part(&epoch_span.span, 2) else { continue };
             let y = track.body() + 5 + row as i64 * (BAND + 2);
-            let colour =
-                self.run.services.iter().position(|service| *service == term.service).unwrap_or(0)
-                    % 3;
-            let title = format!("m{} grants {} in epoch {}", track.site, term.service, term.epoch);
-            let asks = Span { from: term.span.from, until: term.acts.unwrap_or(term.span.until) };
+            let colour = self
+                .run
+                .services
+                .iter()
+                .position(|service| *service == epoch_span.service)
+                .unwrap_or(0)
+                % 3;
+            let title = format!(
+                "m{} grants {} in epoch {}",
+                track.site, epoch_span.service, epoch_span.epoch
+            );
+            let asks = Span {
+                from: epoch_span.span.from,
+                until: epoch_span.acts.unwrap_or(epoch_span.span.until),
+            };
             self.rect(
                 out,
                 &format!("asks s{colour}"),
@@ -491,11 +502,11 @@ impl<'a> DiagramFrame<'a> {
                 1,
                 &format!("{title}; asks all members first"),
             );
-            if let Some(from) = term.acts {
+            if let Some(from) = epoch_span.acts {
                 self.rect(
                     out,
                     &format!("term s{colour}"),
-                    &Span { from, ..term.span },
+                    &Span { from, ..epoch_span.span },
                     y,
                     BAND,
                     2,
@@ -504,8 +515,8 @@ impl<'a> DiagramFrame<'a> {
             }
             let visible = (width + x.min(0)).min(self.plot() - x.max(0));
             let words = [
-                format!("grants {} · epoch {}", term.service, term.epoch),
-                format!("{} {}", term.service, term.epoch),
+                format!("grants {} · epoch {}", epoch_span.service, epoch_span.epoch),
+                format!("{} {}", epoch_span.service, epoch_span.epoch),
             ];
             let words = words.into_iter().find(|words| labels::width(words, TEXT) + 8 <= visible);
             if let Some(words) = words {

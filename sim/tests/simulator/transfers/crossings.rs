@@ -140,7 +140,7 @@ fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
     w.expect("its naming is on its way", |w| w.matched(naming) > 0);
     let second = w.become_grantor(last, "s");
     assert_eq!(answered(&mut w, second), Outcome::Won);
-    assert_eq!(answered(&mut w, first), Outcome::Superseded(w.process(last)));
+    assert_eq!(answered(&mut w, first), Outcome::Outbid(w.process(last)));
     w.let_go(naming);
     w.run_for(ms(500));
     assert_eq!((granting(&w, middle), w.grantor("s")), (None, last));

@@ -290,7 +290,7 @@ impl LockClient {
             self.answer_bids(
                 service,
                 |request| Some(request) <= named_for,
-                &Outcome::Superseded(by),
+                &Outcome::Outbid(by),
                 cx,
             );
         }
@@ -307,7 +307,7 @@ impl LockClient {
     ) {
         if by != cx.me {
             planted!(=> let last = planted::outbid(last, cx));
-            self.answer_bids(service, |request| request <= last, &Outcome::Superseded(by), cx);
+            self.answer_bids(service, |request| request <= last, &Outcome::Outbid(by), cx);
         }
     }
 

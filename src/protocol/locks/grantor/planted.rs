@@ -207,7 +207,12 @@ impl Grantor {
                 self.table.release(key);
                 self.grant(cx);
                 // A request that was granted meanwhile has the higher token.
-                self.table.claim(key, LockRequest { want: want.clone(), ..entry }, token, cx.now);
+                self.table.enter_reported(
+                    key,
+                    LockRequest { want: want.clone(), ..entry },
+                    token,
+                    cx.now,
+                );
                 None
             }
             (Want::Permits(_, before), Want::Permits(name, left))

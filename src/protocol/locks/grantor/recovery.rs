@@ -90,7 +90,7 @@ impl Grantor {
                 && (!hold.lock.want.opens() || heard.has_room_for_objects(from, most));
             let (token, since) = (hold.token, cx.now.back(hold.held_for));
             let losers = if has_room || is_known {
-                self.table.claim(key, hold.lock, token, since)
+                self.table.enter_reported(key, hold.lock, token, since)
             } else {
                 planted!(cx.mutant, LeaveHoldsOut => continue);
                 heard.oversized.insert(from);

@@ -82,7 +82,7 @@ impl Grantor {
                 if self.table.bytes_of(process) >= most {
                     return self.refuse_table(from, view, cx);
                 }
-                self.table.claim(key, hold.lock, token, since);
+                self.table.enter_reported(key, hold.lock, token, since);
             }
         }
         for (process, wait) in waits {

@@ -156,7 +156,7 @@ impl TableScript {
                 ..
             } = hold;
             assert_eq!(
-                table.claim(
+                table.enter_reported(
                     (process, request),
                     LockRequest { want, owner, revocable, metadata },
                     token,
@@ -314,9 +314,13 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
                 metadata: Metadata::default(),
             };
             let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
-            assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), []);
-            assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), [], "said twice");
-            assert_eq!(table.claim(key(second), entry, token(second), NOW), [key(10)]);
+            assert_eq!(table.enter_reported(key(first), entry.clone(), token(first), NOW), []);
+            assert_eq!(
+                table.enter_reported(key(first), entry.clone(), token(first), NOW),
+                [],
+                "said twice"
+            );
+            assert_eq!(table.enter_reported(key(second), entry, token(second), NOW), [key(10)]);
             assert_eq!(table.entry_status(key(20)), Some(EntryStatus::Holds(token(20))));
             assert_eq!(table.entry_status(key(10)), None);
             table.check();
@@ -337,11 +341,11 @@ fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
     };
     let (late, early) = ((ProcessId(CYD), RequestId(90)), (ProcessId(DAN), RequestId(91)));
     assert_eq!(
-        story.table.claim(early, entry.clone(), token(0), NOW),
+        story.table.enter_reported(early, entry.clone(), token(0), NOW),
         [early],
         "z itself was granted with token 3"
     );
-    assert_eq!(story.table.claim(late, entry, token(9), NOW), [whole]);
+    assert_eq!(story.table.enter_reported(late, entry, token(9), NOW), [whole]);
     assert_eq!(story.grants(), [waiter]);
 }
 
@@ -555,25 +559,29 @@ fn a_lock_that_becomes_a_share_grants_the_shares_at_the_head_of_the_queue() {
 #[test]
 fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
-    let claim = |table: &mut Table, want: Want, n: u32| {
+    let enter_reported = |table: &mut Table, want: Want, n: u32| {
         let entry = LockRequest {
             want,
             owner: OwnerId(0),
             revocable: false,
             metadata: Metadata::default(),
         };
-        let losers = table.claim(key(n), entry, token(n), NOW);
+        let losers = table.enter_reported(key(n), entry, token(n), NOW);
         table.check();
         losers
     };
     let mut table = Table::new(Epoch(token(0)));
-    assert_eq!(claim(&mut table, share("x"), 10), []);
-    assert_eq!(claim(&mut table, share("x"), 12), []);
-    assert_eq!(claim(&mut table, lock("x"), 11), [key(11)], "one of the shares is younger");
-    assert_eq!(claim(&mut table, lock("x"), 20), [key(10), key(12)]);
-    assert_eq!(claim(&mut table, share("x"), 15), [key(15)]);
-    assert_eq!(claim(&mut table, share("x"), 21), [key(20)]);
-    assert_eq!(claim(&mut table, batch(&["w", "x"]), 30), [key(21)]);
+    assert_eq!(enter_reported(&mut table, share("x"), 10), []);
+    assert_eq!(enter_reported(&mut table, share("x"), 12), []);
+    assert_eq!(
+        enter_reported(&mut table, lock("x"), 11),
+        [key(11)],
+        "one of the shares is younger"
+    );
+    assert_eq!(enter_reported(&mut table, lock("x"), 20), [key(10), key(12)]);
+    assert_eq!(enter_reported(&mut table, share("x"), 15), [key(15)]);
+    assert_eq!(enter_reported(&mut table, share("x"), 21), [key(20)]);
+    assert_eq!(enter_reported(&mut table, batch(&["w", "x"]), 30), [key(21)]);
 
     // A request that is reported as a hold no longer waits, whether the hold wins or not.
     let mut table = Table::new(Epoch(token(0)));
@@ -587,17 +595,17 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
         let ticket = Ticket { epoch: Epoch(token(0)), number: n.into() };
         table.wait(key(n), entry(want), ticket, NOW);
     }
-    assert_eq!(claim(&mut table, lock("x"), 20), []);
-    assert_eq!(claim(&mut table, Want::Suspension, 21), []);
-    assert_eq!(claim(&mut table, lock("x"), 10), [key(10)]);
-    assert_eq!(claim(&mut table, Want::Suspension, 11), [key(11)]);
-    assert_eq!(claim(&mut table, lock("y"), 12), []);
+    assert_eq!(enter_reported(&mut table, lock("x"), 20), []);
+    assert_eq!(enter_reported(&mut table, Want::Suspension, 21), []);
+    assert_eq!(enter_reported(&mut table, lock("x"), 10), [key(10)]);
+    assert_eq!(enter_reported(&mut table, Want::Suspension, 11), [key(11)]);
+    assert_eq!(enter_reported(&mut table, lock("y"), 12), []);
     assert_eq!((table.waiting().count(), table.held().count()), (0, 2));
 
     let mut table = Table::new(Epoch(token(0)));
-    assert_eq!(claim(&mut table, limit("x", 1), 1), []);
-    assert_eq!(claim(&mut table, permits("x", 3), 10), [], "at any limit");
-    assert_eq!(claim(&mut table, permits("x", 3), 13), []);
+    assert_eq!(enter_reported(&mut table, limit("x", 1), 1), []);
+    assert_eq!(enter_reported(&mut table, permits("x", 3), 10), [], "at any limit");
+    assert_eq!(enter_reported(&mut table, permits("x", 3), 13), []);
     assert_eq!(table.held().count(), 2);
 }
 
@@ -720,7 +728,7 @@ fn holds_of_members_with_similar_ids_are_told_apart() {
             revocable: false,
             metadata: Metadata::default(),
         };
-        table.claim((ProcessId(process), request), entry, token(2 * process as u32), NOW);
+        table.enter_reported((ProcessId(process), request), entry, token(2 * process as u32), NOW);
     }
     let far = ProcessId(BOB | 1 << 127);
     let entry = LockRequest {
@@ -729,7 +737,7 @@ fn holds_of_members_with_similar_ids_are_told_apart() {
         revocable: false,
         metadata: Metadata::default(),
     };
-    table.claim((far, request), entry, token(20), NOW);
+    table.enter_reported((far, request), entry, token(20), NOW);
     let held: Vec<_> =
         table.held().map(|(name, process, ..)| (name.to_string(), process)).collect();
     let expected = [("v", far.0), ("w", DAN), ("x", BOB), ("y", CYD), ("z", CYD)];

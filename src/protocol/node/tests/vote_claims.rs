@@ -166,8 +166,8 @@ fn a_vote_successor_of_a_first_view_remembers_no_refused_claim() {
         {
             node.step(NOW, input, &mut Vec::new());
         }
-        let MemberPhase::Seeking(seeking) = &node.cluster.phase else { panic!("in discovery") };
-        seeking.answer_from(anns).is_some()
+        let MemberPhase::Discovery(discovery) = &node.cluster.phase else { panic!("in discovery") };
+        discovery.answer_from(anns).is_some()
     };
     assert!(is_remembered(&ANNS));
     assert!(!is_remembered(&OTHER));
@@ -336,5 +336,5 @@ fn an_unproven_word_does_not_end_a_process_in_no_view() {
     }
     let events: Vec<_> = out.iter().filter(|output| matches!(output, Output::Event(_))).collect();
     assert!(events.is_empty(), "{events:?}");
-    assert!(matches!(node.cluster.phase, MemberPhase::Seeking(_)));
+    assert!(matches!(node.cluster.phase, MemberPhase::Discovery(_)));
 }

@@ -104,9 +104,9 @@ fn an_object_outlives_its_first_opener_until_all_members_have_reported() {
     let [ann, bob] = [ANN, BOB].map(|process| (ProcessId(process), RequestId(1)));
     let mut table = Table::new(Epoch(token(0)));
     table.adopt(name("x"), content(9, "last"));
-    table.claim(ann, open(), token(2), NOW);
+    table.enter_reported(ann, open(), token(2), NOW);
     table.end_all(ann.0);
-    table.claim(bob, open(), token(3), NOW);
+    table.enter_reported(bob, open(), token(3), NOW);
     table.drop_unopened();
     assert_eq!(table.content(&name("x")), Some(&content(9, "last")));
     table.end_all(bob.0);
@@ -117,7 +117,7 @@ fn an_object_outlives_its_first_opener_until_all_members_have_reported() {
     );
 
     let mut table = Table::new(Epoch(token(0)));
-    table.claim(ann, open(), token(2), NOW);
+    table.enter_reported(ann, open(), token(2), NOW);
     table.adopt(name("x"), content(9, "last"));
     table.end_all(ann.0);
     assert_eq!(
@@ -152,7 +152,7 @@ fn the_highest_version_of_an_object_stays() {
             revocable: false,
             metadata: Metadata::default(),
         };
-        table.claim((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
+        table.enter_reported((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
         table.drop_unopened();
         assert!(table.content(&name("y")).is_none(), "no member has it open");
         let kept = table.content(&name("x")).expect("it is open");

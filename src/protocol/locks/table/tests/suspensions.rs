@@ -239,7 +239,7 @@ fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
         metadata: Metadata::default(),
     };
     let x = (ProcessId(BOB), RequestId(90));
-    assert_eq!(story.table.claim(x, entry("x"), token(9), NOW), []);
+    assert_eq!(story.table.enter_reported(x, entry("x"), token(9), NOW), []);
     story.table.check();
     assert!(story.holds(suspension) && story.holds(x));
     let late = story.locks(CYD, "y");
@@ -300,7 +300,7 @@ fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
         revocable: false,
         metadata: Metadata::default(),
     };
-    table.claim((ProcessId(ANN), RequestId(1)), entry(lock("held")), token(3), NOW);
+    table.enter_reported((ProcessId(ANN), RequestId(1)), entry(lock("held")), token(3), NOW);
     let wait = |process, request, want, number: Option<u64>| {
         let ticket = number.map(|number| Ticket { epoch, number });
         let metadata = Metadata::default();

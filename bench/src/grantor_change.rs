@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// The operation that the grantor undergoes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TakeoverKind {
+enum GrantorChange {
     Transfer,
     Leave,
     Recovery,
@@ -53,7 +53,7 @@ pub(crate) fn transfer(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    measure(TakeoverKind::Transfer, args, logs, progress, sheet)
+    measure(GrantorChange::Transfer, args, logs, progress, sheet)
 }
 
 pub(crate) fn leave(
@@ -62,7 +62,7 @@ pub(crate) fn leave(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    measure(TakeoverKind::Leave, args, logs, progress, sheet)
+    measure(GrantorChange::Leave, args, logs, progress, sheet)
 }
 
 pub(crate) fn recovery(
@@ -71,11 +71,11 @@ pub(crate) fn recovery(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    measure(TakeoverKind::Recovery, args, logs, progress, sheet)
+    measure(GrantorChange::Recovery, args, logs, progress, sheet)
 }
 
 fn measure(
-    kind: TakeoverKind,
+    kind: GrantorChange,
     args: &BenchArgs,
     logs: &Path,
     progress: &Progress,
@@ -122,14 +122,14 @@ impl TakeoverRun {
         Ok(TakeoverRun { cluster, holds, waiters, held })
     }
 
-    fn round(&mut self, kind: TakeoverKind) -> BenchResult<Vec<(Figure, Duration)>> {
+    fn round(&mut self, kind: GrantorChange) -> BenchResult<Vec<(Figure, Duration)>> {
         let before = self.queue_up()?;
         self.cluster.ask(CLIENT, &BenchOrder::Probe, BenchReport::done)?;
         self.cluster.pause(SETTLE)?;
         let measured = match kind {
-            TakeoverKind::Transfer => self.transfer()?,
-            TakeoverKind::Leave => self.leave()?,
-            TakeoverKind::Recovery => self.recovery()?,
+            GrantorChange::Transfer => self.transfer()?,
+            GrantorChange::Leave => self.leave()?,
+            GrantorChange::Recovery => self.recovery()?,
         };
         self.cluster.pause(SETTLE)?;
         let probes = self.cluster.ask(CLIENT, &BenchOrder::Rest, |report| match report {
@@ -249,8 +249,8 @@ impl TakeoverRun {
     }
 
     /// Makes member 1 the grantor again, and lets any older transfer end before the next round.
-    fn restore(&mut self, kind: TakeoverKind) -> BenchResult<()> {
-        if kind != TakeoverKind::Transfer {
+    fn restore(&mut self, kind: GrantorChange) -> BenchResult<()> {
+        if kind != GrantorChange::Transfer {
             self.cluster.enter(GRANTOR)?;
         }
         self.cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
