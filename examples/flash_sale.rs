@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::{Directory, Done, Process, free_addrs, key_beside};
+use support::{Directory, ExampleResult, Process, free_addrs, key_beside};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -39,7 +39,7 @@ const UNLOCKED: i64 = 1;
 const LOCKED: i64 = 2;
 
 #[tokio::main]
-async fn main() -> Done<ExitCode> {
+async fn main() -> ExampleResult<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => sell_out().await,
@@ -57,7 +57,7 @@ struct Shop {
     locks: LockService,
 }
 
-async fn serve(number: usize, table: &str, addrs: &[&str]) -> Done {
+async fn serve(number: usize, table: &str, addrs: &[&str]) -> ExampleResult {
     // The process ends when its parent does.
     std::thread::spawn(|| {
         let _ = std::io::stdin().lock().lines().count();
@@ -171,7 +171,7 @@ fn open(path: &str) -> rusqlite::Result<Connection> {
 }
 
 /// Starts the servers, sends the buyers, and checks the content of the table.
-async fn sell_out() -> Done<ExitCode> {
+async fn sell_out() -> ExampleResult<ExitCode> {
     let directory = Directory::make("flash-sale")?;
     let path = directory.path().join("goods.db").display().to_string();
     ClusterKey::generate()?.write_file(key_beside(&path))?;
@@ -256,7 +256,12 @@ impl std::fmt::Display for Tally {
 }
 
 /// Sends all buyers at once, each to the next process.
-async fn sale(shops: &[SocketAddr], table: &Connection, path: &str, goods: i64) -> Done<Tally> {
+async fn sale(
+    shops: &[SocketAddr],
+    table: &Connection,
+    path: &str,
+    goods: i64,
+) -> ExampleResult<Tally> {
     let start = Instant::now();
     let mut buyers = JoinSet::new();
     for buyer in 0..BUYERS {

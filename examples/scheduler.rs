@@ -25,14 +25,14 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{Directory, Done, Process, free_addrs, key_beside};
+use support::{Directory, ExampleResult, Process, free_addrs, key_beside};
 
 /// The period of the job.
 const TICK: Duration = Duration::from_millis(200);
 /// A guard against hangs, far above the time of any step.
 const HANG: Duration = Duration::from_secs(30);
 
-fn main() -> Done<ExitCode> {
+fn main() -> ExampleResult<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => oversee(true),
@@ -47,7 +47,7 @@ fn main() -> Done<ExitCode> {
 }
 
 /// A process that runs the job while it leads.
-async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done {
+async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> ExampleResult {
     let stops = Arc::new(AtomicBool::new(false));
     listen(stops.clone());
     let joining =
@@ -72,7 +72,7 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
 
 /// The job: any work that is done once for each tick. Each effect on the world carries the number
 /// of the tick, and the token and the lineage of its leader.
-fn report(number: usize, tick: &Tick, books: &mut Books, stops: &AtomicBool) -> Done {
+fn report(number: usize, tick: &Tick, books: &mut Books, stops: &AtomicBool) -> ExampleResult {
     let fence = Fence { token: tick.token().as_i64(), lineage: tick.lineage().as_i64() };
     let (tick, token) = (tick.number(), fence.token);
     if stops.swap(false, Ordering::SeqCst) {
@@ -127,7 +127,7 @@ struct Books {
 }
 
 impl Books {
-    fn open(path: &Path, fenced: bool) -> Done<Books> {
+    fn open(path: &Path, fenced: bool) -> ExampleResult<Books> {
         let file = Connection::open(path)?;
         file.busy_timeout(Duration::from_secs(10))?;
         file.pragma_update(None, "journal_mode", "wal")?;
@@ -144,14 +144,14 @@ impl Books {
     }
 
     /// Returns whether a process is about to run the schedule.
-    fn is_ready(&self, node: usize) -> Done {
+    fn is_ready(&self, node: usize) -> ExampleResult {
         self.file.execute("INSERT INTO nodes (node) VALUES (?)", [node as i64])?;
         Ok(())
     }
 
     /// Writes the result of the job for a tick, unless the table has the tick, or a later leader's
     /// write.
-    fn write(&mut self, tick: i64, fence: Fence, node: usize) -> Done<Written> {
+    fn write(&mut self, tick: i64, fence: Fence, node: usize) -> ExampleResult<Written> {
         let Fence { token, lineage } = fence;
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (last, seen) = write.query_row("SELECT last, fence, lineage FROM job", [], |row| {
@@ -181,12 +181,12 @@ impl Books {
         Ok(written)
     }
 
-    fn number(&self, query: &str) -> Done<i64> {
+    fn number(&self, query: &str) -> ExampleResult<i64> {
         Ok(self.file.query_row(query, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or_default())
     }
 
     /// The token and the node of the run that was written last.
-    fn last_run(&self) -> Done<Option<(i64, usize)>> {
+    fn last_run(&self) -> ExampleResult<Option<(i64, usize)>> {
         let query = "SELECT token, node FROM runs ORDER BY id DESC LIMIT 1";
         Ok(self
             .file
@@ -195,20 +195,20 @@ impl Books {
     }
 
     /// Waits for `count` more runs. Returns the token and the node of the last of them.
-    fn more_runs(&self, count: i64) -> Done<(i64, usize)> {
+    fn more_runs(&self, count: i64) -> ExampleResult<(i64, usize)> {
         let goal = self.number("SELECT max(id) FROM runs")? + count;
         wait(|| Ok(self.number("SELECT max(id) FROM runs")? >= goal))?;
         Ok(self.last_run()?.ok_or("a run is there")?)
     }
 
     /// Waits until a process with a higher token has run.
-    fn next_leader(&self, token: i64) -> Done<(i64, usize)> {
+    fn next_leader(&self, token: i64) -> ExampleResult<(i64, usize)> {
         wait(|| Ok(self.last_run()?.is_some_and(|(next, _)| next > token)))?;
         Ok(self.last_run()?.ok_or("a run is there")?)
     }
 }
 
-fn wait(mut so: impl FnMut() -> Done<bool>) -> Done {
+fn wait(mut so: impl FnMut() -> ExampleResult<bool>) -> ExampleResult {
     let since = Instant::now();
     while !so()? {
         if since.elapsed() > HANG {
@@ -220,7 +220,7 @@ fn wait(mut so: impl FnMut() -> Done<bool>) -> Done {
 }
 
 /// Starts the processes, kills and stops them one after the other, and checks their writes.
-fn oversee(fenced: bool) -> Done<ExitCode> {
+fn oversee(fenced: bool) -> ExampleResult<ExitCode> {
     println!("Four processes stand for one lead; the leader runs a job every {TICK:?}.");
     let directory = Directory::make("scheduler")?;
     let table = directory.path().join("jobs.db");

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-pub(crate) type Done<T = ()> = Result<T, Box<dyn Error>>;
+pub(crate) type ExampleResult<T = ()> = Result<T, Box<dyn Error>>;
 
 /// A child process that does not outlive its parent.
 pub(crate) struct Process(pub(crate) Child);
@@ -23,7 +23,7 @@ impl Drop for Process {
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    pub(crate) fn make(name: &str) -> Done<Directory> {
+    pub(crate) fn make(name: &str) -> ExampleResult<Directory> {
         let path = std::env::temp_dir().join(format!("elderlock-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(Directory(path))

@@ -477,7 +477,7 @@ fn sixty(rng: &mut Rng, start: Instant) -> Result<Vec<Peer>, String> {
         let peer: &Peer = &peers[*number];
         let addr = &peer.addr;
         peer.begin(&format!(
-            "join cluster={name} bind={addr} seeds={seeds} leases=Calm limit={limit}"
+            "join cluster={name} bind={addr} seeds={seeds} leases=Slow limit={limit}"
         ))
     };
     let joins: Vec<Pending> = order.iter().map(join).collect();

@@ -190,12 +190,16 @@ fn recorded_sessions_and_datagrams_are_taken_by_no_member_whole_or_changed() {
     for peer in &cluster.peers {
         are_refused(&peer.addr, &replays(&session.written, &mut rng), most);
     }
-    // The connections of the other members to the fourth member, in the same way.
+    // The connections of the other members to the fourth member, in the same way. None of the
+    // replays may be refused because the member is busy: that would be no judgement of it.
+    let out_of_room = || member.counters().busy + member.counters().evicted;
+    let were_out_of_room = out_of_room();
     let sessions = back.connections.lock().unwrap().clone();
     for session in sessions.iter().filter(|of| of.written.len() > 1 && !of.answered.is_empty()) {
         let replays = replays(&session.written, &mut rng);
         are_refused(&bind.to_string(), &replays, session.answered[0].len());
     }
+    assert_eq!(out_of_room(), were_out_of_room);
     assert!(guard.fence().is_ok(), "the hold goes on");
 
     // Each datagram is sent again. Then changed datagrams with high numbers are sent.

@@ -36,7 +36,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use markdown::Markdown;
-use processes::{Directory, Done, exit_code, with_runtime};
+use processes::{CommandResult, Directory, exit_code, with_runtime};
 use serde_json::{Value, json};
 use sheet::{HELD, Sheet};
 use std::path::{Path, PathBuf};
@@ -183,7 +183,7 @@ impl BenchArgs {
     }
 }
 
-fn run(mut args: BenchArgs) -> Done {
+fn run(mut args: BenchArgs) -> CommandResult {
     args.holds.sort_unstable();
     args.holds.dedup();
     interrupt::heed()?;

@@ -1,6 +1,6 @@
 //! A member of the bench: one real process that follows the parent's orders and reports times.
 
-use crate::Done;
+use crate::CommandResult;
 use crate::load::{
     HELD, LocalTable, Outcome, Reader, STRETCH, echo, held_name, hub, on_threads, passing_name,
     ping_pong, recalls, run, spoke,
@@ -71,7 +71,7 @@ struct BenchMember {
     probing: Option<(Arc<AtomicBool>, Probes)>,
 }
 
-pub(crate) async fn serve(args: MemberArgs) -> Done {
+pub(crate) async fn serve(args: MemberArgs) -> CommandResult {
     let (sender, mut orders) = unbounded_channel();
     // The send fails when the other end, and with it the process, is ending.
     listen(move |order: Result<BenchOrder, String>| drop(sender.send(order)))?;

@@ -1,6 +1,6 @@
 //! Files that are generated from the definition of the command line: completions and man pages.
 
-use crate::{Done, keys, lock, node};
+use crate::{CommandResult, keys, lock, node};
 use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -22,7 +22,7 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> Done {
+pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> CommandResult {
     // The text is generated in memory first: the generator panics if its writer fails, as a closed
     // pipe does.
     let mut text = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn man(args: ManArgs, command: Command) -> Done {
+pub(crate) fn man(args: ManArgs, command: Command) -> CommandResult {
     std::fs::create_dir_all(&args.dir)?;
     let mut command = command.disable_help_subcommand(true);
     command.build();

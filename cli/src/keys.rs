@@ -1,7 +1,7 @@
 //! The cluster key on the command line: `elderlock keygen`, and the lookup of keys for other
 //! commands.
 
-use crate::Done;
+use crate::CommandResult;
 use crate::secret::{Secret, SecretFile, SecretVariables};
 use clap::{Args, ValueEnum};
 use elderlock::{ClusterKey, Keyring, Role};
@@ -36,7 +36,7 @@ enum DerivedRole {
     Operator,
 }
 
-pub(crate) fn generate(args: KeygenArgs) -> Done {
+pub(crate) fn generate(args: KeygenArgs) -> CommandResult {
     let key = match (args.derive, args.key_file) {
         (Some(role), Some(path)) => Keyring::read_file(path)?.first().derive(match role {
             DerivedRole::Observer => Role::Observer,

@@ -2,7 +2,7 @@
 
 use crate::duration::duration;
 use crate::orders::OrderTarget;
-use crate::{Done, caller, signals};
+use crate::{CommandResult, caller, signals};
 use clap::Args;
 use elderlock::{
     InvalidName, LockName, Metadata, ServiceName, SessionEnd, SessionGuard, SessionRequest,
@@ -75,7 +75,7 @@ pub(crate) struct ExecArgs {
 
 /// Runs the command while the lock is held. Its exit code is the command's. The exit code is 75 if
 /// the lock was not granted, and 76 if it was lost.
-pub(crate) async fn lock(args: LockArgs) -> Done {
+pub(crate) async fn lock(args: LockArgs) -> CommandResult {
     let owner = owner(std::env::var_os(OWNER))?;
     let guard = match args.target.hold(request(&args)?.owner(owner)).await? {
         Ok(guard) => guard,
@@ -271,7 +271,7 @@ fn code(status: ExitStatus) -> ExitCode {
 
 /// Becomes the command, which the system kills with its parent.
 #[cfg(target_os = "linux")]
-pub(crate) fn exec(args: ExecArgs) -> Done {
+pub(crate) fn exec(args: ExecArgs) -> CommandResult {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     use std::os::unix::process::CommandExt as _;
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -287,6 +287,6 @@ pub(crate) fn exec(args: ExecArgs) -> Done {
 
 /// Fails: only on Linux `lock` starts this command.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn exec(args: ExecArgs) -> Done {
+pub(crate) fn exec(args: ExecArgs) -> CommandResult {
     Err(format!("{} needs Linux: {:?}", args.parent, args.command).into())
 }

@@ -27,7 +27,7 @@ mod switch;
 mod why;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use processes::{Done, exit_code, with_runtime};
+use processes::{CommandResult, exit_code, with_runtime};
 use std::process::ExitCode;
 
 // The description is that of the package.

@@ -1,6 +1,6 @@
 //! `elderlock members`: the members of a cluster.
 
-use crate::Done;
+use crate::CommandResult;
 use crate::control_escaper::to_json;
 use crate::status::{MemberAddress, joins};
 use clap::Args;
@@ -20,7 +20,7 @@ pub(crate) struct MembersArgs {
     json: bool,
 }
 
-pub(crate) async fn run(args: MembersArgs) -> Done {
+pub(crate) async fn run(args: MembersArgs) -> CommandResult {
     let status = args.address.ask().await?;
     if args.json {
         let members = StatusReport::new(&status).view.map(|view| view.members);

@@ -3,7 +3,7 @@
 use crate::control_escaper::to_json;
 use crate::secret::{Secret, SecretFile, SecretVariables};
 use crate::switch::Switch;
-use crate::{Done, cli_words, clock, keys, signals};
+use crate::{CommandResult, cli_words, clock, keys, signals};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use elderlock::http::HttpView;
@@ -153,7 +153,7 @@ const FAILED: u8 = 3;
 /// The listening address when none is given.
 const DEFAULT_BIND: &str = "127.0.0.1:7400";
 
-pub(crate) async fn run(args: NodeArgs) -> Done {
+pub(crate) async fn run(args: NodeArgs) -> CommandResult {
     // The signals are watched first, so that a SIGTERM during a long join counts.
     let (mut terminate, mut interrupt) = (signals::terminate()?, signals::interrupt()?);
     let settings = match &args.config {

@@ -5,7 +5,7 @@ use crate::control_escaper::to_json;
 use crate::duration::duration;
 use crate::secret::SecretFile;
 use crate::status::{ASK_AGAIN, AskError, first_reached, first_view, in_no_view};
-use crate::{Done, keys};
+use crate::{CommandResult, keys};
 use clap::{Args, ValueHint};
 use elderlock::{MemberInfo, Order, OrderReport, QueryError, ServiceName};
 use elderlock::{SessionError, SessionGuard, SessionRequest};
@@ -162,7 +162,7 @@ pub(crate) async fn give(
     target: &OrderTarget,
     order: Order,
     mut tell: impl FnMut(&str, &OrderReport),
-) -> Done {
+) -> CommandResult {
     let ring = keys::find(target.key_file.as_ref())?;
     let (ring, cluster) = (ring.as_ref(), target.cluster.as_str());
     // Repeating these orders at another member is safe. `Leave`, `Force` and `Transfer` are not
@@ -218,7 +218,7 @@ async fn give_and_print(
     order: Order,
     json: bool,
     text: impl Fn(&str, bool) -> String,
-) -> Done {
+) -> CommandResult {
     let service = order.service().map(|service| service.as_str().to_owned());
     let mut outcome = OutcomeJson { version: 1, service, ..OutcomeJson::default() };
     let code = give(target, order, |at, report| match report {
@@ -267,7 +267,7 @@ struct OutcomeJson {
 }
 
 /// Runs `transfer`. The exit code is 0 if the member is the grantor, 4 if there is no such service.
-pub(crate) async fn transfer(args: TransferArgs) -> Done {
+pub(crate) async fn transfer(args: TransferArgs) -> CommandResult {
     let service = ServiceName::new(&args.service)?;
     let order = Order::Transfer { service, wait: args.wait };
     let order = match &args.to {
@@ -283,7 +283,7 @@ pub(crate) async fn transfer(args: TransferArgs) -> Done {
 }
 
 /// Runs `leave`. The exit code is 0 if another member confirmed the leave, else 1.
-pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
+pub(crate) async fn leave(args: MemberOrderArgs) -> CommandResult {
     give_and_print(&args.target, Order::Leave, args.json, |by, complete| match complete {
         true => format!("{by} has left"),
         false => format!("{by} has left, and no other member confirmed it"),
@@ -292,7 +292,7 @@ pub(crate) async fn leave(args: MemberOrderArgs) -> Done {
 }
 
 /// Runs `force`. The exit code is 0 if the member continues.
-pub(crate) async fn force(args: MemberOrderArgs) -> Done {
+pub(crate) async fn force(args: MemberOrderArgs) -> CommandResult {
     give_and_print(&args.target, Order::Force, args.json, |by, _| {
         format!("{by} goes on without a quorum, as a new lineage")
     })

@@ -19,11 +19,11 @@ use std::time::Instant;
 const INBOX: usize = 4096;
 
 /// The result of a command. Exit code 2 means that the command could not be carried out at all.
-pub(crate) type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+pub(crate) type CommandResult = Result<ExitCode, Box<dyn std::error::Error>>;
 
 /// The exit code of the program. An error is printed with those of its causes that its own text
 /// lacks.
-pub(crate) fn exit_code(program: &str, done: Done) -> ExitCode {
+pub(crate) fn exit_code(program: &str, done: CommandResult) -> ExitCode {
     done.unwrap_or_else(|error| {
         let mut text = error.to_string();
         let mut source = error.source();
@@ -40,7 +40,7 @@ pub(crate) fn exit_code(program: &str, done: Done) -> ExitCode {
 }
 
 /// Runs a command on a runtime of its own.
-pub(crate) fn with_runtime(work: impl Future<Output = Done>) -> Done {
+pub(crate) fn with_runtime(work: impl Future<Output = CommandResult>) -> CommandResult {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

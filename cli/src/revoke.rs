@@ -6,7 +6,7 @@ use crate::duration::duration;
 use crate::holders::{LockTarget, holder_text};
 use crate::orders::{OrderTarget, give};
 use crate::why::HoldLine;
-use crate::{Done, caller};
+use crate::{CommandResult, caller};
 use clap::Args;
 use elderlock::{Metadata, Order, OrderReport};
 use serde::Serialize;
@@ -42,7 +42,7 @@ pub(crate) struct RevokeArgs {
 
 /// Runs the command. The exit code is 0 if every holder released the lock or lost it, or no member
 /// holds it; else 1.
-pub(crate) async fn run(args: RevokeArgs) -> Done {
+pub(crate) async fn run(args: RevokeArgs) -> CommandResult {
     let named = args.operator.clone().filter(|name| !name.is_empty());
     let operator = named.unwrap_or_else(caller::user);
     let order = Order::Revoke {

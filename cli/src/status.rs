@@ -4,7 +4,7 @@ use crate::cluster_status::{self, ClusterStatus};
 use crate::control_escaper::to_json;
 use crate::holders::own_text;
 use crate::secret::SecretFile;
-use crate::{Done, keys, members};
+use crate::{CommandResult, keys, members};
 use clap::{Args, ValueHint};
 use elderlock::{HolderInfo, Keyring, LockStatus, Mode, ProcessId, QueryError};
 use elderlock::{Status, StatusReport, View, WaiterInfo};
@@ -176,7 +176,7 @@ pub(crate) fn joins(at: &str) -> String {
     in_no_view(at) + ASK_AGAIN
 }
 
-pub(crate) async fn run(args: StatusArgs) -> Done {
+pub(crate) async fn run(args: StatusArgs) -> CommandResult {
     if args.watch {
         return watch(&args.address).await;
     }
@@ -199,7 +199,7 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
 }
 
 /// Shows the latest answer in place of the one before, until the output is closed.
-async fn watch(address: &MemberAddress) -> Done {
+async fn watch(address: &MemberAddress) -> CommandResult {
     loop {
         let text = match cluster_status::ask(address).await {
             Ok(found) => cluster_table(&found),

@@ -1,6 +1,6 @@
 //! `elderlock why` and `held`: the holders of locks, and the requests that wait for them.
 
-use crate::Done;
+use crate::CommandResult;
 use crate::control_escaper::to_json;
 use crate::holders::{LockTarget, holder_text, lock, own_text, process};
 use crate::orders::{OrderTarget, give};
@@ -167,7 +167,7 @@ const DEADLOCK: u8 = 5;
 
 /// Runs `why`. The exit code is 0 if the grantor answered, whether the lock is held or not. It is 5
 /// if the holders are in a deadlock, or wait for one, and 4 if there is no such service.
-pub(crate) async fn why(args: WhyArgs) -> Done {
+pub(crate) async fn why(args: WhyArgs) -> CommandResult {
     let name = args.lock.name()?;
     let order = Order::Inspect { service: args.lock.service()?, name: name.clone() };
     let mut answer = Answer::default();
@@ -318,7 +318,7 @@ fn mode(mode: Mode) -> String {
 
 /// Runs `held`. The exit code is 0 if the grantor answered, whether any lock is held or not. It is
 /// 4 if there is no such service.
-pub(crate) async fn held(args: HeldArgs) -> Done {
+pub(crate) async fn held(args: HeldArgs) -> CommandResult {
     let order = Order::Held { service: ServiceName::new(&args.service)?, leases: args.leases };
     let mut answer = Answer::default();
     let mut is_empty = true;

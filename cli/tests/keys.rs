@@ -178,17 +178,17 @@ fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
     for keys in [format!("{old}\n{new}\n"), format!("{new}\n{old}\n")] {
         write(&path, &keys);
         node.hang_up();
-        node.until("has read");
+        node.until("read ");
         for key in [&old, &new] {
             assert!(status(at, &[("ELDERLOCK_KEY", key)]).1);
         }
     }
     write(&path, "no key\n");
     node.hang_up();
-    assert!(node.until("keeps its keys").contains("not base64"));
+    assert!(node.until("keys unchanged").contains("not base64"));
     write(&path, &new);
     node.hang_up();
-    node.until("has read");
+    node.until("read ");
     assert!(!status(at, &[("ELDERLOCK_KEY", &old)]).1);
     let file = path.to_str().expect("text");
     assert!(status(at, &[("ELDERLOCK_KEY_FILE", file)]).1);
@@ -233,7 +233,7 @@ fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
     assert!(!status(&addr, &[]).1, "without the key it tells nothing");
     write(&path, &second);
     node.hang_up();
-    node.until("has read");
+    node.until("read ");
     assert!(status(&addr, &[("ELDERLOCK_KEY", &second)]).1);
     assert!(!status(&addr, &[("ELDERLOCK_KEY", &first)]).1);
     drop(node);

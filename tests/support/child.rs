@@ -144,14 +144,14 @@ async fn act(
             let guard = if verb == "try" {
                 service.try_lock(words[1]).await.map_err(|error| format!("{error:?}"))?
             } else {
-                let mut wish = service.lock(words[1]);
+                let mut request = service.lock(words[1]);
                 if let Some(wait) = millis(words[2]) {
-                    wish = wish.wait(wait);
+                    request = request.wait(wait);
                 }
                 if let Some(lease) = millis(words[3]) {
-                    wish = wish.lease(lease);
+                    request = request.lease(lease);
                 }
-                wish.await.map_err(|error| format!("{error:?}"))?
+                request.await.map_err(|error| format!("{error:?}"))?
             };
             let token = guard.token();
             let kept = Arc::new(Mutex::new(Some(guard)));

@@ -15,18 +15,18 @@ pub(crate) enum Leases {
     Short,
     /// Leases of 15 s, and messages as rare as with [`Timing::wan`]: very many members share few
     /// processors.
-    Calm,
+    Slow,
 }
 
 impl Leases {
-    const ALL: [Leases; 3] = [Leases::Long, Leases::Short, Leases::Calm];
+    const ALL: [Leases; 3] = [Leases::Long, Leases::Short, Leases::Slow];
 
     /// The times of a member with these leases.
     pub(crate) fn timing(self) -> Timing {
         let (leases, pace) = match self {
             Leases::Long => (Timing::wan(), Timing::fast()),
             Leases::Short => (Timing::lan(), Timing::fast()),
-            Leases::Calm => (Timing::wan(), Timing::wan()),
+            Leases::Slow => (Timing::wan(), Timing::wan()),
         };
         let Timing { member_lease, elder_lease, .. } = leases;
         Timing { member_lease, elder_lease, answer: member_lease, ..pace }

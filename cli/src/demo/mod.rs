@@ -10,7 +10,7 @@ mod worker;
 
 pub(crate) use worker::{WorkerArgs, work};
 
-use crate::Done;
+use crate::CommandResult;
 use crate::processes::Directory;
 use clap::Args;
 use crew::{Crew, Recipe};
@@ -53,7 +53,7 @@ const LIMIT: Duration = Duration::from_secs(58);
 /// Time reserved for the workers to leave and the audit.
 const CLOSING: Duration = Duration::from_secs(8);
 
-pub(crate) fn run(args: DemoArgs) -> Done {
+pub(crate) fn run(args: DemoArgs) -> CommandResult {
     let until = Instant::now() + LIMIT - CLOSING;
     let directory = Directory::make("demo")?;
     let file = directory.0.join("shop.sqlite");

@@ -6,7 +6,7 @@
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
 use super::shop::{Audit, Fence, Shop, WriteResult};
-use crate::Done;
+use crate::CommandResult;
 use crate::processes::{listen, send_report};
 use clap::Args;
 use elderlock::{Guard, Keyring, LockService, Member, ProcessId, Timing, View};
@@ -103,7 +103,7 @@ struct Store {
     busy: AtomicUsize,
 }
 
-pub(crate) async fn work(args: WorkerArgs) -> Done {
+pub(crate) async fn work(args: WorkerArgs) -> CommandResult {
     let orders = Arc::new(Orders {
         phase: watch::Sender::new(WorkPhase::Resting),
         stand: AtomicBool::new(false),

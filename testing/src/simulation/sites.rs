@@ -165,7 +165,7 @@ impl Sites {
         let addr = self.slots.borrow()[site].addr;
         let life = self.slots.borrow()[site].life + 1;
         let postbox = self.postbox.clone();
-        let post = Arc::new(move |parcel: SimulatedPacket| {
+        let deliver = Arc::new(move |parcel: SimulatedPacket| {
             let mut postbox = postbox.lock().unwrap_or_else(PoisonError::into_inner);
             postbox.parcels.push_back((site, life, parcel));
             if let Some(pump) = postbox.pump.take() {
@@ -174,7 +174,7 @@ impl Sites {
         });
         let builder = Member::builder(self.plan.cluster).timing(self.plan.timing).seeds(addrs);
         let Simulated { member, timer, inbox } =
-            builder.simulate(addr, self.plan.clocks[site], self.plan.limits, post);
+            builder.simulate(addr, self.plan.clocks[site], self.plan.limits, deliver);
         self.note(|| format!("member {site} starts as {}", member.process()));
         self.journal.site_changed(site, SiteChange::Started);
         {
