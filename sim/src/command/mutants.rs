@@ -263,7 +263,11 @@ mod hunt {
             | ProtocolMutant::AskRefusedOnce
             | ProtocolMutant::DropTokensOfInventory
             | ProtocolMutant::BelieveAnyEpoch => &["no_lost_wakeup"],
-            ProtocolMutant::HearStrangers => TWO_HOLDERS,
+            ProtocolMutant::HearStrangers | ProtocolMutant::HearAnyVoucher => TWO_HOLDERS,
+            ProtocolMutant::AdmitTheGone => &["converges_after_heal"],
+            ProtocolMutant::FoundForAny => &["one_lineage"],
+            // They cost packets only.
+            ProtocolMutant::TakeAnyJoin | ProtocolMutant::SuspectForAny => &[],
             ProtocolMutant::HeedAnyPulse => &["holds_survive"],
             ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
             // No invariant counts bytes.
