@@ -122,7 +122,7 @@ impl Disk {
     ///
     /// # Cancel safety
     /// The thread finishes the call that it is in. It frees the directory when no caller waits.
-    pub(crate) async fn open_aside(
+    pub(crate) async fn open_in_thread(
         path: PathBuf,
         cluster: String,
     ) -> Result<(Disk, Option<StoredVote>), DataDirError> {

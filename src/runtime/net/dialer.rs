@@ -142,8 +142,8 @@ async fn write_rest(
 ) {
     let reception = &shared.reception;
     let is_member = |process| reception.is_member(process);
-    if let Some(slow) = write_half.set_aside(&reception.counters, shared.budget(), is_member) {
-        let (reception, peer, number) = (reception.clone(), peer.clone(), peer.note_aside(&slow));
+    if let Some(slow) = write_half.take_stalled(&reception.counters, shared.budget(), is_member) {
+        let (reception, peer, number) = (reception.clone(), peer.clone(), peer.note_stalled(&slow));
         shared.spawn(incarnation, async move {
             let limit = reception.timeouts.frame;
             let link = slow.finish(&reception.counters, limit).await;

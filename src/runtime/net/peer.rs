@@ -30,7 +30,7 @@ use super::stranger_budget::{BudgetShare, StrangerBudget};
 use super::write_half::{PartialWrite, SlowWrite, WriteHalf};
 use crate::protocol::{Packet, ProcessId};
 use crate::wire::{Frame, VERSIONS};
-use queue::{AsideConnection, BULK, NOTICES, NextWrite, PeerQueue, QueueState, STRANGER_BYTES};
+use queue::{BULK, NOTICES, NextWrite, PeerQueue, QueueState, STRANGER_BYTES, StalledConnection};
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -109,17 +109,17 @@ impl Peer {
     pub(super) fn strange_bytes(&self) -> usize {
         let queue = self.queue();
         let queued: usize = queue.wants.values().map(|queues| queues.counted).sum();
-        queued + queue.aside.values().map(|aside| aside.share.bytes()).sum::<usize>()
+        queued + queue.stalled.values().map(|stalled| stalled.share.bytes()).sum::<usize>()
     }
 
     /// Drops the frames that wait here for strangers, and returns their number. Frames that are set
     /// aside end with their connections.
     pub(super) fn drop_strange(&self) -> usize {
         let mut queue = self.queue();
-        for aside in queue.aside.values_mut() {
-            aside.closed.cancel();
+        for stalled in queue.stalled.values_mut() {
+            stalled.closed.cancel();
             // The task of the connection frees the batch as soon as it runs.
-            aside.share.forget();
+            stalled.share.forget();
         }
         queue.drop_frames(|queues| queues.is_strange)
     }
@@ -130,7 +130,7 @@ impl Peer {
         let mut queue = self.queue();
         let has_links = !queue.offered.is_empty()
             || !queue.returned.is_empty()
-            || !queue.aside.is_empty()
+            || !queue.stalled.is_empty()
             || queue.write_half.as_ref().is_none_or(WriteHalf::is_in_use);
         if has_links {
             return None;
@@ -201,20 +201,20 @@ impl Peer {
 
     /// Notes that the frames for the process of this connection wait until it is
     /// [back](Self::return_link). Returns the number under which it returns.
-    pub(super) fn note_aside(&self, slow: &SlowWrite) -> u64 {
+    pub(super) fn note_stalled(&self, slow: &SlowWrite) -> u64 {
         let mut queue = self.queue();
         let share = BudgetShare::new(&queue.budget, slow.batch.len());
         let (process, closed) = (slow.link.process, slow.link.closed.clone());
         let number = queue.next_aside;
         queue.next_aside += 1;
-        queue.aside.insert(number, AsideConnection { process, share, closed });
+        queue.stalled.insert(number, StalledConnection { process, share, closed });
         number
     }
 
     /// Takes back a connection that was set aside. `None`: it is closed.
     pub(super) fn return_link(&self, number: u64, link: Option<ConnectionWriter>) {
         let mut queue = self.queue();
-        queue.aside.remove(&number);
+        queue.stalled.remove(&number);
         queue.returned.extend(link);
         queue.changed = true;
         self.wake_from(queue);
@@ -329,7 +329,7 @@ impl Peer {
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue();
         let has_links =
-            !queue.offered.is_empty() || !queue.returned.is_empty() || !queue.aside.is_empty();
+            !queue.offered.is_empty() || !queue.returned.is_empty() || !queue.stalled.is_empty();
         !has_links && queue.dialled.is_none() && queue.is_empty()
     }
 }

@@ -104,7 +104,7 @@ impl WriteHalf {
     /// Takes out the connection that has begun a batch, if it is a stranger's and does not take the
     /// rest at once. The frames for others must not wait until a stranger reads. Closes the
     /// connection if too many bytes wait for strangers.
-    pub(super) fn set_aside(
+    pub(super) fn take_stalled(
         &mut self,
         counters: &AtomicCounters,
         budget: &Arc<StrangerBudget>,

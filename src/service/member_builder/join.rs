@@ -69,7 +69,7 @@ impl MemberBuilder {
         let (disk, stored) = match &self.data_dir {
             Some(path) => {
                 let left = self.join_limit.saturating_sub(started.elapsed());
-                let opening = Disk::open_aside(path.clone(), self.cluster.clone());
+                let opening = Disk::open_in_thread(path.clone(), self.cluster.clone());
                 let opened = tokio::time::timeout(left, opening).await;
                 let (disk, stored) = opened
                     .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))

@@ -47,11 +47,11 @@ pub(super) struct PeerQueue {
     /// New connections, which the task takes over.
     pub(super) offered: Vec<ConnectionWriter>,
     /// The connections that are set aside: the frames for their processes wait.
-    pub(super) aside: BTreeMap<u64, AsideConnection>,
+    pub(super) stalled: BTreeMap<u64, StalledConnection>,
     pub(super) next_aside: u64,
     /// Whether the peer has made room for another one. Its task ends then.
     pub(super) is_retired: bool,
-    /// Connections that were [set aside](WriteHalf::set_aside) and have taken their bytes.
+    /// Connections that were [set aside](WriteHalf::take_stalled) and have taken their bytes.
     pub(super) returned: Vec<ConnectionWriter>,
     /// The result of the latest dial, until the task takes it.
     pub(super) dialled: Option<Result<ProcessId, DialError>>,
@@ -68,7 +68,7 @@ pub(super) struct PeerQueue {
 }
 
 /// A connection that is set aside, as its peer keeps it.
-pub(super) struct AsideConnection {
+pub(super) struct StalledConnection {
     pub(super) process: ProcessId,
     /// The bytes of its batch, as the budget counts them.
     pub(super) share: BudgetShare,
@@ -217,7 +217,7 @@ impl PeerQueue {
             notices: QueueLoad::default(),
             bulk: QueueLoad::default(),
             offered: Vec::new(),
-            aside: BTreeMap::new(),
+            stalled: BTreeMap::new(),
             next_aside: 0,
             is_retired: false,
             returned: Vec::new(),
@@ -304,13 +304,14 @@ impl PeerQueue {
         let mut own = 0;
         // An empty queue is removed if no connection leads to its process.
         self.wants.retain(|want, queues| !queues.is_empty() || route(links, *want).is_some());
-        let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
+        let stalled: BTreeSet<_> =
+            self.stalled.values().map(|stalled| Some(stalled.process)).collect();
         for (want, queues) in &mut self.wants {
             if queues.is_empty() {
                 continue;
             }
             match route(links, *want) {
-                None if aside.contains(want) => {}
+                None if stalled.contains(want) => {}
                 None => plan.dial = true,
                 Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
                     plan.write = Some(link);
@@ -333,9 +334,10 @@ impl PeerQueue {
     /// of frames.
     pub(super) fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
-        let aside: BTreeSet<_> = self.aside.values().map(|aside| Some(aside.process)).collect();
+        let stalled: BTreeSet<_> =
+            self.stalled.values().map(|stalled| Some(stalled.process)).collect();
         for (want, queues) in &mut self.wants {
-            if !queues.is_empty() && !aside.contains(want) && route(links, *want).is_none() {
+            if !queues.is_empty() && !stalled.contains(want) && route(links, *want).is_none() {
                 frames += self.notices.drop_all(&mut queues.notices)
                     + self.bulk.drop_all(&mut queues.bulk);
                 queues.count(&self.budget, &mut self.strange);
