@@ -9,11 +9,28 @@ fn at_another_address(node: &Node, process: ProcessId) -> MemberInfo {
     MemberInfo { process, addr, ..node.cluster.config.me.clone() }
 }
 
+/// The outputs of the member when it gets this packet from `from`.
+fn received(node: &mut Node, from: ProcessId, packet: Packet) -> Vec<Output> {
+    let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
+    node.step(NOW, Input::Received { from, addr, packet }, &mut out);
+    out
+}
+
 /// The notices that the member sends when it gets this one from `from`.
 fn answers(node: &mut Node, from: ProcessId, notice: Notice) -> Vec<Notice> {
-    let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
-    node.step(NOW, Input::Received { from, addr, packet: notice.into() }, &mut out);
-    notices(&out)
+    notices(&received(node, from, notice.into()))
+}
+
+/// Whether a packet counts for this member if ANN, a member of its view, sends it, and not if CYD
+/// does.
+fn counts_from_members_only(plant: &Plant, counts: impl Fn(&mut Node, ProcessId) -> bool) -> bool {
+    let counts_from = |from: ProcessId| {
+        let mut node = with_two_more();
+        plant(&mut node);
+        counts(&mut node, from)
+    };
+    assert!(counts_from(ANN), "it is a member");
+    !counts_from(CYD)
 }
 
 /// The number of the view of [`with_two_more`].
@@ -34,8 +51,7 @@ rule!(a_message_about_locks_counts_from_a_member_of_the_view, HearStrangers, |pl
         let grant = ClientMessage::Grant { service, epoch, request, token, kept: 0 };
         let packet =
             Packet::Linked { view: view.number, seq: 1, ack: 0, message: Message::Client(grant) };
-        let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
-        node.step(NOW, Input::Received { from, addr, packet }, &mut out);
+        let out = received(&mut node, from, packet);
         out.iter().any(|output| matches!(output, Output::Answer { .. }))
     };
     assert!(hears(BOB), "it is a member");
@@ -48,8 +64,7 @@ rule!(a_pulse_counts_from_the_elder_of_the_view, HeedAnyPulse, |plant: Plant| {
         let view = node.cluster.view.as_ref().expect("it has founded").number;
         // A renewal of a beat that this member has not sent shows that its id is taken.
         let pulse = Notice::Pulse { view, pulse: 1, renews: 1 << 40, again: false, settled: false };
-        let (addr, mut out) = (([127, 0, 0, 1], 7503).into(), Vec::new());
-        node.step(NOW, Input::Received { from, addr, packet: pulse.into() }, &mut out);
+        let out = received(&mut node, from, pulse.into());
         out.iter().any(|output| matches!(output, Output::Event(Event::IdentityTaken)))
     };
     assert!(believes(ANN), "it is the elder");
@@ -57,14 +72,10 @@ rule!(a_pulse_counts_from_the_elder_of_the_view, HeedAnyPulse, |plant: Plant| {
 });
 
 rule!(a_request_to_join_counts_from_the_joiner_and_from_members, TakeAnyJoin, |plant: Plant| {
-    let answered = |from: ProcessId| {
-        let mut node = with_two_more();
-        plant(&mut node);
-        let (me, heard) = (at_another_address(&node, BOB), present(&node));
-        !answers(&mut node, from, Notice::Join { me, heard }).is_empty()
-    };
-    assert!(answered(ANN), "it is a member");
-    !answered(CYD)
+    counts_from_members_only(&plant, |node, from| {
+        let (me, heard) = (at_another_address(node, BOB), present(node));
+        !answers(node, from, Notice::Join { me, heard }).is_empty()
+    })
 });
 
 rule!(a_process_that_has_left_a_view_does_not_join_again, AdmitTheGone, |plant: Plant| {
@@ -79,26 +90,18 @@ rule!(a_process_that_has_left_a_view_does_not_join_again, AdmitTheGone, |plant: 
 });
 
 rule!(a_suspicion_counts_from_a_member_of_the_view, SuspectForAny, |plant: Plant| {
-    let checks = |from: ProcessId| {
-        let mut node = with_two_more();
-        plant(&mut node);
-        let sent = answers(&mut node, from, Notice::SuspectDead { process: BOB });
+    counts_from_members_only(&plant, |node, from| {
+        let sent = answers(node, from, Notice::SuspectDead { process: BOB });
         sent.iter().any(|notice| matches!(notice, Notice::Hello { .. }))
-    };
-    assert!(checks(ANN), "it is a member");
-    !checks(CYD)
+    })
 });
 
 rule!(a_vouched_death_counts_from_a_member_of_the_view, HearAnyVoucher, |plant: Plant| {
-    let believes = |from: ProcessId| {
-        let mut node = with_two_more();
-        plant(&mut node);
+    counts_from_members_only(&plant, |node, from| {
         node.cluster.config.trust_refused = true;
-        let sent = answers(&mut node, from, Notice::Vouch { dead: BOB });
+        let sent = answers(node, from, Notice::Vouch { dead: BOB });
         sent.iter().any(|notice| matches!(notice, Notice::Vouch { .. }))
-    };
-    assert!(believes(ANN), "it is a member");
-    !believes(CYD)
+    })
 });
 
 rule!(a_process_founds_only_with_seeds_that_it_has_asked, FoundForAny, |plant: Plant| {
