@@ -263,7 +263,7 @@ impl Recorder {
     }
 
     fn loss(&mut self, world: &World, ask: Ask, reason: LostReason) {
-        self.about(world, ask, Entry::Lost { call: ask.0, reason: words_of(reason).to_string() });
+        self.about(world, ask, Entry::Lost { call: ask.0, reason: words_of(reason) });
     }
 
     fn release(&mut self, world: &World, ask: Ask) {
@@ -517,17 +517,9 @@ fn true_end(world: &World, site: usize, until: Time) -> Option<u64> {
     world.sites[site].clock.when(until)
 }
 
-fn words_of(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::LeaseEnded => "lease ended",
-        LostReason::Suspended => "suspended",
-        LostReason::Expelled => "expelled",
-        LostReason::Superseded => "superseded",
-        LostReason::Left => "left",
-        LostReason::Destroyed => "destroyed",
-        LostReason::Revoked => "revoked",
-        _ => "other",
-    }
+/// The reason as the record has it: "lease ended".
+fn words_of(reason: LostReason) -> String {
+    reason.word().replace('_', " ")
 }
 
 fn lost_by(loss: PacketLoss) -> &'static str {
