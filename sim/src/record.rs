@@ -154,6 +154,9 @@ pub enum Entry {
         token: u64,
         /// The end of the lock's lease in true time; `None`: it has none.
         until: Option<u64>,
+        /// Whether the member granted the lock to itself, with a token of a keep.
+        #[serde(default, skip_serializing_if = "is_false")]
+        from_keep: bool,
     },
     /// The call ended without a lock, and surely has none.
     Fail {

@@ -223,10 +223,15 @@ impl Recorder {
         let fail = |answer: &str| Entry::Fail { call: ask.0, answer: answer.to_string() };
         let site = world.history.call(ask).member;
         let entry = match outcome {
-            Outcome::Granted { token, until } => {
-                Entry::Ok { call: ask.0, token: token.get(), until: true_end(world, site, *until) }
+            Outcome::Granted { token, until } => Entry::Ok {
+                call: ask.0,
+                token: token.get(),
+                until: true_end(world, site, *until),
+                from_keep: world.place_of(world.history.call(ask)).is_some(),
+            },
+            Outcome::Opened { .. } => {
+                Entry::Ok { call: ask.0, token: 0, until: None, from_keep: false }
             }
-            Outcome::Opened { .. } => Entry::Ok { call: ask.0, token: 0, until: None },
             Outcome::Written { .. } => fail("written"),
             Outcome::Unwritten(_) => fail("changed"),
             Outcome::NotOpen => fail("not open"),

@@ -236,12 +236,12 @@ mod tests {
             line(0, 0, Entry::Event { name: "became_elder".into() }),
             line(10, 0, grantor()),
             line(20, 1, ask(0)),
-            line(50, 1, Entry::Ok { call: 0, token: 2, until: None }),
+            line(50, 1, Entry::Ok { call: 0, token: 2, until: None, from_keep: false }),
             line(55, 1, Entry::Release { call: 0 }),
             line(60, 1, ask(1)),
             line(100, 0, Entry::End { how: "killed".into() }),
             line(107, 1, Entry::Event { name: "became_elder".into() }),
-            line(160, 1, Entry::Ok { call: 1, token: 3, until: None }),
+            line(160, 1, Entry::Ok { call: 1, token: 3, until: None, from_keep: false }),
         ];
         let mut timed = Timed::default();
         timed.read(&Record { lines });
@@ -272,7 +272,7 @@ mod tests {
             lease: None,
         };
         let ask = |call| want(call, RecordedRequest::Lock, &["x"]);
-        let ok = |call| Entry::Ok { call, token: call as u64, until: None };
+        let ok = |call| Entry::Ok { call, token: call as u64, until: None, from_keep: false };
         let gap = |lines: &[Line]| {
             let mut timed = Timed::default();
             timed.read(&Record { lines: lines.to_vec() });

@@ -184,8 +184,8 @@ impl<'a> Sweep<'a, '_> {
             Entry::Sees { call, version, value, .. } => {
                 self.on_sight(line, *call, *version, value)?
             }
-            Entry::Ok { call, token, until } => {
-                self.on_ok(line, *call, *token, until.unwrap_or(u64::MAX))?
+            Entry::Ok { call, token, until, from_keep } => {
+                self.on_ok(line, *call, (*token, until.unwrap_or(u64::MAX)), *from_keep)?
             }
             Entry::Fail { call, answer } => {
                 self.on_answer(line, *call, answer == "timed out")?;
@@ -329,7 +329,13 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    fn on_ok(&mut self, line: &Line, number: usize, token: u64, until: u64) -> Result<(), String> {
+    fn on_ok(
+        &mut self,
+        line: &Line,
+        number: usize,
+        (token, until): (u64, u64),
+        from_keep: bool,
+    ) -> Result<(), String> {
         self.on_answer(line, number, false)?;
         let (at, site) = (line.at, line.site.unwrap_or_default());
         self.granted += 1;
@@ -355,7 +361,10 @@ impl<'a> Sweep<'a, '_> {
                 self.findings.premise("fifo_across_failover");
                 if other.number < number && !self.calls[&number].is_try() {
                     if other.deed.suffers(deed) {
-                        self.passed.push((at, other.number, number));
+                        // A kept share passes its member's requests that are on their way.
+                        if !from_keep {
+                            self.passed.push((at, other.number, number));
+                        }
                         continue;
                     }
                     let what = format!(

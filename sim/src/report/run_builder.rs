@@ -71,7 +71,7 @@ impl RunBuilder {
                     end: how,
                 });
             }
-            (Entry::Ok { call, token: number, until }, _) => {
+            (Entry::Ok { call, token: number, until, .. }, _) => {
                 if let Some(hold) = self.hold(*call) {
                     (hold.got, hold.token, hold.lease) = (Some(at), token(*number), *until);
                 }
@@ -437,7 +437,12 @@ mod tests {
     }
 
     fn granted(call: usize, until: u64) -> Entry {
-        Entry::Ok { call, token: 7 * Slot::TOKENS + call as u64, until: Some(until) }
+        Entry::Ok {
+            call,
+            token: 7 * Slot::TOKENS + call as u64,
+            until: Some(until),
+            from_keep: false,
+        }
     }
 
     #[test]

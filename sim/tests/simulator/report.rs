@@ -156,6 +156,7 @@ fn wild_record(seed: u64) -> Record {
                     call,
                     token: (1_000 << 32) + call as u64,
                     until: Some(at + rng.below(900 * MS)),
+                    from_keep: false,
                 }
             }
             3 if !open.is_empty() => {
