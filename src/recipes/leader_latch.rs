@@ -346,27 +346,36 @@ impl LeaderLatch {
     pub fn start(&self) -> Result<(), StartError> {
         let runtime = self.candidacy.runtime().ok_or(StartError::NoRuntime)?;
         self.candidacy.check()?;
+        if self.state.borrow().phase != LatchPhase::Latent {
+            return Err(StartError::AlreadyStarted);
+        }
+        // The request is made here and not in the task: latches that are started in turn lead in
+        // turn. It may wake other tasks, so the mutex is not locked yet.
+        let request = self.candidacy.queue();
         // The mutex is locked until the task is stored: otherwise a close meanwhile would find no
         // task to end.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = false;
-        self.state.send_modify(|state| {
+        self.state.send_if_modified(|state| {
             starts = state.phase == LatchPhase::Latent;
             if starts {
                 state.phase = LatchPhase::Started;
             }
+            // The readers are woken after unlocking.
+            false
         });
         if !starts {
+            drop(task);
+            drop(request);
             return Err(StartError::AlreadyStarted);
         }
-        let (running, candidacy) = (LatchTask(self.state.clone()), self.candidacy.clone());
-        // The request is made here and not in the task: latches that are started in turn lead in
-        // turn.
-        let request = candidacy.queue();
-        let stands = running.stand(candidacy, request);
+        let running = LatchTask(self.state.clone());
+        let stands = running.stand(self.candidacy.clone(), request);
         #[cfg(feature = "simulated")]
         let stands = crate::runtime::simulated::kept(stands);
         *task = Some(runtime.spawn(stands));
+        drop(task);
+        self.state.send_modify(|_| {});
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! `LeaderSelector`: a future that runs work while its caller leads.
 
+use super::latest_hold::{LatestHold, TrackedHold};
 use super::leadership::{Candidacy, CandidacyEnd, Participant, Participants, Term, TermEnd};
-use crate::protocol::InvalidName;
+use crate::protocol::{InvalidName, Token};
 use crate::runtime::planted;
 use crate::service::{InspectError, InvalidLease, LockService, Unavailable};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Runs work while it leads. Of all selectors and [latches](super::LeaderLatch) of one name, in all
@@ -24,7 +24,17 @@ use std::time::Duration;
 pub struct LeaderSelector {
     candidacy: Candidacy,
     /// The latest term. It knows by itself whether it continues.
-    current: Mutex<Option<Term>>,
+    current: LatestHold<Term>,
+}
+
+impl TrackedHold for Term {
+    fn token(&self) -> Token {
+        Term::token(self)
+    }
+
+    fn is_over(&self) -> bool {
+        self.fence().is_err()
+    }
 }
 
 impl LeaderSelector {
@@ -41,7 +51,7 @@ impl LeaderSelector {
         id: impl AsRef<[u8]>,
     ) -> Result<Self, InvalidName> {
         let candidacy = Candidacy::new(service, name.as_ref(), id.as_ref())?;
-        Ok(LeaderSelector { candidacy, current: Mutex::default() })
+        Ok(LeaderSelector { candidacy, current: LatestHold::default() })
     }
 
     /// Limits each term of the selector to `lease`. Then the work is dropped and the next waiter
@@ -100,17 +110,7 @@ impl LeaderSelector {
         self.candidacy.check()?;
         let tenure = self.candidacy.win(self.candidacy.queue()).await?;
         let term = tenure.term().clone();
-        {
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another run of this selector may lead by now, if this run was polled late: then this
-            // term is over.
-            if current
-                .as_ref()
-                .is_none_or(|current| current.fence().is_err() || current.token() < term.token())
-            {
-                *current = Some(term.clone());
-            }
-        }
+        self.current.note(term.clone());
         planted!(WorkOn => return Ok(work(term.clone()).await));
         // In whatever way this ends, the work is dropped before the tenure, which is declared
         // before it.
@@ -203,8 +203,7 @@ impl LeaderSelector {
 
     /// The term, if the selector leads at this instant by its clock. Cheap: no message.
     pub fn term(&self) -> Option<Term> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|term| term.fence().is_ok()).cloned()
+        self.current.get()
     }
 
     /// Asks the grantor for the leader and the candidates in the queue. One round trip.

@@ -22,6 +22,7 @@
 //! | `token_gate.rs` | `TokenGate`: refuses stale holders at a resource |
 //! | `acquire.rs`, `wait_future.rs` | the options of a request; a wait with or without a limit |
 //! | `owner.rs`, `reentry.rs` | `Owner`; the entry of an owner into a lock that it has |
+//! | `latest_hold.rs` | `LatestHold`: the latest hold that a recipe was granted |
 //! | `any_guard.rs` | `AnyGuard` and `Fenced` for generic code |
 
 mod acquire;
@@ -31,6 +32,7 @@ mod atomic_counter;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
+mod latest_hold;
 mod leader_latch;
 mod leader_observer;
 mod leader_selector;

@@ -1,10 +1,11 @@
 //! `Mutex`: a lock that its holder cannot enter again.
 
 use super::acquire::{Acquire, AcquireOptions};
+use super::latest_hold::{LatestHold, TrackedHold};
 use super::owner::Owner;
-use crate::protocol::{InvalidName, LockName};
+use crate::protocol::{InvalidName, LockName, Token};
 use crate::service::{Guard, HoldHandle, LockError, LockService, LossWatch, held, held_by_token};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 
 /// A lock that is not reentrant: a holder that asks for it again waits for itself, until its limit
 /// ends. There is one guard of it in the cluster at a time.
@@ -33,7 +34,17 @@ pub struct Mutex {
     service: LockService,
     name: Result<LockName, InvalidName>,
     /// The hold of the latest guard.
-    last: Arc<StdMutex<Option<LossWatch>>>,
+    last: Arc<LatestHold<LossWatch>>,
+}
+
+impl TrackedHold for LossWatch {
+    fn token(&self) -> Token {
+        LossWatch::token(self)
+    }
+
+    fn is_over(&self) -> bool {
+        self.reason().is_some()
+    }
 }
 
 impl Mutex {
@@ -56,15 +67,7 @@ impl Mutex {
         let (service, name, last) = (self.service.clone(), self.name.clone(), self.last.clone());
         Acquire::new(AcquireOptions::default(), async move |terms: AcquireOptions| {
             let guard = MutexGuard(terms.lock(&service, name?.as_bytes()).await?);
-            let (mut last, watch) =
-                (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
-            // A later hold may have been granted and noted here meanwhile: then this hold is over.
-            if last
-                .as_ref()
-                .is_none_or(|last| last.reason().is_some() || last.token() < watch.token())
-            {
-                *last = Some(watch);
-            }
+            last.note(guard.watch());
             Ok(guard)
         })
     }
@@ -75,8 +78,7 @@ impl Mutex {
     /// Curator: `isAcquiredInThisProcess`, which is true until the release, also after the end of
     /// the session.
     pub fn is_acquired(&self) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().is_some_and(|watch| watch.reason().is_none())
+        self.last.get().is_some()
     }
 }
 

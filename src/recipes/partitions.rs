@@ -299,7 +299,13 @@ impl Partitions {
     /// ```
     pub fn start(&self) -> Result<(), PartitionsError> {
         let runtime = self.claim.candidacy.runtime().ok_or(PartitionsError::NoRuntime)?;
+        if self.state.borrow().phase != ClaimPhase::Latent {
+            return Err(PartitionsError::AlreadyStarted);
+        }
+        // The request may wake other tasks, so the mutex is not locked yet.
+        let request = self.claim.candidacy.queue();
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // No task waits for this change: a call that comes before is refused.
         let starts = self.state.send_if_modified(|state| {
             let starts = state.phase == ClaimPhase::Latent;
             if starts {
@@ -308,10 +314,12 @@ impl Partitions {
             starts
         });
         if !starts {
+            drop(task);
+            drop(request);
             return Err(PartitionsError::AlreadyStarted);
         }
         let running = ClaimTask { claim: self.claim.clone(), state: self.state.clone() };
-        let claims = running.run(self.claim.candidacy.queue());
+        let claims = running.run(request);
         #[cfg(feature = "simulated")]
         let claims = crate::runtime::simulated::kept(claims);
         *task = Some(runtime.spawn(claims));

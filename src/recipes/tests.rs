@@ -679,3 +679,92 @@ async fn openings_and_reads_of_a_member_that_is_cut_off_end_at_their_limits() {
     drop((count, counter, barrier));
     come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
 }
+
+/// A waker that runs code, as an executor may that polls a task where it is woken.
+struct RunningWaker<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> std::task::Wake for RunningWaker<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn running(run: impl Fn() + Send + Sync + 'static) -> std::task::Waker {
+    Arc::new(RunningWaker(run)).into()
+}
+
+/// Runs the call in a thread of its own. A call that waits for itself fails the test.
+fn returns<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, returned) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(call()));
+    returned.recv_timeout(HANG).expect("the call waits for itself")
+}
+
+/// A call that finds the end of a hold wakes the tasks that wait for it. On this runtime of one
+/// thread, which stands still, nothing else finds the end first.
+#[tokio::test]
+async fn a_task_that_is_woken_by_a_recipe_may_ask_the_recipe() {
+    let member = Member::local().await.unwrap();
+    let jobs = member.lock_service("jobs").await.unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+
+    let mutex = Mutex::new(&jobs, "mutex");
+    let guard = mutex.acquire().lease(50 * MS).await.unwrap();
+    let watch = guard.watch();
+    let waker = {
+        let (mutex, asked) = (mutex.clone(), asked.clone());
+        running(move || {
+            assert!(!mutex.is_acquired());
+            asked.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let mut lost = pin!(watch.lost());
+    let mut context = std::task::Context::from_waker(&waker);
+    assert!(lost.as_mut().poll(&mut context).is_pending());
+    std::thread::sleep(50 * MS);
+    assert!(!returns(move || mutex.is_acquired()));
+    assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "the waiting task was woken");
+
+    let selector = LeaderSelector::new(&jobs, "selector", "a").unwrap().lease(50 * MS);
+    let selector = Arc::new(selector);
+    let waker = {
+        let (selector, asked) = (selector.clone(), asked.clone());
+        running(move || {
+            assert!(selector.term().is_none());
+            asked.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let mut run = Box::pin(selector.run_once(|term| async move { term.ended().await }));
+    assert!(run.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    assert!(selector.has_leadership());
+    std::thread::sleep(50 * MS);
+    let asking = selector.clone();
+    assert!(!returns(move || asking.has_leadership()));
+    assert!(asked.load(Ordering::SeqCst) > 0, "the work was woken");
+}
+
+#[tokio::test]
+async fn a_task_that_is_woken_by_a_start_may_start_the_recipe() {
+    let member = Member::local().await.unwrap();
+    let jobs = member.lock_service("jobs").await.unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+
+    let latch = Arc::new(LeaderLatch::new(&jobs, "latch", "a").unwrap());
+    let waker = {
+        let (latch, asked) = (latch.clone(), asked.clone());
+        running(move || {
+            assert_eq!(latch.start(), Err(StartError::AlreadyStarted));
+            asked.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let mut events = latch.events();
+    let mut next = Box::pin(events.next());
+    assert!(next.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    let (starting, runtime) = (latch.clone(), tokio::runtime::Handle::current());
+    let started = returns(move || {
+        let _entered = runtime.enter();
+        starting.start()
+    });
+    assert_eq!(started, Ok(()));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}

@@ -15,6 +15,7 @@
 //! | `engine/session_count.rs`, `engine/counted_session.rs` | locks that a member holds for programs |
 //! | `local_grants.rs` | free locks without a turn of the engine |
 //! | `hold_cell.rs`, `observed_hold.rs` | the part of a hold for guards; simulated holds |
+//! | `application_code.rs` | calls of wakers, log subscribers and recorders, which may panic |
 //! | `sync.rs` | locks and atomics of the local path, for shuttle too |
 //! | `clock.rs`, `clock_watch.rs`, `member_clock.rs` | the clocks, and a watch over their rates |
 //! | `disk.rs`, `vote_writer.rs` | the data directory, and the thread that writes it |
@@ -63,6 +64,7 @@ macro_rules! planted {
 
 pub(crate) use planted;
 
+pub(crate) mod application_code;
 pub(crate) mod clock;
 pub(crate) mod clock_watch;
 pub(crate) mod disk;

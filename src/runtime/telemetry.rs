@@ -78,6 +78,7 @@
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
 //! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
 //! | `lock lost` | event, warn | `service`, `lock.name` (escaped, its first 100 characters), `token`, `reason`, `left_out`: a hold is over against the program's will. 16 lines in a row and one a second; `left_out` counts those that were not written before it |
+//! | `the program's code panicked ...` | event, error | `panic`: a waker, a log subscriber or a metrics recorder of the program panicked. The member goes on without that call |
 //! | `suspended: ...`, `orphaned: ...`, `expelled: ...` | event, warn | the member's lease is over; no quorum for three leases; the cluster went on without it |
 //! | `joined another lineage: ...` | event, warn | `before`, `lineage`, `lost`: the locks that this member lost since its last view of the former lineage |
 //! | `refused a process that claimed the vote of a member without its secret` | event, warn | `voter`, `from`, `left_out`: see [`Counters::vote_claims`](crate::Counters::vote_claims). 16 lines in a row and one a second |

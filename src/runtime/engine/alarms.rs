@@ -2,6 +2,7 @@
 //! tokio runtime of its own.
 
 use crate::protocol::Time;
+use crate::runtime::application_code::call_each;
 use crate::runtime::sync::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -35,7 +36,7 @@ impl Alarms {
             let later = kept.wakers.split_off(&(now + Duration::from_nanos(1), 0));
             std::mem::replace(&mut kept.wakers, later)
         };
-        due.into_values().for_each(Waker::wake);
+        call_each(due.into_values(), Waker::wake);
     }
 
     /// Wakes all alarms, and refuses new ones from now on.
@@ -45,6 +46,6 @@ impl Alarms {
             kept.closed = true;
             std::mem::take(&mut kept.wakers)
         };
-        all.into_values().for_each(Waker::wake);
+        call_each(all.into_values(), Waker::wake);
     }
 }

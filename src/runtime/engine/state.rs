@@ -1,5 +1,6 @@
 //! `EngineState`: the core, and the state that changes with it. The engine's lock protects it.
 
+use super::super::application_code::call_each;
 use super::super::clock;
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
 use super::super::hold_cell::{HoldCell, MemberLease};
@@ -7,7 +8,7 @@ use super::super::local_grants::{Drained, LocalGrants, LocalHold};
 use super::super::member_clock::MemberClock;
 use super::super::network::Network;
 use super::super::process_id::draw_vote_secret;
-use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
+use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted, seam};
 use super::super::telemetry::{MemberLog, PacketCounts, SpanTracker, TelemetryNote};
 use super::super::vote_writer::{VoteStorage, VoteWriter};
 use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
@@ -126,6 +127,28 @@ impl TurnEffects {
 
     fn announce(&mut self, announcement: Announcement) {
         self.announcements.push(ReaderUpdate::Happened(announcement));
+    }
+
+    /// Wakes the callers whose requests were answered, and the tasks that wait for an event of a
+    /// hold. The engine state is unlocked.
+    pub(super) fn wake_callers(&mut self) {
+        call_each(self.wakers.drain(..), Waker::wake);
+        seam();
+        call_each(self.changed.drain(..), |object| object.wake_listeners());
+        call_each(self.lost.drain(..), |hold| {
+            if !is_planted(ThreadMutant::LossUntold) {
+                hold.tell();
+            }
+        });
+    }
+}
+
+impl Drop for TurnEffects {
+    fn drop(&mut self) {
+        // A core that panics has answered some callers already: no later turn would wake them.
+        if std::thread::panicking() {
+            self.wake_callers();
+        }
     }
 }
 

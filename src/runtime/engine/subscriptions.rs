@@ -4,7 +4,8 @@ use super::Engine;
 use super::event_readers::{Announcement, ConnectionStatus, EventReaders};
 #[cfg(feature = "http")]
 use crate::protocol::Time;
-use crate::runtime::sync::{ThreadMutant, is_planted, lock};
+use crate::runtime::application_code::call_each;
+use crate::runtime::sync::{ThreadMutant, is_planted, lock, try_lock};
 use tokio::sync::broadcast;
 
 impl Engine {
@@ -52,7 +53,7 @@ impl Engine {
     /// Announces events to the readers, unless another thread does: then that thread looks again.
     pub(super) fn announce(&self) {
         while !lock(&self.announcements).is_empty() || self.has_unannounced_end() {
-            let Ok(mut readers) = self.readers.try_lock() else { return };
+            let Some(mut readers) = try_lock(&self.readers) else { return };
             self.hand_out(&mut readers);
             if self.is_closed() && lock(&self.announcements).is_empty() {
                 *readers = None;
@@ -70,12 +71,12 @@ impl Engine {
             && !batch.is_empty()
         {
             let now = self.now();
-            batch.into_iter().for_each(|changed| readers.tell(now, changed));
+            call_each(batch, |changed| readers.tell(now, changed));
         }
     }
 
     fn has_unannounced_end(&self) -> bool {
-        self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
+        self.is_closed() && try_lock(&self.readers).is_some_and(|readers| readers.is_some())
     }
 
     /// Returns whether the engine has closed, so that every reader may know it. Keeps no lock on

@@ -17,6 +17,7 @@ use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
+use tokio::sync::broadcast::error::TryRecvError;
 
 struct SinkNetwork;
 
@@ -466,4 +467,105 @@ fn log_lines_are_written_after_unlocking() {
         effects.notes.iter().filter(|note| matches!(note, TelemetryNote::Line(_))).count()
     });
     assert_eq!(left, 1, "the line is left for after the turn");
+}
+
+/// A waker that counts its calls. It panics, or does not.
+struct CountedWaker {
+    panics: bool,
+    calls: std::sync::atomic::AtomicUsize,
+}
+
+impl CountedWaker {
+    fn new(panics: bool) -> Arc<CountedWaker> {
+        Arc::new(CountedWaker { panics, calls: 0.into() })
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl std::task::Wake for CountedWaker {
+    fn wake(self: Arc<Self>) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics, "on purpose: a waker of the program panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_caller_waiting() {
+    let engine = engine();
+    let (_held, answer) = ask(&engine, Wait::Forever);
+    let Some(Ok(hold)) = answer else { panic!("not granted") };
+    let wakers = [true, false, true, false].map(CountedWaker::new);
+    let waits = wakers.each_ref().map(|waker| {
+        let (request, answer) = ask(&engine, Wait::Forever);
+        assert!(answer.is_none());
+        assert!(engine.poll(request, &waker.clone().into()).is_none());
+        request
+    });
+    let mut lost = pin!(hold.lost());
+    let told = CountedWaker::new(true);
+    assert!(lost.as_mut().poll(&mut Context::from_waker(&told.clone().into())).is_pending());
+    let (mut events, reader) = (engine.subscribe(), CountedWaker::new(true));
+    let mut next = Box::pin(events.recv());
+    assert!(next.as_mut().poll(&mut Context::from_waker(&reader.clone().into())).is_pending());
+    let phase = engine.phase();
+
+    engine.leave();
+
+    assert_eq!(wakers.map(|waker| waker.calls()), [1; 4], "each is woken, once");
+    assert_eq!((told.calls(), reader.calls()), (1, 1));
+    for request in waits {
+        assert!(engine.poll(request, Waker::noop()).is_some());
+    }
+    assert_eq!(phase.borrow().closed, Some(EngineClosed::Heard));
+    drop(next);
+    while let Ok(_) | Err(TryRecvError::Lagged(_)) = events.try_recv() {}
+    let end = events.try_recv().err();
+    assert_eq!(end, Some(TryRecvError::Closed), "no reader waits for more");
+}
+
+#[test]
+fn an_alarm_that_panics_keeps_no_other_alarm_silent() {
+    let alarms = Alarms::default();
+    let wakers = [true, false].map(CountedWaker::new);
+    for (number, waker) in wakers.iter().enumerate() {
+        let key = (Time::ZERO, number as u64);
+        lock(&alarms.0).wakers.insert(key, waker.clone().into());
+    }
+    alarms.ring(Time::ZERO);
+    assert_eq!(wakers.map(|waker| waker.calls()), [1, 1]);
+}
+
+#[test]
+fn a_log_line_that_panics_leaves_the_turn_and_the_next_lines() {
+    let engine = engine();
+    let written = Arc::new(AtomicBool::new(false));
+    let (then, mark) = (written.clone(), &written);
+    let result = engine.turn(|_, effects| {
+        effects.log(|| panic!("on purpose: a log subscriber panics"));
+        effects.log(move || then.store(true, Ordering::SeqCst));
+        7
+    });
+    assert_eq!((result, mark.load(Ordering::SeqCst)), (7, true));
+}
+
+#[test]
+fn a_caller_that_was_answered_before_the_core_panics_is_woken() {
+    let engine = engine();
+    let (held, answer) = ask(&engine, Wait::Forever);
+    assert!(matches!(answer, Some(Ok(_))));
+    let (waits, answer) = ask(&engine, Wait::Forever);
+    assert!(answer.is_none());
+    let waker = CountedWaker::new(false);
+    assert!(engine.poll(waits, &waker.clone().into()).is_none());
+    let turn = std::panic::AssertUnwindSafe(|| {
+        engine.turn(|state, effects| {
+            state.obey(Command::Release { request: held }, clock::now(), effects);
+            panic!("on purpose: the core breaks")
+        })
+    });
+    assert!(std::panic::catch_unwind(turn).is_err());
+    assert_eq!(waker.calls(), 1);
 }

@@ -3,6 +3,7 @@
 use super::event_readers::ConnectionStatus;
 use super::{Engine, EngineClosed};
 use crate::protocol::{Input, Time};
+use crate::runtime::application_code::call_once;
 use crate::runtime::clock;
 use crate::runtime::clock_watch::{EVERY, Reading};
 use crate::runtime::inbox::Inbox as _;
@@ -115,7 +116,7 @@ impl Engine {
                 (is_open.then_some(state.armed), sample)
             });
             if let Some(sample) = sample {
-                sampler.tell(sample, self.network.counters(), self.now());
+                call_once(|| sampler.tell(sample, self.network.counters(), self.now()));
             }
             let Some(deadline) = deadline else { return };
             let now = self.now();

@@ -4,10 +4,13 @@ use super::deferred::DeferredCommand;
 use super::state::{EngineState, TurnEffects};
 use super::{Engine, EnginePhase};
 use crate::protocol::Command;
+use crate::runtime::application_code::{call_each, call_once};
 use crate::runtime::net::ConnectionReader;
 use crate::runtime::sync::{
     MutexGuard, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, lock, seam, spin_loop,
+    try_lock,
 };
+use crate::runtime::telemetry::TelemetryNote;
 use std::sync::{Arc, PoisonError, TryLockError};
 
 /// How often a thread that must not wait tries to get past the readers of the core. A try takes
@@ -46,10 +49,12 @@ impl Engine {
 
     pub(super) fn turn_with<R>(
         &self,
-        (mut state, writer): EngineAccess<'_>,
+        access: EngineAccess<'_>,
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
         let mut effects = TurnEffects::default();
+        // If the core panics, the state is unlocked before the effects wake their callers.
+        let (mut state, writer) = access;
         // This comes first: the core must know the local grants before any step.
         let is_broken = is_poisoned(&self.state);
         if !is_planted(ThreadMutant::LocalGrantsStay) {
@@ -94,27 +99,18 @@ impl Engine {
         let reader = if effects.sent { self.network.flush(effects.is_urgent) } else { None };
         seam();
         if effects.phase {
-            self.phase.send_modify(|seen| {
-                // The changes of two turns may arrive here in either order.
-                if seen.changes < phase.changes || is_planted(ThreadMutant::PhaseGoesBack) {
-                    *seen = EnginePhase { stopped: seen.stopped, ..phase };
-                }
+            call_once(|| {
+                self.phase.send_modify(|seen| {
+                    // The changes of two turns may arrive here in either order.
+                    if seen.changes < phase.changes || is_planted(ThreadMutant::PhaseGoesBack) {
+                        *seen = EnginePhase { stopped: seen.stopped, ..phase };
+                    }
+                });
             });
         }
         seam();
         let has_woken = !effects.wakers.is_empty();
-        for waker in effects.wakers {
-            waker.wake();
-        }
-        seam();
-        for object in effects.changed {
-            object.wake_listeners();
-        }
-        for hold in effects.lost {
-            if !is_planted(ThreadMutant::LossUntold) {
-                hold.tell();
-            }
-        }
+        effects.wake_callers();
         seam();
         if effects.rearm {
             self.rearm.notify_one();
@@ -125,9 +121,8 @@ impl Engine {
         if phase.closed.is_some() {
             self.alarms.close();
         }
-        for note in effects.notes {
-            note.tell();
-        }
+        call_each(effects.notes.drain(..), TelemetryNote::tell);
+        call_each(effects.trash.drain(..), drop);
         TurnResult { result, reader, has_woken }
     }
 
@@ -174,11 +169,7 @@ impl Engine {
     }
 
     fn try_writer_lock(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.writer_lock.try_lock() {
-            Ok(writer) => Some(writer),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(&self.writer_lock)
     }
 
     fn try_state<'a>(

@@ -102,7 +102,11 @@ impl Peer {
         };
         queues.count(budget, strange);
         queue.count();
-        pushed
+        drop(queue);
+        pushed.unwrap_or_else(|error| {
+            tracing::error!(%error, "a frame cannot be written");
+            false
+        })
     }
 
     /// The number of bytes that wait here for strangers.

@@ -17,7 +17,7 @@ use super::poll_on_wake::on_wake;
 use super::security::{self, HandshakeAnswer, HandshakeForWriter, HandshakeSide};
 use super::status_answer;
 use super::transport_state::TransportState;
-use crate::protocol::{Hint, Input, MemberInfo};
+use crate::protocol::{Hint, Input, MemberInfo, ProcessId};
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, VERSIONS};
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -526,6 +526,9 @@ async fn converse(
         opened: Instant::now(),
     };
     let Some(peer) = shared.adopt(incarnation, addr, link) else { return false };
+    let process = info.process;
+    let mut connection =
+        AdoptedConnection { shared, incarnation, process, reader, closed, peer, is_over: false };
     // A stranger may claim to be any process of this host, so only members are watched.
     if shared.reception.is_member(info.process) {
         watch(shared, incarnation, &info);
@@ -536,18 +539,15 @@ async fn converse(
         tokio::select! {
             () = redundant.cancelled() => ConnectionEnd::Ours,
             () = evicted.cancelled() => ConnectionEnd::Ours,
-            () = closed.cancelled() => ConnectionEnd::Broken,
+            () = connection.closed.cancelled() => ConnectionEnd::Broken,
         }
     };
     let ending = tokio::select! {
         biased;
         ending = on_wake(Box::pin(ended)) => ending,
-        ending = reader.listen() => ending,
+        ending = connection.reader.listen() => ending,
     };
-    reader.close();
-    let left = shared.closed(incarnation, info.process);
-    closed.cancel();
-    peer.link_closed();
+    let left = connection.end();
     let silent = match ending {
         ConnectionEnd::Ours => true,
         // There is another connection: the side that closed this one uses the other.
@@ -555,7 +555,39 @@ async fn converse(
         ConnectionEnd::Broken => false,
     };
     if !silent && !shared.closing.is_cancelled() {
-        incarnation.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
+        incarnation.inbox.input(Input::Hint(Hint::Unreachable(process)));
     }
     true
+}
+
+/// A connection that the network uses. It ends with its task, also if that panics: without its
+/// reader a connection carries no answers.
+struct AdoptedConnection<'a> {
+    shared: &'a Arc<TransportState>,
+    incarnation: &'a Arc<Incarnation>,
+    process: ProcessId,
+    reader: Arc<ConnectionReader>,
+    closed: CancellationToken,
+    peer: Arc<Peer>,
+    is_over: bool,
+}
+
+impl AdoptedConnection<'_> {
+    /// Ends the use of the connection. Returns how many connections with its process are left.
+    fn end(&mut self) -> usize {
+        if std::mem::replace(&mut self.is_over, true) {
+            return 0;
+        }
+        self.reader.close();
+        let left = self.shared.closed(self.incarnation, self.process);
+        self.closed.cancel();
+        self.peer.link_closed();
+        left
+    }
+}
+
+impl Drop for AdoptedConnection<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
 }

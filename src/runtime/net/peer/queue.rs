@@ -5,7 +5,7 @@ use crate::runtime::net::connection_writer::{ConnectionWriter, route};
 use crate::runtime::net::dial_error::DialError;
 use crate::runtime::net::stranger_budget::{BudgetShare, StrangerBudget};
 use crate::runtime::net::write_half::{BATCH, WriteHalf};
-use crate::wire::{self, ByteQueue, Frame};
+use crate::wire::{self, ByteQueue, Frame, FrameError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
@@ -120,32 +120,30 @@ impl Drop for PeerQueue {
 }
 
 impl QueueLoad {
-    /// Appends `frame` to `waiting` if the bound allows, and it has at most `most` bytes.
+    /// Appends `frame` to `waiting` if the bound allows, and it has at most `most` bytes. Returns
+    /// whether it did, or why the frame cannot be written.
     pub(super) fn push(
         &mut self,
         waiting: &mut ByteQueue,
         (frame, version): (&Frame, u16),
         bound: &QueueLimit,
         most: usize,
-    ) -> bool {
+    ) -> Result<bool, FrameError> {
         if self.frames >= bound.frames || self.bytes >= bound.bytes {
-            return false;
+            return Ok(false);
         }
         let before = waiting.len();
-        if let Err(error) = wire::encode(frame, version, waiting.back()) {
-            tracing::error!(%error, "a frame cannot be written");
-            return false;
-        }
+        wire::encode(frame, version, waiting.back())?;
         let length = waiting.len() - before;
         if length > most {
             let back = waiting.back();
             back.truncate(back.len() - length);
             back.shrink_to(2 * back.len());
-            return false;
+            return Ok(false);
         }
         self.frames += 1;
         self.bytes += length;
-        true
+        Ok(true)
     }
 
     /// Moves whole frames of about `budget` bytes, at least one, to `batch`; returns their number.

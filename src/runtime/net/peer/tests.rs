@@ -173,7 +173,8 @@ fn bytes_for_strangers_leave_the_total_to_members_and_move_with_their_process() 
 fn whole_frames_are_taken_in_order() {
     let (mut load, mut waiting) = (QueueLoad::default(), ByteQueue::default());
     for number in 0..1000 {
-        assert!(load.push(&mut waiting, (&ack(number), PROTOCOL_VERSION), &BULK, usize::MAX));
+        let frame = (&ack(number), PROTOCOL_VERSION);
+        assert!(load.push(&mut waiting, frame, &BULK, usize::MAX).unwrap());
     }
     let mut decoder = wire::Decoder::new();
     decoder.open();

@@ -39,10 +39,15 @@ struct Letters {
     is_long: AtomicBool,
     /// Whether the next input panics, as the code of an application may.
     panics: AtomicBool,
+    /// Whether the next hint of a connection panics.
+    panics_at_connection: AtomicBool,
 }
 
 impl Inbox for Letters {
     fn input(&self, input: Input) {
+        if matches!(input, Input::Hint(Hint::Connected(_))) {
+            assert!(!self.panics_at_connection.swap(false, Ordering::Relaxed), "on purpose");
+        }
         self.inputs.lock().unwrap().push(input);
         self.arrived.notify_waiters();
     }
@@ -262,6 +267,19 @@ async fn packets_pass_both_ways_in_order_on_one_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn packets_pass_both_ways_in_order_on_several_threads() {
     thousands_both_ways().await;
+}
+
+/// The task of a connection may panic. Then its process does not write on a connection that it does
+/// not read: the connection ends, and another one is opened.
+#[tokio::test]
+async fn a_connection_whose_task_panics_ends() {
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
+    a.letters.panics_at_connection.store(true, Ordering::Relaxed);
+    a.send(&b, numbered(1));
+    b.letters.hint(Hint::Connected(a.me.process)).await;
+    b.letters.hint(Hint::Unreachable(a.me.process)).await;
+    b.send(&a, numbered(2));
+    a.letters.until(|inputs| numbers(inputs, b.me.process).ends_with(&[2]).then_some(())).await;
 }
 
 #[tokio::test]
