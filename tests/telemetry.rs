@@ -577,6 +577,12 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     assert_eq!(became(&log).parent.as_deref(), Some("transfer"));
     assert!(is_named(&became(&log), &members[2].1), "{:?}", became(&log));
     assert_eq!(became(&log).get("epoch"), transfer.get("epoch"));
+    // A member that uses the service says so too. The elder knows the grantor, and does not use it.
+    let found = members[1].0.log.reaches("found grantor", 1).await;
+    assert_eq!((found.level.as_str(), found.get("service")), ("INFO", "stock"));
+    assert_eq!(found.get("epoch"), transfer.get("epoch"));
+    assert!(is_named(&found, &members[2].1), "{found:?}");
+    assert!(members[0].0.log.named("found grantor").is_empty());
     let ended = members[1].0.log.reaches("grantor ended", 1).await;
     assert_eq!(ended.get("epoch"), began.get("epoch"));
     assert_ne!(began.get("epoch"), transfer.get("epoch"));

@@ -612,6 +612,7 @@ impl RareStateCounter {
             Event::Supplied { .. } => self.reach(RareState::RangeUsedUp),
             Event::BecameElder(_)
             | Event::NoLongerGrantor { .. }
+            | Event::FoundGrantor { .. }
             | Event::FollowsLoad { .. }
             | Event::GrantorAborted { .. }
             | Event::Orphaned

@@ -366,6 +366,8 @@ impl Recorder {
             }
             Event::FollowsLoad { .. } => named("follows_load"),
             Event::Orphaned => named("orphaned"),
+            // The grantor's own events tell it.
+            Event::FoundGrantor { .. } => return,
             // The event of the loss follows.
             Event::ForcedRevoke { .. } => return,
             Event::IdentityTaken => named("identity_taken"),

@@ -610,6 +610,16 @@ pub enum Event {
         /// The epoch that ended.
         epoch: Epoch,
     },
+    /// This member has learned that another one grants the locks of the service, in an epoch that
+    /// it did not know.
+    FoundGrantor {
+        /// The service.
+        service: ServiceName,
+        /// The epoch of the grantor.
+        epoch: Epoch,
+        /// The grantor.
+        process: ProcessId,
+    },
     /// This member makes most of the service's requests, and has asked the elder to become its
     /// grantor.
     FollowsLoad {

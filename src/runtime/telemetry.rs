@@ -75,6 +75,7 @@
 //! | `recovery` | span, info | the same, from asking every member for its holds. Outcomes: `acts`, `lost` |
 //! | `view change` | span, info | `view` (its number): this member proposes that view, or has given its vote to the process that does. When it ends `outcome`, `took_ms`, and if there is one `members` and `elder`. Outcomes: `installed`; `lost` (this member left or was expelled meanwhile). With a later view than was asked for, `view` is recorded once more. A member without a part in the vote has a span of no length |
 //! | `grantor` | event, info | `service`, `epoch`, `name`, `addr`, `process`: this member grants from now on. It is in its `transfer` or `recovery`: in none if it is the first grantor or goes on in a new epoch |
+//! | `found grantor` | event, info | the same fields: another member grants a service that this program uses, in an epoch that this member has just learned of |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
 //! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
 //! | `lock lost` | event, warn | `service`, `lock.name` (escaped, its first 100 characters), `token`, `reason`, `left_out`: a hold is over against the program's will. 16 lines in a row and one a second; `left_out` counts those that were not written before it |

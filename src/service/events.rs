@@ -341,9 +341,10 @@ pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
             reason: order.reason,
         },
         Event::Left { .. } => MemberEvent::Left,
-        // These are no news for a program: tokens, an epoch that never began, a stranger's claim, a
-        // bound. The engine announces none of them.
-        Event::GrantorAborted { .. }
+        // These are no news for a program: another grantor, tokens, an epoch that never began, a
+        // stranger's claim, a bound. The engine announces none of them.
+        Event::FoundGrantor { .. }
+        | Event::GrantorAborted { .. }
         | Event::Supplied { .. }
         | Event::VoteClaimRefused { .. }
         | Event::WaitsLeftOut { .. }

@@ -600,6 +600,13 @@ impl EngineState {
                 *over = Some(IncarnationEnd::WrongClock { ahead });
                 effects.announce(Announcement::Event(event));
             }
+            // Another member may name any service: only those of this program have a line.
+            Event::FoundGrantor { service, epoch, process } => {
+                if self.local_grants.contains_key(&service) {
+                    let line = self.log.found_grantor(service, epoch, process);
+                    effects.notes.extend(line.map(TelemetryNote::Log));
+                }
+            }
             // The service has lost or gained nothing: no reader is told.
             Event::GrantorAborted { .. } | Event::Supplied { .. } => {}
             // A stranger can cause any number of these events: they are counted, and logged at a

@@ -2,8 +2,8 @@
 
 use super::super::net::rate_limit::RateLimit;
 use crate::protocol::{
-    Event, Hint, Input, Lineage, LockName, LostReason, MemberInfo, Notice, Packet, ProcessId,
-    ServiceName, Token, View, Want,
+    Epoch, Event, Hint, Input, Lineage, LockName, LostReason, MemberInfo, Notice, Packet,
+    ProcessId, ServiceName, Token, View, Want,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,6 +66,7 @@ pub(crate) enum LogNote {
     Gone(MemberInfo),
     Unreachable(MemberInfo),
     Elder { info: MemberInfo, is_me: bool },
+    Grantor { service: ServiceName, epoch: Epoch, info: MemberInfo },
     OtherLineage { before: Lineage, now: Lineage, lost: u64 },
     Raised { before: u16, now: u16 },
     Suspended,
@@ -157,6 +158,17 @@ impl MemberLog {
             Event::Abandoned | Event::Forced => self.forget(),
             _ => {}
         }
+    }
+
+    /// The line about another member that grants a service which this program uses.
+    pub(crate) fn found_grantor(
+        &self,
+        service: ServiceName,
+        epoch: Epoch,
+        process: ProcessId,
+    ) -> Option<LogNote> {
+        let info = self.view.as_ref()?.member(process)?.info.clone();
+        Some(LogNote::Grantor { service, epoch, info })
     }
 
     /// A member that reported more than is kept, and the number of left-out lines about such
@@ -265,6 +277,12 @@ impl LogNote {
             }
             LogNote::Elder { info: MemberInfo { process, addr, name, .. }, is_me } => {
                 info!(target: "elderlock", parent: None, %name, %addr, %process, is_me, "elder");
+            }
+            LogNote::Grantor { service, epoch, info: MemberInfo { process, addr, name, .. } } => {
+                info!(
+                    target: "elderlock", parent: None, %service, %epoch, %name, %addr, %process,
+                    "found grantor"
+                );
             }
             LogNote::OtherLineage { before, now, lost } => warn!(
                 target: "elderlock", parent: None, before = %before, lineage = %now, lost,

@@ -26,7 +26,7 @@ impl LockClient {
         }
         let before = state.grantor.replace((grantor, epoch));
         let is_newer = state.newest.is_some_and(|newest| newest < epoch);
-        state.newest = Some(epoch);
+        state.learn_epoch(service, (grantor, epoch), cx);
         state.last = None;
         state.asked_elder = false;
         let is_another = before != state.grantor;
@@ -137,7 +137,7 @@ impl LockClient {
         self.end_keeps_with_epoch(service, (from, epoch), cx);
         let state = self.state(service);
         state.grantor = Some((from, epoch));
-        state.newest = Some(epoch);
+        state.learn_epoch(service, (from, epoch), cx);
         state.reported = Some(epoch);
         state.last = None;
         state.asked_elder = false;

@@ -5,6 +5,7 @@ use super::kept_locks::{KeptLocks, speaks_of_keeping};
 use super::open_object::OpenObject;
 use super::pending_call::{CallKind, PendingCall, PendingCalls};
 use super::request::{ClientRequest, ClientRequestState};
+use crate::protocol::event::{Event, Output};
 use crate::protocol::id::{Epoch, LockName, OwnerId, ProcessId, RequestId, ServiceName};
 use crate::protocol::message::{GrantorMessage, Message, RegistryMessage};
 use crate::protocol::paged_map::PagedMap;
@@ -62,6 +63,21 @@ pub(super) struct ServiceState {
 }
 
 impl ServiceState {
+    /// Notes the newest epoch of the service. Tells of its grantor if the epoch was not known, and
+    /// that grantor is another member.
+    pub(super) fn learn_epoch(
+        &mut self,
+        service: &ServiceName,
+        (process, epoch): (ProcessId, Epoch),
+        cx: &mut StepContext,
+    ) {
+        let before = self.newest.replace(epoch);
+        if before < Some(epoch) && process != cx.me {
+            let service = service.clone();
+            cx.out.push(Output::Event(Event::FoundGrantor { service, epoch, process }));
+        }
+    }
+
     /// Returns whether something waits for a grantor while none is known. Open objects count too:
     /// without a grantor their content grows stale.
     pub(super) fn wants_grantor(&self) -> bool {
