@@ -5,16 +5,17 @@
 #![no_main]
 
 use elderlock::wire::{
-    Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, PROTOCOL_VERSION, encode, frame_length,
+    Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, MAX_UNKNOWN_FRAME,
+    PROTOCOL_VERSION, encode, frame_length,
 };
 use libfuzzer_sys::fuzz_target;
 
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 4;
 
-// The first byte has the stage. It also tells whether the rest is a stream, a stream whose
-// checksums are put right, or kind and body of one frame. (No fuzzer finds a checksum.) The second
-// byte is the size of the pieces.
+// The first byte has the stage, and whether the other side is a stranger or unknown. It also tells
+// whether the rest is a stream, a stream whose checksums are put right, or kind and body of one
+// frame. (No fuzzer finds a checksum.) The second byte is the size of the pieces.
 fuzz_target!(|bytes: &[u8]| {
     let [how, piece, rest @ ..] = bytes else { return };
     let mut stream = Vec::new();
@@ -75,8 +76,16 @@ fn decode(how: u8, stream: &[u8], piece: usize) -> (Vec<Frame>, Option<FrameErro
         3 => decoder.await_session(),
         _ => {}
     }
-    let is_short = matches!(how & 3, 0 | 3);
-    let limit = LENGTH + if is_short { MAX_HELLO } else { MAX_FRAME };
+    // Of a stranger's linked packet only the head is decoded.
+    decoder.set_strange(how & 16 != 0);
+    decoder.set_unknown(how & 32 != 0);
+    let longest = match how & 3 {
+        0 | 3 => MAX_HELLO,
+        2 if how & 16 != 0 => MAX_STRANGE_FRAME,
+        2 if how & 32 != 0 => MAX_UNKNOWN_FRAME,
+        _ => MAX_FRAME,
+    };
+    let limit = LENGTH + longest;
     let (mut frames, mut fed) = (Vec::new(), 0);
     for piece in stream.chunks(piece.max(1)) {
         fed += piece.len();
