@@ -73,5 +73,6 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::SuspectForAny
             | ProtocolMutant::HearAnyVoucher
             | ProtocolMutant::FoundForAny
+            | ProtocolMutant::KeepAnyGoodbye
     )
 }

@@ -455,6 +455,8 @@ pub enum ProtocolMutant {
     HearAnyVoucher,
     /// A process founds with a stranger, without a key.
     FoundForAny,
+    /// An elder keeps the goodbye of a process outside its view.
+    KeepAnyGoodbye,
 }
 
 /// Reads the name of a planted break.
@@ -493,7 +495,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 207] = [
+    pub const ALL: [ProtocolMutant; 208] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -701,5 +703,6 @@ impl ProtocolMutant {
         ProtocolMutant::SuspectForAny,
         ProtocolMutant::HearAnyVoucher,
         ProtocolMutant::FoundForAny,
+        ProtocolMutant::KeepAnyGoodbye,
     ];
 }

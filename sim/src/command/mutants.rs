@@ -266,8 +266,10 @@ mod hunt {
             ProtocolMutant::HearStrangers | ProtocolMutant::HearAnyVoucher => TWO_HOLDERS,
             ProtocolMutant::AdmitTheGone => &["converges_after_heal"],
             ProtocolMutant::FoundForAny => &["one_lineage"],
-            // They cost packets only.
-            ProtocolMutant::TakeAnyJoin | ProtocolMutant::SuspectForAny => &[],
+            // They cost packets or memory only.
+            ProtocolMutant::TakeAnyJoin
+            | ProtocolMutant::SuspectForAny
+            | ProtocolMutant::KeepAnyGoodbye => &[],
             ProtocolMutant::HeedAnyPulse => &["holds_survive"],
             ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
             // No invariant counts bytes.

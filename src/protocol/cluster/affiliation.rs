@@ -209,7 +209,8 @@ impl Cluster {
     }
 
     pub(super) fn on_leave(&mut self, now: Time, from: ProcessId, step: &mut StepParts) {
-        if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
+        let is_member = self.view.as_ref().is_some_and(|view| view.contains(from));
+        if !is_member && !planted!(self.config.mutant, KeepAnyGoodbye) {
             return;
         }
         if self.elder.as_mut().is_some_and(|elder| elder.on_leave(now, from)) {

@@ -303,6 +303,12 @@ impl Elder {
         is_new
     }
 
+    /// The number of processes that have said goodbye.
+    #[cfg(test)]
+    pub(crate) fn goodbyes(&self) -> usize {
+        self.leaves.len()
+    }
+
     /// The latest view that the directory of the process is known to have.
     pub(crate) fn kept_view(&self, process: ProcessId) -> ViewNumber {
         self.members.get(&process).map_or(ViewNumber(0), |record| record.kept)

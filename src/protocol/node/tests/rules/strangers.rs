@@ -104,6 +104,13 @@ rule!(a_vouched_death_counts_from_a_member_of_the_view, HearAnyVoucher, |plant: 
     })
 });
 
+rule!(a_goodbye_counts_from_a_member_of_the_view, KeepAnyGoodbye, |plant: Plant| {
+    counts_from_members_only(&plant, |node, from| {
+        received(node, from, Notice::Leave.into());
+        node.cluster.elder.as_ref().is_some_and(|elder| elder.goodbyes() > 0)
+    })
+});
+
 rule!(a_process_founds_only_with_seeds_that_it_has_asked, FoundForAny, |plant: Plant| {
     let agrees = |nonce: Option<NonZeroU64>| {
         let info = |process: u128, port: u16| {
