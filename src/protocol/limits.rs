@@ -92,7 +92,8 @@ pub struct LinkLimits {
     /// for first and may still use. The elder ignores a question for a further name. A member that
     /// knows more services asks again after [`Timing::retry`](super::Timing::retry), and is
     /// answered when one of the names is over. A member whose limit is higher than the elder's asks
-    /// again in the next view only.
+    /// again in the next view only. All learners together, and those that have left the view since,
+    /// have a quarter of this number.
     pub names: u32,
     /// The most locks of each service that this member keeps after their release. Each is a hold at
     /// the grantor. The member remembers four times as many names that it has locked lately.

@@ -85,6 +85,7 @@
 //! | `refused a process that claimed the vote of a member without its secret` | event, warn | `voter`, `from`, `left_out`: see [`Counters::vote_claims`](crate::Counters::vote_claims). 16 lines in a row and one a second |
 //! | `resumed: ...` | event, info | the member's lease runs again |
 //! | `member joined`, `member left`, `member died`, `member is gone`, `member is unreachable: ...` | event, info | `name`, `addr`, `process`; `cause` of a death: `killed` or `lease over`. `member is gone`: this member heard no reason |
+//! | `more members joined or ended than have lines` | event, info | `left_out`: how many. 2,048 lines of the row above in a row and 8 a second |
 //! | `elder` | event, info | `name`, `addr`, `process`, `is_me`: another member is the elder now |
 //! | `joining: ...` | event, info | every three seconds while it joins: the seeds that have not answered, and why |
 //!

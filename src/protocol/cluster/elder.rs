@@ -9,7 +9,7 @@ mod joins;
 #[cfg(elderlock_mutants)]
 mod planted;
 
-use self::joins::WaitingJoins;
+use self::joins::{JoinRate, WaitingJoins};
 use super::lease::{MemberRecord, Pulses};
 use super::view::{Change, View, ViewMember};
 use super::vote_successor::VoteSuccessors;
@@ -19,6 +19,7 @@ use crate::protocol::time::Time;
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 /// The elder's knowledge of the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -41,6 +42,7 @@ pub(crate) struct Elder {
     /// then.
     pub(crate) deposed: bool,
     joins: WaitingJoins,
+    join_rate: JoinRate,
     /// The most processes that join with one view.
     most_joins: usize,
     /// The members that said goodbye, with the time of each first goodbye.
@@ -66,6 +68,11 @@ pub(crate) struct Elder {
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
+/// The time after which one more view takes processes in, once many have done so in a row.
+fn join_interval(timing: &Timing) -> Duration {
+    timing.retry / 4
+}
+
 impl Elder {
     pub(crate) fn new(
         now: Time,
@@ -82,6 +89,7 @@ impl Elder {
             floor: None,
             deposed: false,
             joins: WaitingJoins::new(),
+            join_rate: JoinRate::new(now),
             most_joins: joins as usize,
             leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
@@ -103,6 +111,9 @@ impl Elder {
     pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
         self.deposed = false;
         (self.rally_at, self.viewed_at) = (now, now);
+        if view.members.iter().any(|member| member.joined == view.number) {
+            self.join_rate.note(now, join_interval(&view.timing));
+        }
         self.joins.retain(|process, (info, _)| {
             !view.contains(*process)
                 && view.admits(info, view.number)
@@ -382,7 +393,11 @@ impl Elder {
         change.revive.extend(
             self.revives.iter().copied().filter(|process| !change.remove.contains(process)),
         );
-        change.join = self.wanted_joins();
+        change.join = match self.join_rate.may_join(now, join_interval(&view.timing)) {
+            true => self.wanted_joins(),
+            // They ask again, and are taken in together.
+            false => Vec::new(),
+        };
         let former = |info: &MemberInfo| self.former(now, me, view, info, successors);
         // An elder that decides a view without itself needs the confirmation of a quorum of that
         // view, and only the present council is asked. So the elder leaves with a view whose

@@ -197,7 +197,7 @@ impl Registry {
         }
         self.waiting_bids.retain(|_, (turk, _)| view.contains(*turk));
         self.outbid.retain(|(_, turk), _| view.contains(*turk));
-        self.asked_names.keep(|process| view.contains(process));
+        self.asked_names.on_view(view);
         self.keep(|process| view.contains(process));
     }
 
@@ -283,7 +283,9 @@ impl Registry {
         }
         let most = cx.limits.link.names as usize;
         let Registry { entries, parked_queries, waiting_bids, outbid, asked_names, .. } = self;
-        asked_names.add(from, service, most, |vacant| {
+        let is_learner =
+            cx.view.and_then(|view| view.member(from)).is_none_or(|member| member.learner);
+        asked_names.add((from, is_learner), service, most, |vacant| {
             let bids = (vacant.clone(), ProcessId(0))..=(vacant.clone(), ProcessId(u128::MAX));
             let is_free = entries.get(vacant).is_none_or(|entry| entry.vacant)
                 && !parked_queries.contains_key(vacant)

@@ -1,6 +1,6 @@
-//! `BegunFrames`: one limit for the bytes of all incomplete frames of strangers. Beyond it the
-//! connection with the longest incomplete frame is closed. An honest frame is shorter than those of
-//! a flood, and is complete soon.
+//! `BegunFrames`: one limit for the bytes of all incomplete frames of a kind of processes: those
+//! with a vote, and all others. Beyond it the connection with the longest incomplete frame is
+//! closed. An honest frame is shorter than those of a flood, and is complete soon.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
-/// The incomplete frames of all strangers, with their limit.
+/// The incomplete frames of one kind of processes, with their limit.
 #[derive(Debug)]
 pub(super) struct BegunFrames {
     /// The most bytes of all incomplete frames.
@@ -82,6 +82,16 @@ impl BegunShare {
     /// Returns whether the connection is ended.
     pub(super) fn is_ended(&self) -> bool {
         self.end.is_cancelled()
+    }
+
+    /// Counts the frame among others from now on, without those that it had.
+    pub(super) fn move_to(&mut self, all: &Arc<BegunFrames>) {
+        if !Arc::ptr_eq(&self.all, all) {
+            if let Some(number) = self.number.take() {
+                self.all.table().remove(number);
+            }
+            self.all = all.clone();
+        }
     }
 
     /// Sets the bytes of the incomplete frame; zero if the frame is complete. Returns the addresses

@@ -409,9 +409,9 @@ impl ConnectionReader {
             *due = Some(Instant::now() + reception.timeouts.frame);
         }
         // A process at a seed's address counts too: it may begin a long frame and never end it.
-        for addr in share.resize(if standing.is_member { 0 } else { decoder.len() }) {
+        for addr in share.resize(decoder.len()) {
             add(&reception.counters.busy, 1);
-            reception.log_refused(Some(addr), &"the memory for strangers is used up");
+            reception.log_refused(Some(addr), &"the memory for incomplete frames is used up");
         }
         if share.is_ended() { Err(ConnectionEnd::Ours) } else { Ok(read) }
     }
@@ -419,7 +419,7 @@ impl ConnectionReader {
     /// Looks the other side up after each change of the view, and notes that a stranger has
     /// sent bytes.
     fn learn_standing(&self, read_half: &mut ReadHalf) {
-        let ReadHalf { half, decoder, admission, standing, part, .. } = read_half;
+        let ReadHalf { half, decoder, admission, standing, part, share, .. } = read_half;
         let (reception, process) = (&self.reception, self.info.process);
         let changed = reception.members_changed();
         if standing.changed != changed {
@@ -435,6 +435,7 @@ impl ConnectionReader {
             };
             decoder.set_strange(is_strange && !may_be_long);
             decoder.set_unknown(!is_member && !may_be_long);
+            share.move_to(reception.begun_of(process));
             *standing = PeerStanding { is_member, is_strange, changed };
             if is_strange && part.is_none() {
                 let ip = half.peer_addr().unwrap_or(self.addr).ip();

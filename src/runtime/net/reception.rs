@@ -28,6 +28,9 @@ pub(super) const STRANGE_A_SECOND: u32 = 1024;
 /// The frames of one address are at most one in `STRANGE_PART` of both limits.
 pub(super) const STRANGE_PART: u32 = 4;
 
+/// The most bytes of all incomplete frames of members with a vote.
+const BEGUN_OF_VOTERS: usize = 256 * 1024 * 1024;
+
 /// Datagrams from addresses outside the view and the seeds, in a row: those of hundreds that join
 /// at one time.
 pub(super) const MOST_GOSSIP: u32 = 4096;
@@ -58,6 +61,8 @@ pub(super) struct Reception {
     /// The bytes of strangers' incomplete frames: the other half of that memory. So they take no
     /// room from the bytes to be written.
     pub(super) begun: Arc<BegunFrames>,
+    /// The incomplete frames of members with a vote.
+    pub(super) begun_of_voters: Arc<BegunFrames>,
     /// The bytes that wait to be written to all other processes, beyond the share of each peer.
     pub(super) total: Arc<StrangerBudget>,
     /// The way to the gossip task.
@@ -99,6 +104,7 @@ impl Reception {
             counters: AtomicCounters::default(),
             budget: Arc::new(StrangerBudget::new(stranger_memory / 2)),
             begun: Arc::new(BegunFrames::new(stranger_memory / 2)),
+            begun_of_voters: Arc::new(BegunFrames::new(BEGUN_OF_VOTERS)),
             total: Arc::new(StrangerBudget::new(MEMBER_BYTES)),
             gossip,
             members: Mutex::new(None),
@@ -135,6 +141,17 @@ impl Reception {
     /// Returns whether a process is in this member's view. Without a view no process is.
     pub(super) fn is_member(&self, process: ProcessId) -> bool {
         self.members().as_ref().is_some_and(|members| members.contains_key(&process))
+    }
+
+    /// The account of a process's incomplete frames. A learner has sent one notice, like any
+    /// stranger may.
+    pub(super) fn begun_of(&self, process: ProcessId) -> &Arc<BegunFrames> {
+        let members = self.members();
+        let member = members.as_ref().and_then(|members| members.get(&process));
+        match member.is_some_and(|member| !member.is_learner) {
+            true => &self.begun_of_voters,
+            false => &self.begun,
+        }
     }
 
     /// Returns whether a process of the view has another address there.

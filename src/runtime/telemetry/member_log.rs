@@ -18,6 +18,11 @@ const LOSSES_A_SECOND: u32 = 1;
 const MOST_CLAIMS: u32 = 16;
 const CLAIMS_A_SECOND: u32 = 1;
 
+/// The most lines about members that join or end. A cluster of a thousand may be founded at once,
+/// and a process without a key may join and leave again and again.
+const MOST_CHANGES: u32 = 2048;
+const CHANGES_A_SECOND: u32 = 8;
+
 /// The longest name in a line. Names have up to 4096 bytes, each of which may be escaped.
 const LONGEST_NAME: usize = 100;
 
@@ -46,6 +51,7 @@ pub(crate) struct MemberLog {
     losses: RateLimit,
     claims: RateLimit,
     bounds: RateLimit,
+    changes: RateLimit,
     is_suspended: bool,
     /// The locks that were lost since the present view was installed.
     lost: u64,
@@ -65,6 +71,7 @@ pub(crate) enum LogNote {
     Died { info: MemberInfo, cause: &'static str },
     Gone(MemberInfo),
     Unreachable(MemberInfo),
+    ChangesLeftOut(u64),
     Elder { info: MemberInfo, is_me: bool },
     Grantor { service: ServiceName, epoch: Epoch, info: MemberInfo },
     OtherLineage { before: Lineage, now: Lineage, lost: u64 },
@@ -90,6 +97,7 @@ impl Default for MemberLog {
             losses: RateLimit::new(MOST_LOSSES, LOSSES_A_SECOND),
             claims: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
             bounds: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
+            changes: RateLimit::new(MOST_CHANGES, CHANGES_A_SECOND),
             is_suspended: false,
             lost: 0,
         }
@@ -197,15 +205,16 @@ impl MemberLog {
         if let Some(before) = before.as_ref().filter(|before| before.version != view.version) {
             notes.push(LogNote::Raised { before: before.version, now: view.version });
         }
+        let mut changes = Vec::new();
         for member in before.iter().flat_map(|before| &before.members) {
             let (process, info) = (member.info.process, member.info.clone());
             let now = view.members.iter().find(|member| member.info.process == process);
             match now {
                 // This member's own end is an event of its own.
                 None if process == me => {}
-                Some(now) if now.ghost && !member.ghost => notes.push(LogNote::Unreachable(info)),
+                Some(now) if now.ghost && !member.ghost => changes.push(LogNote::Unreachable(info)),
                 Some(_) => {}
-                None => notes.push(match self.ends.get(&process) {
+                None => changes.push(match self.ends.get(&process) {
                     Some(MemberEnd::Left) => LogNote::Left(info),
                     Some(MemberEnd::Killed) => LogNote::Died { info, cause: "killed" },
                     // Without a goodbye or a witness an elder has no other reason for a removal.
@@ -221,7 +230,14 @@ impl MemberLog {
             // A member that joins writes no line about members that were there before it. All
             // founders have joined in the first view.
             if before.is_some() || member.info.process == me || member.joined == view.number {
-                notes.push(LogNote::Joined(member.info.clone()));
+                changes.push(LogNote::Joined(member.info.clone()));
+            }
+        }
+        for change in changes {
+            match self.changes.pass() {
+                Some(0) => notes.push(change),
+                Some(left_out) => notes.extend([LogNote::ChangesLeftOut(left_out), change]),
+                None => {}
             }
         }
         let elder = view.elder();
@@ -278,6 +294,10 @@ impl LogNote {
             LogNote::Elder { info: MemberInfo { process, addr, name, .. }, is_me } => {
                 info!(target: "elderlock", parent: None, %name, %addr, %process, is_me, "elder");
             }
+            LogNote::ChangesLeftOut(left_out) => info!(
+                target: "elderlock", parent: None, left_out,
+                "more members joined or ended than have lines"
+            ),
             LogNote::Grantor { service, epoch, info: MemberInfo { process, addr, name, .. } } => {
                 info!(
                     target: "elderlock", parent: None, %service, %epoch, %name, %addr, %process,
@@ -378,7 +398,7 @@ impl fmt::Display for Shortened<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Host, Slot, Timing, Token, ViewNumber};
+    use crate::protocol::{Host, Slot, Timing, Token, ViewMember, ViewNumber};
 
     const ME: ProcessId = ProcessId(1);
 
@@ -486,5 +506,30 @@ mod tests {
             log.ends.contains_key(&dead)
         };
         assert_eq!([1, 3, 66].map(told_by), [true, false, false]);
+    }
+
+    #[test]
+    fn lines_about_members_that_join_and_end_have_a_rate() {
+        let mut log = MemberLog::default();
+        let mut lines = |number: u64, others: std::ops::Range<u64>| {
+            let mut view = founded_at(1);
+            let member = view.members[0].clone();
+            view.number = ViewNumber(view.number.0 + number);
+            view.members.extend(others.map(|process| {
+                let info = MemberInfo { process: ProcessId(process.into()), ..member.info.clone() };
+                ViewMember { info, ..member.clone() }
+            }));
+            let mut notes = Vec::new();
+            log.said(&Event::ViewInstalled(view), ME, &mut notes);
+            let is_change = |note: &&LogNote| !matches!(note, LogNote::Elder { .. });
+            notes.iter().filter(is_change).count()
+        };
+        assert_eq!(lines(0, 0..0), 1, "the member itself");
+        assert_eq!(lines(1, 100..1100), 1000, "a crowd joins");
+        let crowd = |number: u64| 100..100 + number % 2 * 1000;
+        let flood: usize = (2..50).map(|number| lines(number, crowd(number))).sum();
+        // Some lines are gained meanwhile, and each has a line about those left out before it.
+        let left = MOST_CHANGES as usize - 1001;
+        assert!((left..10 * left).contains(&flood), "{flood} of 48,000");
     }
 }

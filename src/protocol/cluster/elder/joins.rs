@@ -7,10 +7,69 @@
 use crate::protocol::id::{MemberInfo, ProcessId};
 use crate::protocol::time::Time;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// The most views with joining processes that an elder makes in a row.
+const VIEWS_IN_A_ROW: u32 = 64;
 
 /// The waiting processes, with the time of each one's last request.
 pub(super) type WaitingJoins = BTreeMap<ProcessId, (MemberInfo, Time)>;
+
+/// A limit of views in which processes join. Each view costs every member a line in its log, and a
+/// write where votes are kept. Any process may ask to join and leave again at once.
+#[derive(Clone, Debug)]
+pub(super) struct JoinRate {
+    /// The views that could be made at `since` without waiting.
+    left: u32,
+    since: Time,
+}
+
+impl JoinRate {
+    pub(super) fn new(now: Time) -> JoinRate {
+        JoinRate { left: VIEWS_IN_A_ROW, since: now }
+    }
+
+    /// Returns whether processes may join now. `every`: the time after which one more view is made,
+    /// once the views in a row are used up.
+    pub(super) fn may_join(&self, now: Time, every: Duration) -> bool {
+        self.at(now, every).left > 0
+    }
+
+    /// Notes a view in which processes have joined.
+    pub(super) fn note(&mut self, now: Time, every: Duration) {
+        *self = self.at(now, every);
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// This rate at a later time.
+    fn at(&self, now: Time, every: Duration) -> JoinRate {
+        let every = every.as_nanos().max(1) as u64;
+        let gained = now.since(self.since).as_nanos() as u64 / every;
+        let left = u64::from(self.left) + gained;
+        match u32::try_from(left) {
+            Ok(left) if left < VIEWS_IN_A_ROW => {
+                JoinRate { left, since: self.since + Duration::from_nanos(every * gained) }
+            }
+            _ => JoinRate::new(now),
+        }
+    }
+}
+
+/// The rate affects an elder's decisions only at the limit. So two elders that differ only in it
+/// compare equal, and a search of all states counts them as one.
+impl PartialEq for JoinRate {
+    fn eq(&self, _: &JoinRate) -> bool {
+        true
+    }
+}
+
+impl Eq for JoinRate {}
+
+impl Hash for JoinRate {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
 
 /// The host of a process by its address: an IPv6 host has a network of 64 bits.
 fn host(info: &MemberInfo) -> IpAddr {
@@ -100,6 +159,24 @@ mod tests {
             note(&mut joins, 8, later, info(100, "10.0.0.1"));
             assert_eq!(joins[&ProcessId(100)].1, later);
         }
+    }
+
+    #[test]
+    fn after_some_views_with_joins_the_next_ones_have_a_rate() {
+        let every = Duration::from_millis(50);
+        let mut rate = JoinRate::new(Time::ZERO);
+        let mut joins = |now: Time| {
+            let may = rate.may_join(now, every);
+            if may {
+                rate.note(now, every);
+            }
+            may
+        };
+        let first = Time::ZERO + every / 2;
+        assert_eq!((0..100).filter(|_| joins(first)).count(), VIEWS_IN_A_ROW as usize);
+        let last = (1..=1000).map(|tenth| first + every * tenth / 10);
+        assert_eq!(last.filter(|now| joins(*now)).count(), 100);
+        assert_eq!((0..100).filter(|_| joins(first + every * 1000)).count(), 64, "after a rest");
     }
 
     #[test]

@@ -73,3 +73,30 @@ fn no_member_dials_an_address_that_a_stranger_gives_for_another_process() {
         assert!(out.iter().all(is_to_stranger), "{out:?}");
     }
 }
+
+/// Joins and leaves as the process with this number. Returns how many views the member installs.
+fn join_and_leave(node: &mut Node, number: u128, now: Time) -> usize {
+    let info = MemberInfo::new(ProcessId(number), elsewhere());
+    let heard = node.cluster.view.as_ref().expect("it has founded").number;
+    let mut out = Vec::new();
+    for notice in [Notice::Join { me: info.clone(), heard }, Notice::Leave] {
+        let (from, addr, packet) = (info.process, info.addr, notice.into());
+        node.step(now, Input::Received { from, addr, packet }, &mut out);
+    }
+    let is_view = |output: &&Output| matches!(output, Output::Event(Event::ViewInstalled(_)));
+    out.iter().filter(is_view).count()
+}
+
+#[test]
+fn processes_that_join_and_leave_again_and_again_make_few_views() {
+    let mut node = lone();
+    let views = |node: &mut Node, numbers: std::ops::Range<u128>, now: Time| {
+        numbers.map(|number| join_and_leave(node, number, now)).sum::<usize>()
+    };
+    assert_eq!(views(&mut node, 100..101, NOW), 2, "one joins, and leaves");
+    let made = views(&mut node, 200..1200, NOW);
+    assert!((2 * 60..=2 * 64).contains(&made), "{made}");
+    let later = NOW + node.cluster.config.timing.retry / 4;
+    let made = views(&mut node, 1200..2200, later);
+    assert!((1..=2).contains(&made), "{made}");
+}

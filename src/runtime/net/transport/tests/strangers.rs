@@ -385,6 +385,54 @@ async fn the_bytes_of_begun_frames_of_strangers_are_bounded() {
     until("all are free", || begun_bytes.used() == 0).await;
 }
 
+/// A process becomes a learner by one notice. Its incomplete frames may be as long as those of a
+/// member, and count as those of strangers until it has a vote.
+#[tokio::test]
+async fn the_bytes_of_begun_frames_of_learners_are_bounded_with_those_of_strangers() {
+    const BEGUN: usize = 2 * 1024 * 1024;
+    let limits = ConnectionTimeouts { frame: GUARD * 60, ..ConnectionTimeouts::default() };
+    let options = TransportOptions {
+        limits,
+        // Half of the memory is for incomplete frames.
+        stranger_memory: 2 * 3 * (BEGUN + size_of::<u32>()),
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
+    let a = TestPeer::with(1, options).await;
+    let reception = a.transport.shared.reception.clone();
+    let (of_strangers, of_voters) = (&reception.begun, &reception.begun_of_voters);
+    let view = |are_learners: bool| {
+        let other = |number| MemberInfo::new(ProcessId(number), ([127, 0, 0, 1], 9).into());
+        let members = [a.me.clone()].into_iter().chain((7..11).map(other)).collect();
+        let mut view = View::first(Slot(9), members, Timing::lan(), 7);
+        view.members.iter_mut().skip(1).for_each(|member| member.learner = are_learners);
+        view
+    };
+    a.transport.installed(&view(true));
+    let mut streams = Vec::new();
+    for number in 0..4 {
+        let mut stream = greet(&a, ProcessId(7 + number)).await;
+        let length = (wire::MAX_FRAME as u32).to_be_bytes();
+        let begun = [&length[..], &vec![3; BEGUN]].concat();
+        let _ = stream.write_all(&begun).await;
+        if number < 3 {
+            let kept = (number as usize + 1) * BEGUN;
+            until("its bytes are counted", || of_strangers.used() >= kept).await;
+        }
+        streams.push(stream);
+    }
+    until("the one that began first makes room", || a.transport.counters().busy == 1).await;
+    assert_eq!(of_voters.used(), 0);
+
+    // With a vote each has the account of members. It moves there with its next bytes.
+    a.transport.installed(&view(false));
+    for stream in &mut streams[1..] {
+        stream.write_all(&[3]).await.expect("it is open");
+    }
+    until("they are members", || of_voters.used() > 3 * BEGUN && of_strangers.used() == 0).await;
+    drop(streams);
+    until("all are free", || of_voters.used() == 0).await;
+}
+
 #[tokio::test]
 async fn a_view_is_taken_by_a_joining_process_though_strangers_use_the_memory_for_begun_frames() {
     const BEGUN: usize = 200 * 1024;
