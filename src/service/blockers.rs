@@ -33,8 +33,8 @@ pub struct Blockers {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Blocker {
-    /// 0 for a hold of the requested lock. Otherwise the hold's place in the chain: the owner of
-    /// the nearest earlier hold that is one less deep waits for this hold.
+    /// Depth 0: the hold blocks the requested lock. Depth n: the hold blocks the owner of the
+    /// nearest earlier hold of depth n - 1.
     pub depth: usize,
     /// The waiting request of that owner; `None` at depth 0.
     pub wait: Option<OwnerWait>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
 /// prose. The prose is that of the files below a folder, or of one file. Some clauses
 /// of `sim` are data.
-pub(super) const CLAUSES: [(&str, f64); 29] = [
+pub(super) const CLAUSES: [(&str, f64); 30] = [
     ("src/lib.rs", 0.0),
     ("src/sql.rs", 0.0),
     ("src/protocol", 0.0),
@@ -25,6 +25,7 @@ pub(super) const CLAUSES: [(&str, f64); 29] = [
     ("testing", 0.0),
     ("tests", 0.0),
     ("docs", 0.0),
+    ("docs/schemas", 0.0),
     ("examples", 0.0),
     ("benches", 0.0),
     ("README.md", 0.0),
@@ -418,6 +419,7 @@ pub(super) fn texts(place: &str) -> Vec<(PathBuf, String)> {
         |file: &Path| file.strip_prefix(root()).map(Path::to_path_buf).unwrap_or_default();
     let kinds: &[&str] = match place {
         "deploy" => &["", "yaml", "json"],
+        "docs/schemas" => &["json"],
         _ if LOGS.contains(&place) => &[""],
         _ => &["rs", "md", "toml"],
     };
