@@ -228,7 +228,7 @@ fn objects_are_opened_written_and_watched() {
         assert_eq!(run(count.add(4)).expect("it is open").count, 7);
 
         let tills = Semaphore::of(&count);
-        let permits = run(tills.acquire(2)).expect("there are so many");
+        let permits = run(tills.acquire(2)).expect("two permits are free");
         assert_eq!(run(tills.usage()).expect("a member grants").used, 2);
         assert_eq!(run(tills.permits_in_use()).expect("a member grants").iter().count(), 2);
         assert!(run(tills.try_acquire(6)).is_err());

@@ -51,7 +51,7 @@ const HOMES: u64 = 1 << 45;
 const HOT: u64 = 1 << 46;
 /// How long a member makes most requests, when members follow the load.
 const HOT_SPAN: u64 = 5 * SECOND;
-/// Questions along chains, and orders, are about one of so many latest calls.
+/// The number of latest calls that questions along chains, and orders, are about.
 const LATEST: usize = 60;
 
 impl ChaosPlan {

@@ -373,7 +373,7 @@ impl Recorder {
             Event::IdentityTaken => named("identity_taken"),
             // A refused claim changes nothing.
             Event::VoteClaimRefused { .. } => return,
-            // No simulated member has so many bytes of requests.
+            // No simulated member reaches the bound of bytes of requests.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => return,
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {

@@ -98,7 +98,7 @@ pub struct SiteConfig {
     pub trust_refused: bool,
     /// The cluster has no key, so strangers reach its members.
     pub keyless: bool,
-    /// Every process is configured with the addresses of so many sites, beside the seeds.
+    /// The number of sites whose addresses every process is configured with, beside the seeds.
     pub contacts: usize,
     /// Every site has a data directory.
     pub durable: bool,

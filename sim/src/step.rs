@@ -330,7 +330,7 @@ pub(crate) fn first_holder(world: &World, call: usize) -> Option<HolderInfo> {
     }
 }
 
-/// A value as a script writes it: a number means that many permits.
+/// A value as a script writes it: a number is a number of permits.
 fn value(text: &str) -> Option<Value> {
     match text.parse::<u32>() {
         Ok(limit) => Value::new(&limit.to_le_bytes()),

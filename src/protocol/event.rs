@@ -472,7 +472,7 @@ pub enum Outcome {
         /// The new token of the hold.
         token: Token,
     },
-    /// So many other holders have a share of the lock.
+    /// Other holders have a share of the lock; this is their number.
     Shared(u64),
     /// `Try`: no member has a permit, and the limit is below the requested number.
     Limit(u32),

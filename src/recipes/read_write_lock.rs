@@ -10,7 +10,7 @@ use crate::service::{
     UpgradeError, held, held_by_token, sealed,
 };
 
-/// A lock that many owners may have for reading, or one for writing.
+/// A lock that several owners may have for reading, or one for writing.
 ///
 /// Readers have [shares](LockService::share) of the lock, a writer has the
 /// [lock](LockService::lock) itself. Requests are served in their order: a reader that asks after a

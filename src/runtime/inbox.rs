@@ -27,8 +27,8 @@ pub(crate) trait Inbox: Send + Sync {
     /// of them.
     fn deliver(&self, packets: &mut Vec<Input>) -> bool;
 
-    /// The member's status for a caller from outside: at most so many services, and so many locks
-    /// in all, and the numbers of the others. `None` once the member is gone.
+    /// The member's status for a caller from outside: at most `most` services, and at most `most`
+    /// locks in all, and the numbers of the others. `None` once the member is gone.
     fn status(&self, most: usize) -> Option<Status>;
 
     /// Carries out an operator's order, with a report on each step. It stops when the future is

@@ -38,7 +38,7 @@ use std::sync::{Arc, PoisonError};
 #[cfg(doc)]
 use crate::protocol::Node;
 
-/// The number of shards. With so many, threads that want different names rarely meet.
+/// The number of shards. Threads that want different names rarely meet in one of 64.
 #[cfg(not(elderlock_shuttle))]
 const SHARDS: usize = 64;
 /// Few shards under shuttle: each lock multiplies the schedules.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::task::coop::poll_proceed;
 
-/// One answer that was busy-polled counts as so many free local locks: tokio lets a task have 128
-/// of those in a row.
+/// The number of free local locks that one busy-polled answer counts as: tokio lets a task have
+/// 128 of those locks in a row.
 const ATTENTION: usize = 8;
 
 /// A command that was given to the core, and whose answer is outstanding or not yet taken.

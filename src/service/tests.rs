@@ -60,9 +60,9 @@ pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
     tokio::time::timeout(HANG, wait).await.expect("it never came");
 }
 
-/// Returns whether the member is in a view of so many, none of them a ghost, with a running lease,
-/// and all with a vote. In the view in which the third has just joined, only the first two vote,
-/// and neither may be lost.
+/// Returns whether the member has a running lease, in a view of `members` voters without a ghost.
+/// In the view in which the third has just joined, only the first two vote, and neither may be
+/// lost.
 pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
     let is_settled = |view: View| {

@@ -42,6 +42,9 @@ pub(super) const CLAUSES: [(&str, f64); 30] = [
     ("deny.toml", 0.0),
 ];
 
+/// Phrases in place of a number that the reader has to guess.
+const GUESSED: [&str; 2] = ["so many", "that many"];
+
 /// Words that are not a subject of a name. The subject is a noun of the glossary.
 const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", "everybody", "he"];
 
@@ -160,6 +163,25 @@ fn a_bare_clause_is_found() {
     let html = "<script>\n// Who asks?\nconst who = \"what waits\";";
     assert_eq!(bare_clauses(&prose(Path::new("x.html"), html)).len(), 2);
     assert_eq!(bare_clauses(&prose(Path::new("x.yaml"), "# Who asks?\nsummary: What?")).len(), 2);
+}
+
+#[test]
+fn numbers_have_names() {
+    for (place, _) in CLAUSES {
+        let files = texts(place).into_iter().filter(|(file, _)| !file.ends_with("ratchets.rs"));
+        for (file, text) in files {
+            let found = guessed_numbers(&prose(&file, &text));
+            assert_eq!(found, Vec::<String>::new(), "{}: name the number", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_number_without_a_name_is_found() {
+    let found = |text: &str| guessed_numbers(&prose(Path::new("x.rs"), text)).len();
+    assert_eq!(found("/// Keeps so many bytes.\n/// So\n/// many, and \"that many\".\n"), 3);
+    assert_eq!(found("const TEXT: &str = \"at most that \\\n    many\";"), 1);
+    assert_eq!(found("/// `so many`, so few, many, as many as that.\nlet so_many = 1;"), 0);
 }
 
 #[test]
@@ -535,6 +557,18 @@ fn bare_clauses(prose: &str) -> Vec<String> {
         is_start = word.ends_with(['.', ':', ';', ',', '?', '!', '|', '-', '*']);
     }
     found
+}
+
+/// Returns each phrase in place of a number, with a few words before and after it.
+fn guessed_numbers(prose: &str) -> Vec<String> {
+    let words: Vec<&str> = prose.split_whitespace().collect();
+    let plain = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    let is_guessed = |at: &usize| {
+        let phrase = words[*at..].iter().take(2).map(|word| plain(word)).collect::<Vec<_>>();
+        GUESSED.contains(&phrase.join(" ").as_str())
+    };
+    let around = |at: usize| words[at.saturating_sub(3)..words.len().min(at + 5)].join(" ");
+    (0..words.len()).filter(is_guessed).map(around).collect()
 }
 
 /// Returns whether a name begins with `what`, or has a word that stands for a missing noun. The

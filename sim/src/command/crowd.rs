@@ -154,7 +154,7 @@ fn watch(world: &mut World, members: usize, elder: usize) -> (Metered, Metered) 
     (Metered::mean(&spent), elder)
 }
 
-/// Waits until the first `members` sites are in one view of exactly that many.
+/// Waits until the first `members` sites are in one view of exactly `members` members.
 fn await_all(world: &mut World, members: usize) -> Result<(), String> {
     let end = world.elapsed() + LIMIT;
     let is_there = |world: &World| {

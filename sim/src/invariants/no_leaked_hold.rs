@@ -71,7 +71,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 }
 
 /// Asks, and waits for the answer. Where bounds are drawn tiny, a member has no room for a request
-/// while it reports to a new grantor. It has none either while it has that many objects open. The
+/// while it reports to a new grantor. It has none either while its open objects fill the bound. The
 /// function then closes an object, if there is one, and asks again.
 fn ask_for(world: &mut World, site: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;

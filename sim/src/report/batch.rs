@@ -211,8 +211,8 @@ fn rare(out: &mut String, total: &Summary) {
     let reached = total.rare.values().filter(|count| **count > 0).count();
     let _ = write!(
         out,
-        "<h2>Rare states</h2><p class=\"soft\">{reached} of {} were reached, each in so many \
-         seeds.</p><ul class=\"rare\">",
+        "<h2>Rare states</h2><p class=\"soft\">{reached} of {} were reached, each in the \
+         number of seeds beside it.</p><ul class=\"rare\">",
         total.rare.len()
     );
     for (name, count) in &total.rare {

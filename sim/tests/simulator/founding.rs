@@ -711,8 +711,8 @@ fn seeds_that_all_start_again_find_a_cluster_without_a_key() {
     w.settle();
 }
 
-/// A joiner is taken in and does not hear of it. Meanwhile so many views come and go that none of
-/// them names it among the departed any more. It does not come back under the same id.
+/// A joiner is taken in and does not hear of it. Meanwhile views come and go until none of them
+/// names it among the departed any more. It does not come back under the same id.
 #[test]
 fn a_joiner_that_was_taken_in_unheard_comes_back_as_another_process() {
     let mut w = World::new(62).members(2).joiners(2);

@@ -536,7 +536,7 @@ impl Discovery {
     }
 }
 
-/// Returns whether so many distinct processes may found.
+/// Returns whether this number of distinct processes may found.
 fn suffices(config: &Config, founders: usize) -> bool {
     founders >= config.expect || planted!(config.mutant, FoundWithFewer)
 }

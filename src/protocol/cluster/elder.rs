@@ -463,7 +463,7 @@ impl Elder {
         change
     }
 
-    /// The processes that join, at most so many in one view.
+    /// The processes that join, at most `most_joins` in one view.
     fn wanted_joins(&self) -> Vec<MemberInfo> {
         // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();

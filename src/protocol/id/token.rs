@@ -111,7 +111,7 @@ impl Token {
         Token(bits)
     }
 
-    /// The token so many numbers after this one: permits and batches have consecutive tokens.
+    /// The token `count` numbers after this one: permits and batches have consecutive tokens.
     pub const fn plus(self, count: u64) -> Token {
         Token(self.0.saturating_add(count))
     }

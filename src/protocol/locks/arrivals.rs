@@ -48,7 +48,7 @@ impl<T> Arrivals<T> {
         self.len() < limit && (self.is_empty() || self.weight.saturating_add(weight) <= most_bytes)
     }
 
-    /// Keeps an entry of about that many bytes.
+    /// Keeps an entry of about `weight` bytes.
     pub(crate) fn push(
         &mut self,
         (process, request): (ProcessId, RequestId),

@@ -34,7 +34,7 @@ struct Account {
 }
 
 impl Account {
-    /// Returns whether a further request fits into so many of them, of [`MEAN_BYTES`] each on
+    /// Returns whether a further request fits into `most` of them, of [`MEAN_BYTES`] each on
     /// average. A single request with more fits if there is no other.
     fn has_room(&self, bytes: usize, most: usize) -> bool {
         let most_bytes = most.saturating_mul(MEAN_BYTES);

@@ -87,7 +87,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The budget of each copy, if the probe is forwarded in so many copies.
+    /// The budget of each copy, if the probe is forwarded in `copies` copies.
     pub(crate) fn share(&self, copies: usize) -> u32 {
         let copies = (copies as u32).min(self.budget).max(1);
         self.budget.saturating_sub(copies) / copies

@@ -31,8 +31,8 @@ pub enum Refusal {
     /// The request does not wait, and this hold excludes it.
     Held(HolderInfo),
     /// The request does not wait, and earlier requests wait for this lock, or to suspend the
-    /// service. Also the answer to a suspension whose requester has so many holds that no other
-    /// holder is found.
+    /// service. Also the answer to a suspension when a bounded search finds only holds of its
+    /// requester.
     Waited(Option<LockName>),
     /// The request does not wait, and the grantor cannot answer yet.
     Undecided,

@@ -36,14 +36,14 @@ impl LockRequest {
     }
 }
 
-/// The [weight](LockRequest::entry_weight) of a request with so many bytes of metadata.
+/// The [weight](LockRequest::entry_weight) of a request with `metadata` bytes of metadata.
 fn entry_weight(want: &Want, metadata: usize) -> usize {
     96 + want.weight() + metadata
 }
 
-/// The [weight](LockRequest::kept_weight) of a request with so many bytes of metadata. A member may
-/// open an object with an empty value and write a long one into it. So an open object counts with
-/// the longest value from the start, and no write needs to be refused.
+/// The [weight](LockRequest::kept_weight) of a request with `metadata` bytes of metadata. A member
+/// may open an object with an empty value and write a long one into it. So an open object counts
+/// with the longest value from the start, and no write needs to be refused.
 pub(crate) fn kept_weight(want: &Want, metadata: usize) -> usize {
     let written = match want {
         Want::Open(opening) => {

@@ -23,9 +23,9 @@ const MAX_UNFINISHED: usize = 64;
 const MAX_SESSIONS: usize = 512;
 /// The most unfinished handshakes of one address. Loopback has no such limit.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
-/// The part of its time limit for which an unfinished handshake is not evicted: one in so many.
-/// Without it a burst of dials would close connections whose first packet was not read yet. A round
-/// trip of the network must fit in.
+/// The divisor that gives the part of its time limit for which an unfinished handshake is not
+/// evicted. Without it a burst of dials would close connections whose first packet was not read
+/// yet. A round trip of the network must fit in.
 const GRACE: u32 = 20;
 /// How often other tasks run before a handshake is evicted.
 const TURNS: usize = 4;

@@ -141,7 +141,7 @@ mod tests {
         BegunShare::new(all, SocketAddr::from(([127, 0, 0, 1], port)), CancellationToken::new())
     }
 
-    /// The ports of the connections that are ended when this frame has so many bytes.
+    /// The ports of the connections that are ended when this frame has `bytes` bytes.
     fn resize(share: &mut BegunShare, bytes: usize) -> Vec<u16> {
         share.resize(bytes).iter().map(SocketAddr::port).collect()
     }

@@ -28,7 +28,7 @@ macro_rules! counters {
             }
         }
 
-        /// [`Counters`] that many tasks count in.
+        /// [`Counters`] that several tasks count in.
         #[derive(Debug, Default)]
         pub(super) struct AtomicCounters {
             $(pub(super) $traffic: AtomicU64,)*

@@ -50,7 +50,7 @@ impl RateLimit {
     }
 }
 
-/// A rate that many addresses share. Each has at most a part of it.
+/// A rate that several addresses share. Each has at most a part of it.
 pub(crate) struct SharedRate {
     all: RateLimit,
     /// The burst and the rate of a part.

@@ -133,7 +133,7 @@ impl Lan {
         std::mem::take(&mut *self.said.lock().unwrap())
     }
 
-    /// Waits until so many positions were sent to members other than the grantor, in all.
+    /// Waits until `count` positions were sent to members other than the grantor, in all.
     pub(crate) async fn positions(&self, count: usize) {
         come(|| self.positions.load(Ordering::SeqCst) >= count).await;
     }

@@ -25,8 +25,8 @@ fn among_equal_holds_and_waits_the_successor_is_the_oldest() {
     assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
 }
 
-/// The grantor leaves and is followed by the member of that age. Each of the others, by age, has so
-/// many holds and waits.
+/// The grantor leaves and is followed by the member of age `successor`. `shares` has the ages of
+/// the other members, each with its numbers of holds and waits.
 #[track_caller]
 fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     let (mut w, order) = with_settled_grantor(5, 4);

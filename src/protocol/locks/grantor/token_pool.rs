@@ -22,7 +22,7 @@ pub(super) struct TokenPool {
     pub(super) asked: bool,
     /// The number of tokens that the pool asks for at a time.
     size: u32,
-    /// The time at which the pool had `size` tokens; `None`: it has not had so many since it asked.
+    /// The time at which the pool had `size` tokens; `None`: it has had fewer since it asked.
     filled_at: Option<Time>,
 }
 

@@ -202,8 +202,8 @@ impl Table {
         })
     }
 
-    /// The first requests that a new request for the name waits behind. One more than an answer
-    /// lists, if there are so many. A suspension is in no queue, but goes before every new request.
+    /// The first requests that a new request for the name waits behind: at most one more
+    /// than an answer lists. A suspension is in no queue, but goes before every new request.
     fn in_line(&self, name: &LockName, after: Bound<QueueRank>) -> BTreeSet<QueueRank> {
         let queue = self
             .queues

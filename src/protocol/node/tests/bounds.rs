@@ -152,7 +152,7 @@ pub(super) fn long_waits(numbers: RangeInclusive<u64>) -> Vec<WaitReport> {
     numbers.map(wait).collect()
 }
 
-/// An object whose value has so many bytes.
+/// An object whose value has `bytes` bytes.
 pub(super) fn object(number: u32, bytes: usize) -> (LockName, Content) {
     let name = LockName::new(format!("o{number}").as_bytes()).expect("a good name");
     let value = Value::new(&vec![7; bytes]).expect("not too long");

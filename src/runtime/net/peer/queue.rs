@@ -259,7 +259,7 @@ impl PeerQueue {
         self.total.replace(before, excess);
     }
 
-    /// Counts a batch with so many bytes for processes in the view, in place of the previous batch.
+    /// Counts a batch with `own` bytes for processes in the view, in place of the previous batch.
     /// A frame that is longer than a batch leaves its queue with the batch. Without the count a
     /// peer that reads nothing would then get another long frame.
     pub(super) fn note_batch(&mut self, own: usize) {

@@ -46,7 +46,7 @@ impl NameMap<u64> {
     /// Compares the filters with a new count of all names.
     fn check(&self) {
         let Some(FilterPair { current, next, .. }) = self.filters.as_deref() else {
-            return assert!(self.tree.len() < PER_PAGE, "so many have a filter");
+            return assert!(self.tree.len() < PER_PAGE, "a tree of PER_PAGE names has a filter");
         };
         assert!(self.tree.len() >= PER_PAGE / 2, "so few have none");
         let anew = |filter: &CountingBloomFilter, mark: Option<&LockName>| {
