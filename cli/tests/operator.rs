@@ -37,7 +37,7 @@ fn joined(args: &[&str]) -> Running {
     joined_with("lan", args)
 }
 
-/// The same with these times.
+/// A joined node with the times of `timing`.
 fn joined_with(timing: &str, args: &[&str]) -> Running {
     let mut node = Running::start(elderlock(&["node", "--timing", timing]).args(args));
     node.line_with("joined as");

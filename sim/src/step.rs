@@ -149,7 +149,7 @@ pub enum Step {
 
     /// Everything is healed, all processes are woken or started again, and everything must work.
     Restore,
-    /// These sites are woken or started again and must work. The others are left as they are, and
+    /// Sites that are woken or started again and must work. The others are left as they are, and
     /// nothing is demanded of them.
     RestorePart(Vec<usize>),
 

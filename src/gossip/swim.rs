@@ -26,7 +26,7 @@ pub const MAX_MEMBERS: usize = 10_000;
 /// its time, and returns packets and hints. [`deadline`](Swim::deadline) is the time of the next
 /// step.
 ///
-/// The same seed and the same steps give the same outputs.
+/// The outputs depend on the seed and on the steps alone.
 pub struct Swim<C> {
     foca: Foca<SwimId, C, StdRng, NoCustomBroadcast>,
     /// A second codec, since foca does not lend its own.

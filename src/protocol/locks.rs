@@ -101,7 +101,7 @@ pub struct LocalGrant {
     pub name: LockName,
     /// The owner.
     pub owner: OwnerId,
-    /// One of the offered tokens.
+    /// An offered token.
     pub token: Token,
     /// The time of the local grant.
     pub since: Time,

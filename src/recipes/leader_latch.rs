@@ -694,7 +694,7 @@ impl LatchEvents {
         }
     }
 
-    /// The same events as a [`Stream`], for the combinators of other crates.
+    /// The events as a [`Stream`], for the combinators of other crates.
     ///
     /// Dropping the stream, or a future of its next event, loses no event of other readers.
     ///

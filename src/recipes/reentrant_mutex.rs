@@ -132,7 +132,7 @@ impl Acquire<ReentrantGuard, EnterError> {
     }
 }
 
-/// One of the guards of a [`ReentrantMutex`] that is held. The hold ends with the last of them.
+/// A guard of a held [`ReentrantMutex`]. The hold ends with the last of them.
 ///
 /// The hold cannot be turned into a share, as a [`Guard`] can: the other guards would still count
 /// on the owner being alone.

@@ -271,7 +271,7 @@ impl Events {
         }
     }
 
-    /// The same events as a [`Stream`], for the combinators of other crates.
+    /// The events as a [`Stream`], for the combinators of other crates.
     ///
     /// Dropping the stream, or a future of its next event, loses no event of other readers.
     ///

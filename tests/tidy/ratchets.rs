@@ -59,19 +59,19 @@ const NAMED: [&str; 12] = [
 
 /// Paragraphs of documentation that begin with one of [`VAGUE`], in the sources below a folder.
 /// A reader of such a paragraph looks for its noun elsewhere.
-const OPENINGS: [(&str, usize); 7] = [
-    ("src", 67),
-    ("sim", 31),
-    ("cli", 1),
-    ("bench", 0),
-    ("testing", 0),
-    ("fence", 0),
-    ("tests", 0),
-];
+const OPENINGS: [(&str, usize); 7] =
+    [("src", 0), ("sim", 0), ("cli", 0), ("bench", 0), ("testing", 0), ("fence", 0), ("tests", 0)];
 
 /// The words that stand for a missing noun at the beginning of a paragraph.
 const VAGUE: [&str; 8] =
     ["It", "Those", "These", "That one", "The same", "One", "Another", "Likewise"];
+
+/// The words of [`VAGUE`] that a noun may follow, as in "One member". They stand for a missing noun
+/// only at the end of a clause and before one of [`NO_NOUNS`].
+const COUNTED: [&str; 2] = ["One", "Another"];
+
+/// The words after [`COUNTED`] that are no noun.
+const NO_NOUNS: [&str; 8] = ["of", "in", "more", "is", "has", "that", "which", "for"];
 
 /// The places without a line of more than 100 characters, outside tables and link targets. In TOML
 /// and YAML only the comments count, because lists of features and values break badly. In [`LOGS`]
@@ -229,7 +229,7 @@ fn a_name_of_a_file_type_or_invariant_without_a_noun_is_found() {
 }
 
 #[test]
-fn paragraphs_without_a_noun_at_their_beginning_grow_rarer() {
+fn paragraphs_begin_with_a_noun() {
     for (place, limit) in OPENINGS {
         let files = texts(place).into_iter().filter(|(file, _)| is_rust(file));
         let found: Vec<String> = files
@@ -258,7 +258,9 @@ fn a_paragraph_without_a_noun_at_its_beginning_is_found() {
     for word in VAGUE {
         assert_eq!(found(&format!("fn f() {{}}\n/// {word}: here")).len(), 1, "{word}");
     }
+    assert_eq!(found("/// One of them.\n\n/// Another\n\n/// One, of two.").len(), 3);
     let none = Vec::<&str>::new();
+    assert_eq!(found("/// One lock.\n\n/// Another member."), none);
     assert_eq!(found("/// A lock.\n/// It waits.\n// It waits.\nlet it = \"It waits\";"), none);
     assert_eq!(found("/// Its lock.\n\n/// [`One`] lock.\n\n/// Once.\n\n/// That lock."), none);
     assert_eq!(found("/// A lock:\n///\n/// ```\n///\n/// One\n/// ```\n"), none);
@@ -633,10 +635,14 @@ fn vague_openings(text: &str) -> Vec<&str> {
 
 fn is_vague(paragraph: &str) -> bool {
     let is_mark = |letter: char| letter.is_ascii_punctuation();
-    let mut words = paragraph.split_whitespace().map(|word| word.trim_end_matches(is_mark));
-    let first = words.next().unwrap_or_default();
-    let two = format!("{first} {}", words.next().unwrap_or_default());
-    VAGUE.contains(&first) || VAGUE.contains(&two.as_str())
+    let mut words = paragraph.split_whitespace();
+    let whole = words.next().unwrap_or_default();
+    let first = whole.trim_end_matches(is_mark);
+    let second = words.next().unwrap_or_default().trim_end_matches(is_mark);
+    if COUNTED.contains(&whole) {
+        return second.is_empty() || NO_NOUNS.contains(&second);
+    }
+    VAGUE.contains(&first) || VAGUE.contains(&format!("{first} {second}").as_str())
 }
 
 fn long_lines(file: &Path, text: &str) -> usize {

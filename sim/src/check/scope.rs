@@ -90,9 +90,9 @@ pub struct Scope {
     pub leaps: &'static [u64],
     /// When the leaps may happen.
     pub leaps_when: TimeLeaps,
-    /// These packets arrive at once.
+    /// Packets that arrive at once.
     pub at_once: PacketPredicate,
-    /// These packets may be under way while everything else is at rest.
+    /// Packets that may be under way while everything else is at rest.
     pub late: PacketPredicate,
     /// The additions of the large form, beyond those that all large forms have.
     pub larger: fn(Scope) -> Scope,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// One seed in this many is run twice, and must go the same way.
+/// Of this number of seeds one is run twice; both runs must be equal.
 const TWICE_EVERY: u64 = 16;
 
 /// The highest share, in a thousand runs, that may lose a quorum without reckless faults. A higher

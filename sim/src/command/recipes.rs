@@ -80,7 +80,7 @@ mod driver {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Instant;
 
-    /// One seed in this many is run twice, and must go the same way.
+    /// Of this number of seeds one is run twice; both runs must be equal.
     const TWICE_EVERY: u64 = 16;
     /// The number of seeds from which on all acts of the workers must have occurred.
     const TELLING_SEEDS: u64 = 200;

@@ -44,7 +44,7 @@ fn earlier_releases_are_the_first_one_and_from_a_seed_on_the_one_before_too() {
     assert_eq!(releases(3_000_000), [VERSIONS.lowest, VERSIONS.highest - 1].into());
 }
 
-/// The same seed is the same run, to the last bit of every message.
+/// Two runs of a seed are equal, to the last bit of every message.
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in [3, 17, 40] {
@@ -82,8 +82,7 @@ const PINNED: [(u64, u64); 3] = [
     (40, 2_449_778_861_386_759_343),
 ];
 
-/// The same seed is the same run on every machine and in every build, not only twice in one
-/// process.
+/// Runs of a seed are equal on every machine and in every build, not only within one process.
 #[test]
 fn pinned_seeds_have_the_digests_that_they_have_everywhere() {
     let digest = |seed| {

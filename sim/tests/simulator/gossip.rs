@@ -91,7 +91,7 @@ fn a_process_that_starts_again_is_known_again() {
     }
 }
 
-/// The same seed gossips the same.
+/// Two runs of a seed gossip alike.
 #[test]
 fn gossip_is_the_same_in_every_run_of_a_seed() {
     let run = |seed| {

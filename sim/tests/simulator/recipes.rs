@@ -4,7 +4,7 @@
 use elderlock_sim::recipes::shrink::shrink;
 use elderlock_sim::recipes::{RecipePlan, RecipeViolation, ShrunkPlan, WorkloadKind, run};
 
-/// The same seed is the same run, to the last packet and to the order in which tasks go on.
+/// Two runs of a seed are equal, to the last packet and to the order in which tasks go on.
 #[test]
 fn the_same_seed_of_whole_members_is_the_same_run() {
     for seed in 1..=6 {

@@ -21,7 +21,7 @@ fn at(addr: &str) -> MemberBuilder {
     timed(addr, Timing::fast())
 }
 
-/// The same with the leases of `timing`, which may be long enough for a busy machine.
+/// A builder with the leases of `timing`, which may be long enough for a busy machine.
 fn timed(addr: &str, timing: Timing) -> MemberBuilder {
     Member::builder("test").bind(addr).timing(Timing { answer: timing.member_lease, ..timing })
 }

@@ -8,7 +8,7 @@ const WORDS: usize = WINDOW as usize / 64;
 /// window: a number is noted only after its datagram's tag was found right.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReplayWindow {
-    /// One more than the highest noted number.
+    /// The number after the highest noted one.
     next: u64,
     /// Bit `number % WINDOW`, for the `WINDOW` numbers below `next`.
     seen: [u64; WORDS],

@@ -41,7 +41,7 @@ pub(super) struct KeptLocks {
     pub(super) users: BTreeMap<RequestId, KeepKey>,
     /// Stand-ins, each with the place it replaces.
     stand_ins: BTreeMap<RequestId, RequestId>,
-    /// The same pairs, by place.
+    /// Stand-ins by the place that they replace.
     stand_ins_by_place: BTreeSet<(RequestId, RequestId)>,
     /// The number of names and of kept locks of each service.
     counts: BTreeMap<u32, KeepCount>,

@@ -24,7 +24,7 @@ pub(super) struct RevocationCall {
 pub(super) enum RevocationPhase {
     /// The grantor of this epoch was asked to list the holders; `None`: no grantor was asked yet.
     Looking(Option<Epoch>),
-    /// These holders have not answered.
+    /// Holders that have not answered.
     Asking(BTreeMap<(ProcessId, Token), HolderInfo>),
 }
 
