@@ -67,7 +67,7 @@ impl ChaosPlan {
             forced: None,
             part: false,
             disturbed: (0, 0),
-            deed: 0,
+            acts: 0,
         };
         // A panic of the core is a break like any other, and its trace is kept. The World is not
         // used further.
@@ -102,7 +102,8 @@ pub struct ChaosRun {
     disturbed: (u64, usize),
     /// Writes to be made later, with a token that `fence` gave before.
     pending: Vec<(u64, Ask)>,
-    deed: u64,
+    /// The number of acts of clients.
+    acts: u64,
 }
 
 impl ChaosRun {
@@ -379,7 +380,7 @@ impl ChaosRun {
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and
     /// all members that are down start. So one view has the leaving and the joining members.
     fn relieve(&mut self, plan: &ChaosPlan) {
-        let mut rng = Rng::new(plan.seed, RELIEF + self.deed);
+        let mut rng = Rng::new(plan.seed, RELIEF + self.acts);
         if !Rng::new(plan.seed, RELIEF).chance(300_000) || !rng.chance(5_000) {
             return;
         }
@@ -418,7 +419,7 @@ impl ChaosRun {
         if !plan.mix.shares() {
             return false;
         }
-        let mut rng = Rng::new(plan.seed, SHARES + (1 << 20) + self.deed);
+        let mut rng = Rng::new(plan.seed, SHARES + (1 << 20) + self.acts);
         let world = &self.world;
         let some = |rng: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| rng.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
@@ -464,7 +465,7 @@ impl ChaosRun {
     /// may instead look at a lock, and end a hold that was reported. These acts have random streams
     /// of their own, so the other acts stay as they are.
     fn act_on_chains(&mut self, plan: &ChaosPlan) {
-        let mut rng = Rng::new(plan.seed, CHAINS + self.deed);
+        let mut rng = Rng::new(plan.seed, CHAINS + self.acts);
         let (asks, orders) = (rng.chance(plan.chains), rng.chance(plan.forces));
         let site = rng.below(self.world.sites().len() as u64) as usize;
         if !(asks || orders) || self.world.broken().is_some() || !self.world.is_up(site) {
@@ -500,7 +501,7 @@ impl ChaosRun {
     /// Where members keep locks, a program of a member uses one lock again and again. The other
     /// acts stay as they are.
     fn act_on_kept(&mut self, plan: &ChaosPlan) {
-        let mut rng = Rng::new(plan.seed, HOMES + (1 << 20) + self.deed);
+        let mut rng = Rng::new(plan.seed, HOMES + (1 << 20) + self.acts);
         let site = rng.below(self.world.sites().len() as u64) as usize;
         if !plan.keeps || self.world.broken().is_some() || !self.world.is_up(site) {
             return;
@@ -540,7 +541,7 @@ impl ChaosRun {
         let mut rng = Rng::new(plan.seed, HOT + span);
         let two = [(); 2].map(|()| rng.below(sites) as usize);
         let (are_two, pause) = (rng.chance(300_000), rng.chance(200_000));
-        let site = two[if are_two { self.deed as usize % 2 } else { 0 }];
+        let site = two[if are_two { self.acts as usize % 2 } else { 0 }];
         if !plan.follows || pause || self.world.broken().is_some() || !self.world.is_up(site) {
             return;
         }
@@ -565,8 +566,8 @@ impl ChaosRun {
     /// One act of one client.
     fn act(&mut self, plan: &ChaosPlan) {
         // A stream for each act, so that earlier events do not change the next request.
-        self.deed += 1;
-        let mut rng = Rng::new(plan.seed, 1_000 + self.deed);
+        self.acts += 1;
+        let mut rng = Rng::new(plan.seed, 1_000 + self.acts);
         let now = self.world.now;
         let (due, later) =
             std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
@@ -578,15 +579,15 @@ impl ChaosRun {
             }
         }
         let first = rng.below(self.world.sites().len() as u64) as usize;
-        let deed = rng.below(100);
-        if (45..75).contains(&deed) && self.act_on_shared(plan) {
+        let chosen = rng.below(100);
+        if (45..75).contains(&chosen) && self.act_on_shared(plan) {
             return;
         }
         let world = &self.world;
         let some = |rng: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| rng.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = || world.history().claims().filter(usable).collect();
-        match deed {
+        match chosen {
             0..45 => {
                 let busy = |site: usize| {
                     let open = world.history().open().chain(world.history().claims());
@@ -609,7 +610,7 @@ impl ChaosRun {
                 if rng.chance(30_000) {
                     service = format!("day{}", now / (2 * SECOND));
                 }
-                let mut homes = Rng::new(plan.seed, HOMES + self.deed);
+                let mut homes = Rng::new(plan.seed, HOMES + self.acts);
                 let (service, name) = match homes.below(100) {
                     0..65 if plan.keeps => (SERVICES[0].to_string(), format!("home{site}")),
                     65..80 if plan.keeps => (SERVICES[0].to_string(), format!("home{first}")),
@@ -617,10 +618,10 @@ impl ChaosRun {
                 };
                 let call = world.history().calls.len();
                 let dropped = rng.chance(plan.drops).then(|| draw_drop(&mut rng, call));
-                let mut requests = Rng::new(plan.seed, REQUESTS + self.deed);
+                let mut requests = Rng::new(plan.seed, REQUESTS + self.acts);
                 let (mut wanted, owner) = plan.mix.pick(&mut requests, &service, name, call);
                 if let ClientWant::Lock(name) = &wanted {
-                    let mut shares = Rng::new(plan.seed, SHARES + self.deed);
+                    let mut shares = Rng::new(plan.seed, SHARES + self.acts);
                     let opened = self.opened_at(site, &service);
                     if let Some(shared) = plan.mix.pick_shared(&mut shares, name, &opened) {
                         wanted = shared;
@@ -638,7 +639,7 @@ impl ChaosRun {
                 }
                 let often = if plan.keeps { 200_000 } else { 700_000 };
                 let talks =
-                    wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(often);
+                    wanted.is_hold() && Rng::new(plan.seed, WORDS + self.acts).chance(often);
                 // Each client has its own metadata, so that clients can be told apart.
                 let says = if talks { format!("client{call}") } else { String::new() };
                 self.apply(Step::Ask { call, site, service, wanted, owner, says, wait, lease });

@@ -97,7 +97,7 @@ pub struct Call {
     /// The service.
     pub service: ServiceName,
     /// The request itself.
-    pub deed: ClientRequest,
+    pub request_kind: ClientRequest,
     /// The locks that it wants to hold: one lock, the locks of a batch in their order, or the
     /// suspension.
     pub keys: Vec<Key>,
@@ -106,9 +106,9 @@ pub struct Call {
     /// The mode of its hold, or of its future hold: a lock may become a share, a share a lock,
     /// permits fewer.
     pub mode: HoldMode,
-    /// The mode that the hold was to get. The grantor may know the hold in that mode, as long as
-    /// the outcome is unknown.
-    pub turns: Option<HoldMode>,
+    /// The mode that a pending upgrade or reduction asks for. Until its outcome is known, the
+    /// grantor may have the hold in either mode.
+    pub pending_mode: Option<HoldMode>,
     /// The latest upgrade of the hold.
     pub upgrade: Option<Ask>,
     /// The call had the lock, and has a share of it since: its grantor may not know yet.
@@ -167,7 +167,7 @@ impl Call {
 
     /// Returns whether the call wants the suspension of the service.
     pub fn suspends(&self) -> bool {
-        self.deed == ClientRequest::Hold(Want::Suspension)
+        self.request_kind == ClientRequest::Hold(Want::Suspension)
     }
 
     /// Returns whether the two calls, in their present modes, cannot hold at once.
@@ -178,21 +178,21 @@ impl Call {
     /// Returns whether the call has a single lock, which may become a share.
     pub fn may_be_shared(&self) -> bool {
         self.mode == HoldMode::Alone
-            && matches!(self.deed, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
+            && matches!(self.request_kind, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
     }
 
     /// Returns whether the call has an object open, or wants to.
     pub fn opens(&self) -> bool {
-        matches!(self.deed, ClientRequest::Hold(Want::Open(_)))
+        matches!(self.request_kind, ClientRequest::Hold(Want::Open(_)))
     }
 
     /// Returns whether a grantor may know the call by this want: in its present, former or next
     /// mode.
     pub fn may_be_known_as(&self, want: &Want) -> bool {
-        let ClientRequest::Hold(asked) = &self.deed else { return false };
+        let ClientRequest::Hold(asked) = &self.request_kind else { return false };
         let may_be = |mode| {
             mode == self.mode
-                || self.turns == Some(mode)
+                || self.pending_mode == Some(mode)
                 || (self.reduced && mode == HoldMode::Alone)
         };
         match (asked, want) {
@@ -357,13 +357,13 @@ impl History {
     }
 
     /// Notes that the client asks for another mode of its hold, by this upgrade.
-    pub(crate) fn turn(&mut self, ask: Ask, mode: HoldMode, upgrade: Ask) {
-        self.calls[ask.0].turns = Some(mode);
+    pub(crate) fn mode_requested(&mut self, ask: Ask, mode: HoldMode, upgrade: Ask) {
+        self.calls[ask.0].pending_mode = Some(mode);
         self.calls[ask.0].upgrade = Some(upgrade);
     }
 
     /// Notes that the hold has become the lock, with this token, or has kept its mode.
-    pub(crate) fn turned(&mut self, ask: Ask, token: Option<Token>) {
+    pub(crate) fn mode_changed(&mut self, ask: Ask, token: Option<Token>) {
         let call = &mut self.calls[ask.0];
         if token.is_some() {
             (call.mode, call.fence) = (HoldMode::Alone, token);
@@ -375,7 +375,7 @@ impl History {
     pub(crate) fn is_settled(&mut self, ask: Ask, upgrade: Ask) {
         let call = &mut self.calls[ask.0];
         if call.upgrade <= Some(upgrade) {
-            call.turns = None;
+            call.pending_mode = None;
         }
     }
 

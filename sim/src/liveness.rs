@@ -60,7 +60,7 @@ impl World {
             self.set_disk(site, DiskHealth::Fast);
             self.resume(site);
         }
-        self.doomed_until = 0;
+        self.dies_when_deciding_until = 0;
         self.spare_all();
         // Packets under way arrive first, and hold up later packets until then.
         self.run_for(Duration::from_nanos(self.longest_way()));

@@ -24,15 +24,15 @@ impl Observers {
 }
 
 impl Observer for Observers {
-    fn observe(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation> {
-        self.recorder.hear(world, fact);
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Result<(), Violation> {
+        self.recorder.observe(world, observation);
         if world.broken().is_some() {
             return Ok(());
         }
         if let Some(rare) = &mut self.rare {
-            rare.hear(world, fact);
+            rare.observe(world, observation);
         }
-        self.invariants.hear(world, fact)
+        self.invariants.observe(world, observation)
     }
 
     fn copy(&self) -> Box<dyn Observer> {

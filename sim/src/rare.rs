@@ -463,8 +463,8 @@ impl RareStateCounter {
     }
 
     /// Takes an observation.
-    pub(crate) fn hear(&mut self, world: &World, fact: &Observation<'_>) {
-        match fact {
+    pub(crate) fn observe(&mut self, world: &World, observation: &Observation<'_>) {
+        match observation {
             Observation::Answers { ask, outcome } => self.answers(world, *ask, outcome),
             Observation::Answered { ask } => {
                 let call = world.call(*ask);

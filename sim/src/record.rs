@@ -42,8 +42,8 @@ fn is_first(index: &usize) -> bool {
     *index == 0
 }
 
-fn is_lock(deed: &RecordedRequest) -> bool {
-    *deed == RecordedRequest::Lock
+fn is_lock(kind: &RecordedRequest) -> bool {
+    *kind == RecordedRequest::Lock
 }
 
 /// The request of a client.
@@ -128,7 +128,7 @@ pub enum Entry {
         service: String,
         /// The kind of the request.
         #[serde(default, skip_serializing_if = "is_lock")]
-        deed: RecordedRequest,
+        request_kind: RecordedRequest,
         /// The lock, or the locks of a batch in their order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
@@ -191,16 +191,16 @@ pub enum Entry {
         until: Option<u64>,
     },
     /// A lock has become a share, or a share the lock.
-    Turned {
+    ModeChanged {
         /// The call.
         call: usize,
         /// Its present kind.
-        deed: RecordedRequest,
+        request_kind: RecordedRequest,
         /// Its token now.
         token: u64,
     },
     /// Some of its permits are returned.
-    GivenBack {
+    PermitsReturned {
         /// The call.
         call: usize,
         /// How many it has left.

@@ -49,17 +49,17 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Takes an observation.
-    pub(crate) fn hear(&mut self, world: &World, fact: &Observation<'_>) {
+    pub(crate) fn observe(&mut self, world: &World, observation: &Observation<'_>) {
         if self.silent {
             return;
         }
-        match fact {
+        match observation {
             Observation::Invoked { ask } => self.invoke(world, *ask),
             Observation::Outcome { ask, outcome } => self.answer(world, *ask, outcome),
             Observation::Loses { ask, reason } => self.loss(world, *ask, *reason),
             Observation::Sees { ask, sight } => self.sight(world, *ask, sight),
-            Observation::Turned { ask } => self.turned(world, *ask),
-            Observation::PermitsReturned { ask } => self.given_back(world, *ask),
+            Observation::ModeChanged { ask } => self.mode_changed(world, *ask),
+            Observation::PermitsReturned { ask } => self.permits_returned(world, *ask),
             Observation::Released { ask } => self.release(world, *ask),
             Observation::Wrote { ask, index, token, taken } => {
                 let (index, token, taken) = (*index, token.get(), *taken);
@@ -73,7 +73,7 @@ impl Recorder {
             Observation::CarriedOut { site } => self.grantors(world, *site),
             Observation::Pauses { site } => self.pause(world, *site),
             Observation::Wakes { site } => self.here(world, *site, Entry::Wake),
-            Observation::ClockTurned { site } => self.turned_clock(world, *site),
+            Observation::ClockSet { site } => self.clock_set(world, *site),
             Observation::Ended { site, how, unknown } => {
                 self.end_process(world, *site, how, unknown)
             }
@@ -172,7 +172,7 @@ impl Recorder {
         let entry = Entry::Invoke {
             call: ask.0,
             service: call.service.as_str().to_string(),
-            deed: match &call.deed {
+            request_kind: match &call.request_kind {
                 history::ClientRequest::Hold(Want::Suspension) => RecordedRequest::Suspend,
                 history::ClientRequest::Hold(Want::Share(_)) => RecordedRequest::Share,
                 history::ClientRequest::Hold(Want::Permits(..)) => RecordedRequest::Permits,
@@ -197,12 +197,12 @@ impl Recorder {
                     Some(String::from_utf8_lossy(name.as_ref()?.as_bytes()).into_owned())
                 })
                 .collect(),
-            permits: match &call.deed {
+            permits: match &call.request_kind {
                 history::ClientRequest::Hold(Want::Permits(_, permits)) => permits.get(),
                 history::ClientRequest::Put(_, value, _) => value.limit(),
                 _ => 0,
             },
-            of: match &call.deed {
+            of: match &call.request_kind {
                 history::ClientRequest::Put(of, ..)
                 | history::ClientRequest::Add(of, _)
                 | history::ClientRequest::Upgrade(of) => Some(of.0),
@@ -258,7 +258,7 @@ impl Recorder {
                 Entry::Extended { call: ask.0, until: true_end(world, site, *until) }
             }
             Outcome::NotHeld
-                if matches!(world.call(ask).deed, history::ClientRequest::Upgrade(_)) =>
+                if matches!(world.call(ask).request_kind, history::ClientRequest::Upgrade(_)) =>
             {
                 fail("not held")
             }
@@ -276,20 +276,20 @@ impl Recorder {
     }
 
     /// Notes that the share of the call is the lock now, or its lock a share.
-    fn turned(&mut self, world: &World, ask: Ask) {
+    fn mode_changed(&mut self, world: &World, ask: Ask) {
         let call = world.call(ask);
-        let deed = if call.mode == HoldMode::Share {
+        let request_kind = if call.mode == HoldMode::Share {
             RecordedRequest::Share
         } else {
             RecordedRequest::Lock
         };
         let token = call.token().map_or(0, Token::get);
-        self.about(world, ask, Entry::Turned { call: ask.0, deed, token });
+        self.about(world, ask, Entry::ModeChanged { call: ask.0, request_kind, token });
     }
 
-    fn given_back(&mut self, world: &World, ask: Ask) {
+    fn permits_returned(&mut self, world: &World, ask: Ask) {
         if let HoldMode::Permits(left) = world.call(ask).mode {
-            self.about(world, ask, Entry::GivenBack { call: ask.0, left });
+            self.about(world, ask, Entry::PermitsReturned { call: ask.0, left });
         }
     }
 
@@ -329,7 +329,7 @@ impl Recorder {
 
     /// The clock at `site` has another rate: pending ends by that clock come at another time than
     /// recorded.
-    fn turned_clock(&mut self, world: &World, site: usize) {
+    fn clock_set(&mut self, world: &World, site: usize) {
         let Some(process) = world.sites[site].process().filter(|_| world.sites[site].is_alive())
         else {
             return;

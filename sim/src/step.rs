@@ -221,10 +221,10 @@ pub enum ClientWant {
     /// Ask about the first hold in the answer to a query of this call, at that hold's member.
     SeeOwner(usize),
     /// Request a revocation: the holder of the lock is told.
-    AskBack(String),
+    RequestRevocation(String),
     /// Revoke a hold by force: the first hold in the answer to a query or a revocation
     /// request of this call.
-    TakeBack(usize),
+    ForceRevoke(usize),
     /// End a hold by an operator's order: the first hold in the answer to a query of this call.
     EndByForce(usize),
 }
@@ -252,7 +252,7 @@ impl ClientWant {
             | ClientWant::Upgrade(call)
             | ClientWant::SeeBlockers(call)
             | ClientWant::SeeOwner(call)
-            | ClientWant::TakeBack(call)
+            | ClientWant::ForceRevoke(call)
             | ClientWant::EndByForce(call) => Some(call),
             _ => None,
         }
@@ -260,7 +260,7 @@ impl ClientWant {
 
     /// The request for the World. `None` if the want is meaningless: an invalid name, or a call
     /// that does not exist.
-    fn deed(&self, world: &World) -> Option<ClientRequest> {
+    fn to_request(&self, world: &World) -> Option<ClientRequest> {
         let lock = |name: &String| LockName::new(name.as_bytes()).ok();
         Some(match self {
             ClientWant::Lock(name) => ClientRequest::Hold(Want::Lock(lock(name)?)),
@@ -298,11 +298,11 @@ impl ClientWant {
                 ClientRequest::Query(Query::Blockers(of))
             }
             ClientWant::SeeOwner(call) => ClientRequest::AskHolder(first_holder(world, *call)?),
-            ClientWant::AskBack(name) => ClientRequest::Revoke(RevokeCommand::Ask {
+            ClientWant::RequestRevocation(name) => ClientRequest::Revoke(RevokeCommand::Ask {
                 name: Some(lock(name)?),
                 metadata: Metadata::default(),
             }),
-            ClientWant::TakeBack(call) => match world.outcome(world.named(*call)?)? {
+            ClientWant::ForceRevoke(call) => match world.outcome(world.named(*call)?)? {
                 Outcome::RevocationRequested { told: holders, .. }
                 | Outcome::QueryReply(QueryReply::Lock { holders, .. }) => {
                     ClientRequest::Revoke(RevokeCommand::Take(holders.first()?.clone()))
@@ -475,13 +475,13 @@ impl World {
                 if !self.has(*site) || !self.is_alive(*site) {
                     return false;
                 }
-                let Some(deed) = wanted.deed(self) else { return false };
+                let Some(request) = wanted.to_request(self) else { return false };
                 let Ok(metadata) = Metadata::new(says.as_bytes()) else { return false };
                 // The call may be answered at once, and then logs use this name.
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
-                self.want_as(*site, service, deed, (OwnerId(*owner), metadata), *wait, *lease);
+                self.want_as(*site, service, request, (OwnerId(*owner), metadata), *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
@@ -526,7 +526,7 @@ impl World {
             }
             Step::Tear(tear) => self.between(tear.site, tear.site, |world, _, _| world.tear(*tear)),
             Step::DieDeciding { until } => {
-                self.doomed_until = *until;
+                self.dies_when_deciding_until = *until;
                 true
             }
             Step::Cut(from, to) => self.between(*from, *to, World::cut_one_way),
@@ -635,11 +635,11 @@ impl World {
         site < self.sites.len()
     }
 
-    fn with(&mut self, call: usize, deed: impl FnOnce(&mut World, Ask)) -> bool {
+    fn with(&mut self, call: usize, act: impl FnOnce(&mut World, Ask)) -> bool {
         let Some(ask) = self.named(call) else { return false };
         let there = self.sites[self.call(ask).member].is(self.call(ask).process);
         if there {
-            deed(self, ask);
+            act(self, ask);
         }
         there
     }
@@ -648,11 +648,11 @@ impl World {
         &mut self,
         site: usize,
         if_so: fn(&World, usize) -> bool,
-        deed: fn(&mut World, usize),
+        act: fn(&mut World, usize),
     ) -> bool {
         let can = self.has(site) && if_so(self, site);
         if can {
-            deed(self, site);
+            act(self, site);
         }
         can
     }
@@ -661,11 +661,11 @@ impl World {
         &mut self,
         from: usize,
         to: usize,
-        deed: impl FnOnce(&mut World, usize, usize),
+        act: impl FnOnce(&mut World, usize, usize),
     ) -> bool {
         let can = self.has(from) && self.has(to);
         if can {
-            deed(self, from, to);
+            act(self, from, to);
         }
         can
     }

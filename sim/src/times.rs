@@ -121,8 +121,8 @@ impl Timed {
         let mut headless: Option<u64> = None;
         for line in &record.lines {
             match &line.entry {
-                Entry::Invoke { call, service, deed, names, .. } => {
-                    let part = match deed {
+                Entry::Invoke { call, service, request_kind, names, .. } => {
+                    let part = match request_kind {
                         RecordedRequest::Lock
                         | RecordedRequest::Share
                         | RecordedRequest::Permits => Part::Locks(names),
@@ -139,7 +139,7 @@ impl Timed {
                     let service = services.entry(service).or_default();
                     // Free permits may be too few for a request, so requests for permits are left
                     // out.
-                    if *deed != RecordedRequest::Permits {
+                    if *request_kind != RecordedRequest::Permits {
                         service.waiting.insert(*call, part);
                     }
                     service.look(line.at);
@@ -224,7 +224,7 @@ mod tests {
         let ask = |call| Entry::Invoke {
             call,
             service: "s".into(),
-            deed: RecordedRequest::Lock,
+            request_kind: RecordedRequest::Lock,
             names: vec!["x".into()],
             permits: 0,
             of: None,
@@ -260,10 +260,10 @@ mod tests {
     fn a_missing_grantor_does_not_count_for_an_unwanted_or_held_lock() {
         let line = |at, site, entry| Line { at, site: Some(site), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
-        let want = |call, deed, names: &[&str]| Entry::Invoke {
+        let want = |call, request_kind, names: &[&str]| Entry::Invoke {
             call,
             service: "s".into(),
-            deed,
+            request_kind,
             names: names.iter().map(|name| name.to_string()).collect(),
             permits: 0,
             of: None,

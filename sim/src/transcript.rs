@@ -63,7 +63,7 @@ impl Transcript {
     fn line(&mut self, world: &World, line: &Line) -> Option<String> {
         let of = |call: usize| Some(format!("c{}", world.name_of(Ask(call))?));
         Some(match &line.entry {
-            Entry::Invoke { call, service, deed, names, permits, wait, lease, .. } => {
+            Entry::Invoke { call, service, request_kind, names, permits, wait, lease, .. } => {
                 let within = match wait {
                     Some(0) | None => String::new(),
                     Some(wait) => format!(" within {}", span(*wait)),
@@ -72,7 +72,7 @@ impl Transcript {
                     if *wait == Some(0) { "tries".to_string() } else { format!("asks{within}") };
                 let lease =
                     lease.map(|lease| format!(", to hold for {}", span(lease))).unwrap_or_default();
-                let words = match deed {
+                let words = match request_kind {
                     RecordedRequest::Lock => {
                         format!("{asks} for {service}/{}{lease}", names.join("+"))
                     }
@@ -96,12 +96,12 @@ impl Transcript {
             Entry::Ok { call, .. } if world.call(Ask(*call)).opens() => {
                 format!("{}: has it open", of(*call)?)
             }
-            Entry::Turned { call, deed, token } => {
+            Entry::ModeChanged { call, request_kind, token } => {
                 let (lock, token) = self.token(world, *call, *token);
-                let what = if *deed == RecordedRequest::Share { "a share of " } else { "" };
+                let what = if *request_kind == RecordedRequest::Share { "a share of " } else { "" };
                 format!("{}: has {what}{lock} with token {token} now", of(*call)?)
             }
-            Entry::GivenBack { call, left } => {
+            Entry::PermitsReturned { call, left } => {
                 format!("{}: returns some, {left} are left", of(*call)?)
             }
             Entry::Sees { call, value, stale, .. } => {

@@ -53,14 +53,15 @@ pub struct World {
     /// Packets that were sent to known addresses.
     packets: u64,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) held: Vec<(usize, PacketInTransit)>,
+    /// Packets that rules keep back, each with the index of its rule.
+    pub(crate) held_packets: Vec<(usize, PacketInTransit)>,
     /// Packets that wait at the end of clogged paths, in order.
     pub(crate) clogged: BTreeMap<(usize, usize), Vec<ScheduledEvent>>,
     /// Connections that carry damaged bytes.
     pub(crate) streams: BTreeMap<(usize, usize), Stream>,
     pub(crate) damages: DamageCounts,
     /// Clients that give up this long after their answer.
-    pub(crate) fickle: BTreeMap<Ask, Duration>,
+    pub(crate) give_up_after: BTreeMap<Ask, Duration>,
     /// When a view was installed that is later than all before.
     pub(crate) viewed_at: u64,
     /// The number of views that were later than all before.
@@ -93,7 +94,7 @@ pub struct World {
     tracing: bool,
     trace: VecDeque<String>,
     /// The time until which the next process that decides a view dies before it can tell any other.
-    pub(crate) doomed_until: u64,
+    pub(crate) dies_when_deciding_until: u64,
     /// The site that proposed a view last.
     pub(crate) proposer: Option<usize>,
     /// The planned death of a process in the middle of a step.
@@ -149,11 +150,11 @@ impl World {
             observer: None,
             packets: 0,
             rules: Vec::new(),
-            held: Vec::new(),
+            held_packets: Vec::new(),
             clogged: BTreeMap::new(),
             streams: BTreeMap::new(),
             damages: DamageCounts::default(),
-            fickle: BTreeMap::new(),
+            give_up_after: BTreeMap::new(),
             viewed_at: 0,
             later_views: 0,
             core: None,
@@ -172,7 +173,7 @@ impl World {
             one_lineage: true,
             tracing: true,
             trace: VecDeque::new(),
-            doomed_until: 0,
+            dies_when_deciding_until: 0,
             proposer: None,
             torn: None,
             broken: None,
@@ -221,7 +222,7 @@ impl World {
     /// Whether a member may keep the lock of a call after its release. Such a hold is not
     /// revocable. All others are.
     pub fn may_keep(&self, call: &Call) -> bool {
-        let may = match &call.deed {
+        let may = match &call.request_kind {
             ClientRequest::Hold(Want::Lock(_)) => self.keeps,
             ClientRequest::Hold(Want::Share(_)) => self.keeps_shares,
             _ => false,

@@ -181,9 +181,9 @@ impl ClientMix {
             }
         } else if rng.chance(self.revocations) {
             if calls > 0 && rng.chance(500_000) {
-                ClientWant::TakeBack(calls - 1 - rng.below(calls.min(40) as u64) as usize)
+                ClientWant::ForceRevoke(calls - 1 - rng.below(calls.min(40) as u64) as usize)
             } else {
-                ClientWant::AskBack(name)
+                ClientWant::RequestRevocation(name)
             }
         } else if rng.chance(self.suspensions) && service == SERVICES[self.suspended] {
             ClientWant::Suspension

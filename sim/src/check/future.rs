@@ -55,7 +55,7 @@ impl World {
                 }
             }
             ScheduledEvent::Hint { .. } | ScheduledEvent::Rebirth { .. } => true,
-            // No scope has gossip, fickle clients, damaged connections or slow disks.
+            // No scope has gossip, damaged connections, slow disks, or clients that give up.
             ScheduledEvent::Gossip { .. }
             | ScheduledEvent::GiveUp { .. }
             | ScheduledEvent::FrameEnds { .. }

@@ -51,7 +51,7 @@ impl World {
             }
             Target::Writer => {
                 let writes = |call: &Call| {
-                    matches!(call.deed, ClientRequest::Put(..) | ClientRequest::Add(..))
+                    matches!(call.request_kind, ClientRequest::Put(..) | ClientRequest::Add(..))
                 };
                 let writers =
                     self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));

@@ -120,17 +120,17 @@ impl<'a> Sweep<'a, '_> {
     fn read(&mut self, line: &'a Line) -> Result<(), String> {
         let (at, site) = (line.at, line.site.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, deed, names, permits, owner, wait, .. } => {
+            Entry::Invoke { call, service, request_kind, names, permits, owner, wait, .. } => {
                 let mut locks: Vec<Lock<'a>> =
                     names.iter().map(|name| (service.as_str(), name.as_str())).collect();
-                if *deed == RecordedRequest::Suspend {
+                if *request_kind == RecordedRequest::Suspend {
                     locks.push((service, ""));
                     self.suspended.insert(service);
                 }
-                if *deed == RecordedRequest::Destroy {
+                if *request_kind == RecordedRequest::Destroy {
                     self.destroyed.insert((site, line.life, service));
                 }
-                if *deed == RecordedRequest::Revoke {
+                if *request_kind == RecordedRequest::Revoke {
                     self.revoked.insert(service);
                 }
                 let new = LockCall {
@@ -138,7 +138,7 @@ impl<'a> Sweep<'a, '_> {
                     site,
                     life: line.life,
                     service,
-                    deed: *deed,
+                    request_kind: *request_kind,
                     locks: locks.clone(),
                     owner: *owner,
                     wait: *wait,
@@ -159,24 +159,29 @@ impl<'a> Sweep<'a, '_> {
                     return Err(format!("call {call} is asked twice"));
                 }
                 // A grant may be heard before any client has seen the limit that it comes under.
-                if *deed == RecordedRequest::Put
+                if *request_kind == RecordedRequest::Put
                     && let Some(object) = locks.first()
                     && self.limits.contains_key(object)
                 {
                     self.on_limit(*object, at, (*permits).into());
                 }
-                for lock in locks.into_iter().filter(|_| deed.is_hold()) {
+                for lock in locks.into_iter().filter(|_| request_kind.is_hold()) {
                     self.open.entry(lock).or_default().push(*call);
                 }
             }
             Entry::Ok { call, .. }
-                if self.calls.get(call).is_some_and(|call| call.deed == RecordedRequest::Open) =>
+                if self
+                    .calls
+                    .get(call)
+                    .is_some_and(|call| call.request_kind == RecordedRequest::Open) =>
             {
                 self.on_answer(line, *call, false)?;
                 self.call(*call, line)?.opened = true;
             }
-            Entry::Turned { call, deed, token } => self.on_turned(line, *call, *deed, *token)?,
-            Entry::GivenBack { call, left } => {
+            Entry::ModeChanged { call, request_kind, token } => {
+                self.on_mode_changed(line, *call, *request_kind, *token)?
+            }
+            Entry::PermitsReturned { call, left } => {
                 let call = self.call(*call, line)?;
                 call.more.push((at, call.permits));
                 call.permits = *left;
@@ -190,8 +195,8 @@ impl<'a> Sweep<'a, '_> {
             Entry::Fail { call, answer } => {
                 self.on_answer(line, *call, answer == "timed out")?;
                 let asked = self.call(*call, line)?;
-                let (deed, service) = (asked.deed, asked.service);
-                if deed == RecordedRequest::Become {
+                let (request_kind, service) = (asked.request_kind, asked.service);
+                if request_kind == RecordedRequest::Become {
                     self.findings.premise("last_young_turk_wins");
                     if answer == "won" && !self.grants.contains(&(site, service)) {
                         let what = format!("m{site} is told that it grants {service} and does not");
@@ -343,14 +348,15 @@ impl<'a> Sweep<'a, '_> {
         let call = self.call(number, line)?;
         call.hold = Some(Hold { token, from: at, order, until, cap: u64::MAX });
         let (service, life, is_over) = (call.service, call.life, call.told() != u64::MAX);
-        let deed = call.deed;
+        let request_kind = call.request_kind;
         let locks = call.locks.clone();
         let others = locks.iter().filter_map(|lock| self.open.get(lock)).flatten().copied();
         let others: BTreeSet<usize> = others.filter(|other| *other != number).collect();
         for other in others {
             let other = &self.calls[&other];
             if other.holds() {
-                if !other.deed.suffers(deed) && !self.index.site(other.site).paused {
+                if !other.request_kind.suffers(request_kind) && !self.index.site(other.site).paused
+                {
                     self.untold.push((at, other.number, number));
                 }
             } else if other.waits() && (other.site, other.life) == (site, life) && !other.is_try() {
@@ -360,7 +366,7 @@ impl<'a> Sweep<'a, '_> {
                 }
                 self.findings.premise("fifo_across_failover");
                 if other.number < number && !self.calls[&number].is_try() {
-                    if other.deed.suffers(deed) {
+                    if other.request_kind.suffers(request_kind) {
                         // A kept share passes its member's requests that are on their way.
                         if !from_keep {
                             self.passed.push((at, other.number, number));
@@ -394,18 +400,18 @@ impl<'a> Sweep<'a, '_> {
     }
 
     /// A lock becomes a share, or a share the lock: no other hold may have excluded it.
-    fn on_turned(
+    fn on_mode_changed(
         &mut self,
         line: &Line,
         number: usize,
-        deed: RecordedRequest,
+        request_kind: RecordedRequest,
         token: u64,
     ) -> Result<(), String> {
         let at = line.at;
         self.granted += 1;
         let order = self.granted;
         let call = self.call(number, line)?;
-        let (was, hold) = (call.deed, call.hold.clone());
+        let (was, hold) = (call.request_kind, call.hold.clone());
         let Some(hold) = hold.filter(|_| call.told() == u64::MAX) else {
             let what = format!("call {number} becomes another and does not hold: {call:?}");
             self.flaw("one_outcome_per_request", at, what);
@@ -413,14 +419,14 @@ impl<'a> Sweep<'a, '_> {
         };
         let until = call.believed_until().min(at);
         call.before.push(HoldInterval {
-            deed: was,
+            request_kind: was,
             token: hold.token,
             from: hold.from,
             order: hold.order,
             until,
         });
         let order = if token == hold.token { hold.order } else { order };
-        call.deed = deed;
+        call.request_kind = request_kind;
         call.hold = Some(Hold { token, from: at, order, ..hold });
         Ok(())
     }
@@ -481,7 +487,7 @@ impl<'a> Sweep<'a, '_> {
         }
         call.lost = Some(at);
         let (site, life, service) = (call.site, call.life, call.service);
-        let opens = call.deed == RecordedRequest::Open;
+        let opens = call.request_kind == RecordedRequest::Open;
         let until = call.hold.as_ref().map_or(0, |hold| hold.until);
         let state = self.index.site(site);
         let why = match reason {

@@ -128,7 +128,9 @@ pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut 
                     until: u64::MAX,
                 });
             }
-            (Entry::Invoke { call, deed: RecordedRequest::Open, .. }, _) => _ = opens.insert(*call),
+            (Entry::Invoke { call, request_kind: RecordedRequest::Open, .. }, _) => {
+                _ = opens.insert(*call)
+            }
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
             (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(site))
                 if conditions.bounded && conditions.council > 0 =>

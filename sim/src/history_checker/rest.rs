@@ -32,15 +32,15 @@ pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut 
         index.heed(line);
         match &line.entry {
             Entry::Heal => healed_at = Some(line.at),
-            Entry::Invoke { call, service, deed, names, .. } => {
+            Entry::Invoke { call, service, request_kind, names, .. } => {
                 let site = line.site.unwrap_or_default();
                 let mut keys: Vec<_> =
                     names.iter().map(|name| (service.as_str(), name.as_str())).collect();
-                if *deed == RecordedRequest::Suspend {
+                if *request_kind == RecordedRequest::Suspend {
                     keys.push((service, ""));
                 }
                 // Objects are not locks, and exclude nothing.
-                keys.retain(|_| deed.is_hold());
+                keys.retain(|_| request_kind.is_hold());
                 calls.insert(
                     *call,
                     FinalCall { site, keys, asked: line.at, held: false, over: false },

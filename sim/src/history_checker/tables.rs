@@ -21,7 +21,7 @@ struct CallRecord<'a> {
     token: Option<u64>,
     /// The share of the call is to become the lock or has become it, or the call is to open an
     /// object. The grantor may have another token for the call.
-    turns: bool,
+    may_change: bool,
     /// When its client ended it, or its process ended.
     over: u64,
 }
@@ -45,28 +45,28 @@ pub(super) fn check(record: &Record, conditions: &RunConditions, findings: &mut 
         index.heed(line);
         let (at, site) = (line.at, line.site.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, deed, wait, .. }
-                if deed.is_hold() || *deed == RecordedRequest::Open =>
+            Entry::Invoke { call, service, request_kind, wait, .. }
+                if request_kind.is_hold() || *request_kind == RecordedRequest::Open =>
             {
                 let standing = CallRecord {
                     process: (site, line.life),
                     service,
-                    suspends: *deed == RecordedRequest::Suspend,
+                    suspends: *request_kind == RecordedRequest::Suspend,
                     is_try: *wait == Some(0),
                     asked: at,
                     token: None,
                     // An open object has no told token.
-                    turns: *deed == RecordedRequest::Open,
+                    may_change: *request_kind == RecordedRequest::Open,
                     over: u64::MAX,
                 };
                 calls.insert(*call, standing);
             }
-            Entry::Invoke { of: Some(of), deed: RecordedRequest::Upgrade, .. } => {
+            Entry::Invoke { of: Some(of), request_kind: RecordedRequest::Upgrade, .. } => {
                 if let Some(standing) = calls.get_mut(of) {
-                    standing.turns = true;
+                    standing.may_change = true;
                 }
             }
-            Entry::Ok { call, token, .. } | Entry::Turned { call, token, .. } => {
+            Entry::Ok { call, token, .. } | Entry::ModeChanged { call, token, .. } => {
                 if let Some(standing) = calls.get_mut(call) {
                     standing.token = Some(*token);
                 }
@@ -181,7 +181,7 @@ impl Table<'_> {
             let held = self.holds.get(call);
             if let Some(token) = of.token {
                 findings.premise(NAME);
-                if held != Some(&token) && !(of.turns && held.is_some()) {
+                if held != Some(&token) && !(of.may_change && held.is_some()) {
                     lacks.push(format!(
                         "m{site} begins to grant {service} with {held:?} of call {call}: {token}"
                     ));

@@ -91,8 +91,8 @@ impl Invariant for BatchIsAtomic {
         self.torn.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
             Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);

@@ -33,8 +33,8 @@ impl Invariant for CostIsBounded {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        if !matches!(fact, Observation::Sent { .. }) {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        if !matches!(observation, Observation::Sent { .. }) {
             return Ok(());
         }
         if self.second != world.now / SECOND {

@@ -82,8 +82,8 @@ fn edges(world: &World) -> Vec<(Ask, Holder, Holder)> {
     let owner = |call: &Call| (call.process, call.owner);
     let is_there = |ask: &Ask| {
         let call = world.call(*ask);
-        let is_lock = matches!(&call.deed, ClientRequest::Hold(Want::Lock(_)));
-        let is_plain = is_lock && call.mode == HoldMode::Alone && call.turns.is_none();
+        let is_lock = matches!(&call.request_kind, ClientRequest::Hold(Want::Lock(_)));
+        let is_plain = is_lock && call.mode == HoldMode::Alone && call.pending_mode.is_none();
         is_plain
             && call.owner != OwnerId::default()
             && call.wait != Wait::Try
@@ -295,12 +295,12 @@ impl Invariant for DeadlockIsTold {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        if let Some((process, request)) = refused_as_deadlock(fact) {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        if let Some((process, request)) = refused_as_deadlock(observation) {
             let ask = world.history().find(process, request);
             self.refused.extend(ask.filter(|ask| self.told.insert(*ask)));
         }
-        match fact {
+        match observation {
             Observation::Loses { ask, .. } => drop(self.lost.insert(*ask, world.now)),
             Observation::Answers { ask, outcome: Outcome::Deadlock }
                 if !world.call(*ask).suspends() =>

@@ -131,8 +131,8 @@ impl Invariant for DetoursKeepLeases {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Stepped { .. } if self.looked + LOOK_EVERY <= world.now => {
                 self.looked = world.now;
                 return self.look(world);

@@ -27,8 +27,8 @@ impl Invariant for ExclusiveByLease {
         self.crowded.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Answered { ask } if world.is_granted(*ask) => self.premises += 1,
             Observation::Stepped { .. } => {}
             _ => return Ok(()),

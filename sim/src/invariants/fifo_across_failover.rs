@@ -224,8 +224,8 @@ impl Invariant for FifoAcrossFailover {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sent { process, to: Some(to), packet, .. } => {
                 let (Packet::Linked { ack, .. } | Packet::Ack { ack, .. }) = packet else {
                     return Ok(());

@@ -42,24 +42,22 @@ impl HoldsSurvive {
             }
             LostReason::Left => peer.leaving,
             LostReason::Destroyed => world.history().calls.iter().any(|destroys| {
-                destroys.deed == ClientRequest::Destroy
+                destroys.request_kind == ClientRequest::Destroy
                     && destroys.process == call.process
                     && destroys.service == call.service
             }),
             LostReason::Superseded => !world.bounded,
             // `told_before_taken` checks this more closely.
             LostReason::Revoked => {
-                let takes = |deed: &ClientRequest| {
+                let takes = |request: &ClientRequest| {
                     matches!(
-                        deed,
+                        request,
                         ClientRequest::Revoke(RevokeCommand::Take(_) | RevokeCommand::Force(..))
                     )
                 };
-                world
-                    .history()
-                    .calls
-                    .iter()
-                    .any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
+                world.history().calls.iter().any(|takes_it| {
+                    takes(&takes_it.request_kind) && takes_it.service == call.service
+                })
             }
             _ => false,
         };
@@ -81,7 +79,8 @@ impl HoldsSurvive {
             // The token of an open object is not checked, and a share may be the lock before its
             // client hears it.
             let may_be = |there: Option<Token>| {
-                there == call.token() || (there.is_some() && (call.opens() || call.turns.is_some()))
+                there == call.token()
+                    || (there.is_some() && (call.opens() || call.pending_mode.is_some()))
             };
             if peer.is(call.process) {
                 self.premises += 1;
@@ -139,8 +138,8 @@ impl Invariant for HoldsSurvive {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Loses { ask, reason } => return self.check_cause(world, *ask, *reason),
             Observation::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
             Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {

@@ -214,7 +214,9 @@ impl LastYoungTurkWins {
         let is_true = if by == elder {
             // The elder asks itself without a packet.
             let asks = world.history().calls.iter().any(|of| {
-                of.process == by && of.deed == ClientRequest::Become && of.service == service
+                of.process == by
+                    && of.request_kind == ClientRequest::Become
+                    && of.service == service
             });
             asks || self.followers.contains(&(service.clone(), by))
         } else {
@@ -327,8 +329,8 @@ impl Invariant for LastYoungTurkWins {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sent {
                 process,
                 to: Some(to),

@@ -21,8 +21,8 @@ impl Invariant for LeavingMemberIsNotExpelled {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Event { site, process, event: Event::Left { heard } } => {
                 self.premises += 1;
                 if *heard && !is_known_to_be_gone(world, *site, *process) {

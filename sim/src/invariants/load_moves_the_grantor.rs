@@ -38,7 +38,7 @@ struct OwnGrant {
 
 impl LoadMovesTheGrantor {
     fn on_grant(&mut self, world: &World, call: &crate::history::Call, token: Token) {
-        let crate::history::ClientRequest::Hold(want) = &call.deed else { return };
+        let crate::history::ClientRequest::Hold(want) = &call.request_kind else { return };
         let count = u64::from(want.tokens());
         let all = self.granted.entry(call.service.clone()).or_default();
         all.insert(token, count);
@@ -81,11 +81,11 @@ impl Invariant for LoadMovesTheGrantor {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
         if !world.follows {
             return Ok(());
         }
-        match fact {
+        match observation {
             Observation::Answers {
                 ask,
                 outcome: Outcome::Granted { token, .. } | Outcome::Opened { token, .. },

@@ -99,8 +99,8 @@ impl Invariant for MinorityIsSilent {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Stepped { site } => {
                 if world.now >= self.looked + LOOK_EVERY {
                     self.looked = world.now;

@@ -114,9 +114,9 @@ pub trait Invariant: CheckerState + std::fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     /// How often its premise held.
     fn premises(&self) -> u64;
-    /// Looks at a fact.
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict;
-    /// The lock that its last verdict was about, if the fact was not about that lock alone.
+    /// Judges an observation.
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict;
+    /// The lock that its last verdict was about, if the observation was not about that lock alone.
     fn lock(&self) -> Option<&Key> {
         None
     }
@@ -287,9 +287,10 @@ fn error(world: &World, span: u64) -> u64 {
     span / 1_000_000 * u64::from(world.common.timing.clock_error_ppm) * 2 + MS
 }
 
-/// The request that a grantor refuses as a deadlock, if the fact is the packet with that refusal.
-pub(crate) fn refused_as_deadlock(fact: &Observation<'_>) -> Option<(ProcessId, RequestId)> {
-    match fact {
+/// The request that a grantor refuses as a deadlock, if the observation is the packet with that
+/// refusal.
+pub(crate) fn refused_as_deadlock(observation: &Observation<'_>) -> Option<(ProcessId, RequestId)> {
+    match observation {
         Observation::Sent {
             to: Some(to),
             packet:
@@ -362,20 +363,24 @@ fn all() -> Vec<Box<dyn Invariant>> {
 
 impl InvariantSet {
     /// Gives the observation to every invariant.
-    pub fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation> {
+    pub fn observe(
+        &mut self,
+        world: &World,
+        observation: &Observation<'_>,
+    ) -> Result<(), Violation> {
         // No invariant uses these observations, which are the most frequent.
         if let Observation::Takes { .. }
         | Observation::CarriedOut { .. }
         | Observation::Routed { .. }
-        | Observation::Arrives { .. } = fact
+        | Observation::Arrives { .. } = observation
         {
             return Ok(());
         }
         for invariant in self.all.get_or_insert_with(all) {
-            let verdict = invariant.hear(world, fact);
+            let verdict = invariant.observe(world, observation);
             verdict.map_err(|what| {
-                let of_fact = || fact.ask().map(|ask| world.call(ask).lock());
-                let lock = invariant.lock().map(lock_name).or_else(of_fact);
+                let of_observation = || observation.ask().map(|ask| world.call(ask).lock());
+                let lock = invariant.lock().map(lock_name).or_else(of_observation);
                 Violation { invariant: invariant.name(), lock, what, at: world.now }
             })?;
         }

@@ -76,8 +76,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 fn ask_for(world: &mut World, site: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {
-        let (deed, limit) = (ClientRequest::Hold(want.clone()), Wait::AtMost(demand.answer));
-        let ask = world.want(site, service, deed, OwnerId::default(), limit, None);
+        let (request, limit) = (ClientRequest::Hold(want.clone()), Wait::AtMost(demand.answer));
+        let ask = world.want(site, service, request, OwnerId::default(), limit, None);
         world.run_until(|world| world.is_answered(ask), demand.answer * 2);
         if world.outcome(ask) != Some(&Outcome::Busy) || world.now > until {
             return ask;

@@ -76,7 +76,7 @@ impl Pool {
             }
         }
         let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
-        let (deed, asked) = match self.opened {
+        let (request, asked) = match self.opened {
             None => (
                 ClientRequest::Hold(Want::Open(OpenRequest::new(self.name.clone(), many))),
                 &mut self.opened,
@@ -89,7 +89,7 @@ impl Pool {
         *asked = Some(world.want(
             self.site,
             self.service.as_str(),
-            deed,
+            request,
             OwnerId::default(),
             Wait::Forever,
             None,

@@ -26,8 +26,8 @@ impl Invariant for NoWriterWithReader {
         self.mixed.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Answered { ask } if world.is_granted(*ask) => {
                 self.premises += u64::from(world.call(*ask).mode != HoldMode::Alone);
             }

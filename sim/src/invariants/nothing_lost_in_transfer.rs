@@ -75,7 +75,7 @@ impl NothingLostInTransfer {
                     .place_of(call)
                     .is_some_and(|place| kept.holds.contains_key(&(call.process, place)));
                 if known != call.token()
-                    && !(call.turns.is_some() && known.is_some())
+                    && !(call.pending_mode.is_some() && known.is_some())
                     && !(known.is_none() && is_kept)
                 {
                     self.lost = call.keys.first().cloned();
@@ -138,8 +138,8 @@ impl Invariant for NothingLostInTransfer {
         self.lost.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sent {
                 packet:
                     Packet::Linked {

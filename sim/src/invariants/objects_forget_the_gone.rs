@@ -22,7 +22,7 @@ impl Invariant for ObjectsForgetTheGone {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
         let Observation::Sent {
             site,
             packet:
@@ -31,7 +31,7 @@ impl Invariant for ObjectsForgetTheGone {
                     ..
                 },
             ..
-        } = fact
+        } = observation
         else {
             return Ok(());
         };

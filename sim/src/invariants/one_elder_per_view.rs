@@ -24,8 +24,8 @@ impl Invariant for OneElderPerView {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { site, process, event } = fact else { return Ok(()) };
+    fn observe(&mut self, _world: &World, observation: &Observation<'_>) -> Verdict {
+        let Observation::Event { site, process, event } = observation else { return Ok(()) };
         if let Event::ViewInstalled(view) = event {
             self.installed.insert((*process, view.number), (view.lineage, view.elder().process));
         }

@@ -47,8 +47,8 @@ impl Invariant for OneGrantorPerEpoch {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Event {
                 process, event: Event::BecameGrantor { service, epoch }, ..
             } => self.claim(world, *epoch, service, *process),

@@ -20,8 +20,8 @@ impl Invariant for OneLineage {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { site, event: Event::ViewInstalled(view), .. } = fact else {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        let Observation::Event { site, event: Event::ViewInstalled(view), .. } = observation else {
             return Ok(());
         };
         if !world.one_lineage {

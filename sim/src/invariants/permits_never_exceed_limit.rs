@@ -90,8 +90,8 @@ impl Invariant for PermitsNeverExceedLimit {
         self.exceeded.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sees { ask, sight } => {
                 if let Some(key) = world.call(*ask).object.clone() {
                     self.on_version(key, sight.version, &sight.value);

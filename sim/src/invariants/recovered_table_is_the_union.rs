@@ -120,8 +120,8 @@ impl RecoveredTableIsTheUnion {
             if let Some(token) = granted {
                 self.premises += 1;
                 // A share may be the lock before its client hears it.
-                let turns = call.turns.is_some() && matches!(known, Some(Some(_)));
-                if known != Some(&Some(token)) && !turns {
+                let is_pending = call.pending_mode.is_some() && matches!(known, Some(Some(_)));
+                if known != Some(&Some(token)) && !is_pending {
                     return Err(format!(
                         "m{site} has recovered {known:?} of a hold with {token:?}: {call:?}"
                     ));
@@ -167,9 +167,9 @@ impl Invariant for RecoveredTableIsTheUnion {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        self.refused.extend(refused_as_deadlock(fact));
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        self.refused.extend(refused_as_deadlock(observation));
+        match observation {
             Observation::Sent {
                 site,
                 process,

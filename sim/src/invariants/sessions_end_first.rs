@@ -58,9 +58,9 @@ impl SessionsEndFirst {
     /// Returns whether the service was ended on demand after the session had asked for its lock.
     fn is_destroyed(world: &World, session: &HeldSession) -> bool {
         let later = &world.history().calls[session.ask.0..];
-        later
-            .iter()
-            .any(|call| call.deed == ClientRequest::Destroy && call.service == session.key.0)
+        later.iter().any(|call| {
+            call.request_kind == ClientRequest::Destroy && call.service == session.key.0
+        })
     }
 }
 
@@ -77,8 +77,8 @@ impl Invariant for SessionsEndFirst {
         self.crowded.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Ends { site, .. }
                 if world.bounded && world.sites[*site].serves_sessions =>
             {

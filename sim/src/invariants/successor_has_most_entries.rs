@@ -30,9 +30,9 @@ impl Invariant for SuccessorHasMostEntries {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
         let Observation::Sent { site, process: me, packet: Packet::Linked { message, .. }, .. } =
-            fact
+            observation
         else {
             return Ok(());
         };

@@ -35,8 +35,8 @@ impl Invariant for SuspensionIsExclusive {
         self.shared.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Answered { ask }
                 if world.is_granted(*ask) && world.call(*ask).suspends() =>
             {

@@ -46,8 +46,8 @@ impl Invariant for TokenBelongsToOneHold {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 self.premises += 1;
                 let call = world.call(*ask);

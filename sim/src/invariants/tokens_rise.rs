@@ -130,8 +130,8 @@ impl Invariant for TokensRise {
         self.wrong.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 self.on_hold(world, *ask, *token)
             }

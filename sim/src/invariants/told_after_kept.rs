@@ -108,8 +108,8 @@ impl Invariant for ToldAfterKept {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sent { site, packet: Packet::Notice(notice), .. }
             | Observation::Sent { site, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
                 self.told(world, *site, notice)

@@ -23,11 +23,11 @@ impl Invariant for ToldBeforeRegrant {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        if let Observation::Loses { ask, .. } = fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        if let Observation::Loses { ask, .. } = observation {
             self.lost.extend(world.call(*ask).keys.iter().cloned());
         }
-        let Observation::Answered { ask } = fact else { return Ok(()) };
+        let Observation::Answered { ask } = observation else { return Ok(()) };
         if !world.bounded || !world.is_granted(*ask) {
             return Ok(());
         }

@@ -36,7 +36,7 @@ impl ToldBeforeTaken {
 
 /// The hold that a call ends.
 fn ended_by(call: &Call) -> Option<&HolderInfo> {
-    match &call.deed {
+    match &call.request_kind {
         ClientRequest::Revoke(RevokeCommand::Take(holder) | RevokeCommand::Force(holder, _)) => {
             Some(holder)
         }
@@ -53,8 +53,8 @@ impl Invariant for ToldBeforeTaken {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Wanted { ask } => {
                 let tokens = world.call(*ask).tokens().map(|(_, token)| token);
                 self.told.entry(*ask).or_default().extend(tokens);

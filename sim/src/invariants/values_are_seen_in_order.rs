@@ -240,7 +240,7 @@ impl ValuesAreSeenInOrder {
         ask: Ask,
         (version, number): (Token, Option<i32>),
     ) -> Verdict {
-        let (open, expected) = match &world.call(ask).deed {
+        let (open, expected) = match &world.call(ask).request_kind {
             ClientRequest::Put(open, value, expected) => {
                 self.on_version(key, version, value)?;
                 (open, *expected)
@@ -291,8 +291,8 @@ impl Invariant for ValuesAreSeenInOrder {
         self.wrong.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sent {
                 packet:
                     Packet::Linked {

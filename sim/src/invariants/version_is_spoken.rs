@@ -45,8 +45,8 @@ impl Invariant for VersionIsSpoken {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, _world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Event { event: Event::ViewInstalled(view), .. } => {
                 self.premises += 1;
                 self.install(view)

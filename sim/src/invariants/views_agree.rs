@@ -30,8 +30,9 @@ impl Invariant for ViewsAgree {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { site, process, event: Event::ViewInstalled(view) } = fact else {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        let Observation::Event { site, process, event: Event::ViewInstalled(view) } = observation
+        else {
             return Ok(());
         };
         if !view.is_sound() {

@@ -56,8 +56,9 @@ impl Invariant for VotersHaveAnswered {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { process, event: Event::ViewInstalled(view), .. } = fact else {
+    fn observe(&mut self, _world: &World, observation: &Observation<'_>) -> Verdict {
+        let Observation::Event { process, event: Event::ViewInstalled(view), .. } = observation
+        else {
             return Ok(());
         };
         if !self.installed.contains_key(&(view.lineage, view.number)) {

@@ -41,7 +41,7 @@ pub struct WhatIsSeenIsSo {
 impl WhatIsSeenIsSo {
     fn check(&mut self, world: &World, site: usize, ask: Ask, seen: &QueryReply) -> Verdict {
         let call = world.call(ask);
-        let ClientRequest::Query(at) = &call.deed else { return Ok(()) };
+        let ClientRequest::Query(at) = &call.request_kind else { return Ok(()) };
         let service = &call.service;
         match (at, seen) {
             (Query::Lock(name), QueryReply::Lock { holders, waiters, .. }) => {
@@ -82,7 +82,7 @@ impl WhatIsSeenIsSo {
     /// withdrawn them before the question.
     fn check_waits(&mut self, world: &World, ask: Ask, state: &HoldState) -> Verdict {
         let (HoldState::Held { waits, .. }, ClientRequest::AskHolder(holder)) =
-            (state, &world.call(ask).deed)
+            (state, &world.call(ask).request_kind)
         else {
             return Ok(());
         };
@@ -93,7 +93,7 @@ impl WhatIsSeenIsSo {
                 let was_there = !call.released || call.released_at >= world.call(ask).asked;
                 let name = call.keys.first().and_then(|(_, name)| name.clone());
                 call.service == wait.service
-                    && (name == wait.name || matches!(call.deed, ClientRequest::Upgrade(_)))
+                    && (name == wait.name || matches!(call.request_kind, ClientRequest::Upgrade(_)))
                     && (holder.owner == 0 || call.owner == OwnerId(holder.owner))
                     && was_there
             });
@@ -117,9 +117,9 @@ impl WhatIsSeenIsSo {
                     |call| {
                         let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
                         // A share may be the lock before its client hears it.
-                        let turns = call.turns.is_some();
+                        let is_pending = call.pending_mode.is_some();
                         let granted = !world.bounded
-                            || turns
+                            || is_pending
                             || call.token().is_none()
                             || call.tokens().any(is_it);
                         let lasted = !world.bounded
@@ -159,7 +159,7 @@ impl WhatIsSeenIsSo {
                 let call = world.call(ask);
                 if !view.contains(call.process)
                     || call.answered == world.now
-                    || call.turns.is_some()
+                    || call.pending_mode.is_some()
                 {
                     continue;
                 }
@@ -278,12 +278,13 @@ impl WhatIsSeenIsSo {
                 Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
                 None => false,
             };
-            let asks =
-                |deed: &ClientRequest| matches!(deed, ClientRequest::Hold(want) if wants(want));
+            let asks = |call: &&Call| match &call.request_kind {
+                ClientRequest::Hold(want) => wants(want),
+                _ => false,
+            };
             let of_this =
                 |call: &&Call| call.process == waiter.process && call.metadata == waiter.metadata;
-            let mut calls =
-                world.history().calls.iter().filter(of_this).filter(|call| asks(&call.deed));
+            let mut calls = world.history().calls.iter().filter(of_this).filter(asks);
             if calls.next().is_none() {
                 let what = format!(
                     "this one waits for {}, and it did not ask: {waiter:?}",
@@ -370,8 +371,8 @@ impl Invariant for WhatIsSeenIsSo {
         self.lock.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        match fact {
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Verdict {
+        match observation {
             Observation::Sent {
                 to: Some(to),
                 packet:
@@ -398,7 +399,7 @@ impl Invariant for WhatIsSeenIsSo {
                 if let Outcome::Holder(state) = outcome {
                     self.check_waits(world, *ask, state)?;
                 }
-                if matches!(call.deed, ClientRequest::Query(_))
+                if matches!(call.request_kind, ClientRequest::Query(_))
                     && !self.on_its_way.remove(&(call.process, call.request))
                     && let Outcome::QueryReply(seen) = outcome
                 {

@@ -47,10 +47,12 @@ impl RunBuilder {
         let (at, end) = (line.at, self.run.end);
         let open = Span { from: at, until: end };
         match (&line.entry, line.site) {
-            (Entry::Invoke { call, service, deed, names, .. }, Some(site)) if deed.is_hold() => {
+            (Entry::Invoke { call, service, request_kind, names, .. }, Some(site))
+                if request_kind.is_hold() =>
+            {
                 self.calls.insert(*call, self.run.holds.len());
                 self.site_mut(site);
-                let names = if *deed == RecordedRequest::Suspend {
+                let names = if *request_kind == RecordedRequest::Suspend {
                     "*".to_string()
                 } else {
                     names.join("+")
@@ -76,7 +78,7 @@ impl RunBuilder {
                     (hold.got, hold.token, hold.lease) = (Some(at), token(*number), *until);
                 }
             }
-            (Entry::Turned { call, token: number, .. }, _) => {
+            (Entry::ModeChanged { call, token: number, .. }, _) => {
                 if let Some(hold) = self.hold(*call) {
                     hold.token = token(*number);
                 }
@@ -426,7 +428,7 @@ mod tests {
         Entry::Invoke {
             call,
             service: "stock".into(),
-            deed: RecordedRequest::Lock,
+            request_kind: RecordedRequest::Lock,
             names: vec!["a".into()],
             permits: 0,
             of: None,

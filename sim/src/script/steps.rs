@@ -47,8 +47,8 @@ pub fn write_step(step: &Step) -> String {
                 ClientWant::SeeWaiting(name) => ("see-waiting", vec![quoted(name)]),
                 ClientWant::SeeBlockers(call) => ("see-blockers", vec![format!("c{call}")]),
                 ClientWant::SeeOwner(call) => ("see-owner", vec![format!("c{call}")]),
-                ClientWant::AskBack(name) => ("ask-back", vec![quoted(name)]),
-                ClientWant::TakeBack(call) => ("take-back", vec![format!("c{call}")]),
+                ClientWant::RequestRevocation(name) => ("request-revocation", vec![quoted(name)]),
+                ClientWant::ForceRevoke(call) => ("force-revoke", vec![format!("c{call}")]),
                 ClientWant::EndByForce(call) => ("end-by-force", vec![format!("c{call}")]),
             };
             let verb = if *wait == Wait::Try {
@@ -180,7 +180,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         | "try-become" | "destroy" | "see" | "see-suspension" | "see-position" | "see-held"
         | "see-waiting" | "see-blockers" | "see-owner" | "share" | "try-share" | "permits"
         | "try-permits" | "open" | "try-open" | "put" | "put-if" | "add" | "upgrade"
-        | "ask-back" | "take-back" | "end-by-force" => {
+        | "request-revocation" | "force-revoke" | "end-by-force" => {
             let (call, site) = (self::call(args)?, site(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
@@ -216,8 +216,8 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "see-waiting" => ClientWant::SeeWaiting(lock(args)?),
                 "see-blockers" => ClientWant::SeeBlockers(self::call(args)?),
                 "see-owner" => ClientWant::SeeOwner(self::call(args)?),
-                "ask-back" => ClientWant::AskBack(lock(args)?),
-                "take-back" => ClientWant::TakeBack(self::call(args)?),
+                "request-revocation" => ClientWant::RequestRevocation(lock(args)?),
+                "force-revoke" => ClientWant::ForceRevoke(self::call(args)?),
                 "end-by-force" => ClientWant::EndByForce(self::call(args)?),
                 _ => ClientWant::SeeHeld,
             };
@@ -508,12 +508,12 @@ mod tests {
             want(ClientWant::Upgrade(2), 0, Wait::Try, None),
             Step::Downgrade(3),
             want(
-                ClientWant::AskBack("a".to_string()),
+                ClientWant::RequestRevocation("a".to_string()),
                 0,
                 Wait::AtMost(Duration::from_secs(2)),
                 None,
             ),
-            want(ClientWant::TakeBack(3), 0, Wait::Forever, None),
+            want(ClientWant::ForceRevoke(3), 0, Wait::Forever, None),
             want(ClientWant::EndByForce(3), 0, Wait::Forever, None),
             want(ClientWant::SeeBlockers(3), 0, Wait::Try, None),
             want(ClientWant::SeeOwner(3), 0, Wait::Try, None),

@@ -82,8 +82,8 @@ impl World {
     /// Asks for a lock with metadata, and waits for ever.
     pub fn lock_saying(&mut self, member: usize, service: &str, name: &str, says: &str) -> Ask {
         let metadata = Metadata::new(says.as_bytes()).expect("a scenario says little");
-        let deed = ClientRequest::Hold(Want::Lock(lock(name)));
-        self.want_as(member, service, deed, (OwnerId::default(), metadata), Wait::Forever, None)
+        let want = ClientRequest::Hold(Want::Lock(lock(name)));
+        self.want_as(member, service, want, (OwnerId::default(), metadata), Wait::Forever, None)
     }
 
     /// Asks for something.
@@ -91,12 +91,12 @@ impl World {
         &mut self,
         member: usize,
         service: &str,
-        deed: ClientRequest,
+        want: ClientRequest,
         owner: OwnerId,
         wait: Wait,
         lease: Option<Duration>,
     ) -> Ask {
-        self.want_as(member, service, deed, (owner, Metadata::default()), wait, lease)
+        self.want_as(member, service, want, (owner, Metadata::default()), wait, lease)
     }
 
     /// Asks for something, for an owner and with metadata.
@@ -104,7 +104,7 @@ impl World {
         &mut self,
         member: usize,
         service: &str,
-        deed: ClientRequest,
+        want: ClientRequest,
         (owner, metadata): (OwnerId, Metadata),
         wait: Wait,
         lease: Option<Duration>,
@@ -113,7 +113,7 @@ impl World {
         let of = |want: &Want| {
             want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect()
         };
-        let (keys, object): (Vec<Key>, Option<Key>) = match &deed {
+        let (keys, object): (Vec<Key>, Option<Key>) = match &want {
             ClientRequest::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
             ClientRequest::Hold(Want::Open(opening)) => {
                 (Vec::new(), Some((service.clone(), Some(opening.name().clone()))))
@@ -129,12 +129,12 @@ impl World {
             | ClientRequest::Upgrade(_)
             | ClientRequest::Revoke(_) => (Vec::new(), None),
         };
-        let mode = match &deed {
+        let mode = match &want {
             ClientRequest::Hold(want) => HoldMode::of(want),
             _ => HoldMode::Open,
         };
         // A request that is not a lock has no other limits, and is not a hold.
-        let (wait, lease) = match deed {
+        let (wait, lease) = match want {
             ClientRequest::Hold(Want::Open(_)) => (wait, None),
             ClientRequest::Hold(_) => (wait, lease),
             ClientRequest::Put(..) | ClientRequest::Add(..) => (Wait::Forever, None),
@@ -158,11 +158,11 @@ impl World {
             process,
             request,
             service: service.clone(),
-            deed: deed.clone(),
+            request_kind: want.clone(),
             keys,
             object,
             mode,
-            turns: None,
+            pending_mode: None,
             upgrade: None,
             reduced: false,
             sight: None,
@@ -183,14 +183,14 @@ impl World {
             gone: false,
         };
         let ask = Arc::make_mut(&mut self.history).add(call);
-        if let ClientRequest::Upgrade(of) = deed {
-            Arc::make_mut(&mut self.history).turn(of, HoldMode::Alone, ask);
+        if let ClientRequest::Upgrade(of) = want {
+            Arc::make_mut(&mut self.history).mode_requested(of, HoldMode::Alone, ask);
         }
         self.tell(&Observation::Invoked { ask });
         let request_of = |of: Ask| self.call(of).request;
         self.feed(
             member,
-            Input::Command(match deed {
+            Input::Command(match want {
                 ClientRequest::Put(open, value, expect) => Command::Write {
                     request,
                     open: request_of(open),
@@ -234,7 +234,7 @@ impl World {
             return false;
         }
         Arc::make_mut(&mut self.history).downgrade(ask);
-        self.tell(&Observation::Turned { ask });
+        self.tell(&Observation::ModeChanged { ask });
         self.go_on_with(ask, Want::Share(name));
         true
     }
@@ -283,7 +283,7 @@ impl World {
         if self.is_answered(ask) {
             self.give_up_after(ask, after);
         } else {
-            self.fickle.insert(ask, after);
+            self.give_up_after.insert(ask, after);
         }
     }
 
@@ -327,7 +327,7 @@ impl World {
             let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
             // A change of mode may not be told yet in the middle of a step.
             assert!(
-                call.released || call.turns.is_some() || token == cores,
+                call.released || call.pending_mode.is_some() || token == cores,
                 "the guard says {token:?}, the core {cores:?}: {call:?}"
             );
         }

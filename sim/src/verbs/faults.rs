@@ -255,7 +255,7 @@ impl World {
         self.sites[site].clock.turn(now, ppm);
         self.sites[site].reschedule();
         self.gossip_reschedules(site);
-        self.tell(&Observation::ClockTurned { site });
+        self.tell(&Observation::ClockSet { site });
     }
 
     /// The wall clock at `site` jumps by this many milliseconds. No member may notice.

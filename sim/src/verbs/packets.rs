@@ -51,9 +51,10 @@ impl World {
     /// Ends a rule and sends its kept packets on their way now, in order.
     pub fn let_go(&mut self, rule: RuleId) {
         self.rules[rule.0].fate = PacketFate::Over;
-        let (kept, rest) =
-            std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
-        self.held = rest;
+        let (kept, rest) = std::mem::take(&mut self.held_packets)
+            .into_iter()
+            .partition(|(index, _)| *index == rule.0);
+        self.held_packets = rest;
         for (_, parcel) in kept {
             self.schedule(MS / 5, ScheduledEvent::Packet(Arc::new(parcel)));
         }
@@ -62,6 +63,6 @@ impl World {
     /// Ends a rule and drops its kept packets.
     pub fn drop_held(&mut self, rule: RuleId) {
         self.rules[rule.0].fate = PacketFate::Over;
-        self.held.retain(|(index, _)| *index != rule.0);
+        self.held_packets.retain(|(index, _)| *index != rule.0);
     }
 }

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub trait Observer: Any + std::fmt::Debug + Send + Sync {
     /// Takes an observation, with the World as it is at that moment. A violation stops the World.
     /// Observations go on until the present step is over.
-    fn observe(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation>;
+    fn observe(&mut self, world: &World, observation: &Observation<'_>) -> Result<(), Violation>;
 
     /// A copy of the observer, for a copy of the World.
     fn copy(&self) -> Box<dyn Observer>;
@@ -136,7 +136,7 @@ pub enum Observation<'a> {
         output: UnaskedOutput,
     },
     /// A share has become the lock, or a lock a share.
-    Turned {
+    ModeChanged {
         /// The request that holds.
         ask: Ask,
     },
@@ -234,7 +234,7 @@ pub enum Observation<'a> {
         site: usize,
     },
     /// The clock of a site has another rate.
-    ClockTurned {
+    ClockSet {
         /// The site.
         site: usize,
     },
@@ -324,7 +324,7 @@ impl Observation<'_> {
             | Observation::Loses { ask, .. }
             | Observation::Wanted { ask }
             | Observation::Sees { ask, .. }
-            | Observation::Turned { ask }
+            | Observation::ModeChanged { ask }
             | Observation::PermitsReturned { ask }
             | Observation::Released { ask }
             | Observation::Wrote { ask, .. }
@@ -354,11 +354,11 @@ impl World {
     }
 
     /// Tells the observer, and stops at a violation.
-    pub(crate) fn tell(&mut self, fact: &Observation<'_>) {
+    pub(crate) fn tell(&mut self, observation: &Observation<'_>) {
         // The observer is taken out of the World, so that it may read the whole World. After a
         // panic the observer is still needed.
         let Some(mut observer) = self.observer.take() else { return };
-        let verdict = catch_unwind(AssertUnwindSafe(|| observer.observe(self, fact)));
+        let verdict = catch_unwind(AssertUnwindSafe(|| observer.observe(self, observation)));
         self.observer = Some(observer);
         match verdict {
             Ok(Ok(())) => {}
@@ -428,9 +428,13 @@ mod tests {
     }
 
     impl Observer for StepCounter {
-        fn observe(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation> {
-            self.steps += u64::from(matches!(fact, Observation::Stepped { .. }));
-            self.violations += u64::from(matches!(fact, Observation::Broken(_)));
+        fn observe(
+            &mut self,
+            world: &World,
+            observation: &Observation<'_>,
+        ) -> Result<(), Violation> {
+            self.steps += u64::from(matches!(observation, Observation::Stepped { .. }));
+            self.violations += u64::from(matches!(observation, Observation::Broken(_)));
             if self.steps < 10 {
                 return Ok(());
             }

@@ -82,7 +82,7 @@ impl World {
         }
         self.tell(&Observation::CarriedOut { site });
         if dies {
-            self.doomed_until = 0;
+            self.dies_when_deciding_until = 0;
             self.crash(site);
         }
         self.outputs = outputs;
@@ -131,7 +131,7 @@ impl World {
             }
             _ => false,
         };
-        self.now < self.doomed_until && outputs.iter().any(decides)
+        self.now < self.dies_when_deciding_until && outputs.iter().any(decides)
     }
 
     fn carry_out(&mut self, site: usize, process: ProcessId, output: Output) {
@@ -154,16 +154,16 @@ impl World {
                     }
                     Outcome::Reduced => {}
                     Outcome::NotHeld
-                        if !matches!(self.call(ask).deed, ClientRequest::Upgrade(_)) => {}
+                        if !matches!(self.call(ask).request_kind, ClientRequest::Upgrade(_)) => {}
                     outcome => {
-                        self.on_turned(ask, &outcome);
+                        self.on_mode_changed(ask, &outcome);
                         if let Outcome::Opened { content, .. } = &outcome {
                             self.see(ask, content);
                         }
                         self.tell(&Observation::Answers { ask, outcome: &outcome });
                         Arc::make_mut(&mut self.history).answer(ask, outcome, self.now);
                         self.tell(&Observation::Answered { ask });
-                        if let Some(after) = self.fickle.remove(&ask) {
+                        if let Some(after) = self.give_up_after.remove(&ask) {
                             self.give_up_after(ask, after);
                         }
                     }
@@ -236,19 +236,19 @@ impl World {
     }
 
     /// An upgrade ends: the share is the lock now, or stays a share.
-    fn on_turned(&mut self, ask: Ask, outcome: &Outcome) {
-        let ClientRequest::Upgrade(of) = self.call(ask).deed else { return };
+    fn on_mode_changed(&mut self, ask: Ask, outcome: &Outcome) {
+        let ClientRequest::Upgrade(of) = self.call(ask).request_kind else { return };
         let token = match outcome {
             Outcome::Upgraded { token, .. } => Some(*token),
             _ => None,
         };
         let history = Arc::make_mut(&mut self.history);
-        history.turned(of, token);
+        history.mode_changed(of, token);
         if matches!(outcome, Outcome::Upgraded { .. } | Outcome::Shared(_)) {
             history.is_settled(of, ask);
         }
         if token.is_some() {
-            self.tell(&Observation::Turned { ask: of });
+            self.tell(&Observation::ModeChanged { ask: of });
         }
     }
 

@@ -75,7 +75,7 @@ impl World {
                         format!("    held back: {} to m{to}", kind(&parcel.packet))
                     });
                     self.tell_route(&parcel, None);
-                    self.held.push((index, parcel));
+                    self.held_packets.push((index, parcel));
                     return;
                 }
                 PacketFate::Drop(left) => {

@@ -34,8 +34,8 @@ fn with_services(mut w: World) -> (World, Vec<usize>) {
 
 /// An owner waits for a lock for ever.
 fn want(w: &mut World, (site, owner): (usize, u64), service: &str, lock: &str) -> Ask {
-    let deed = ClientRequest::Hold(Want::Lock(name(lock)));
-    w.want(site, service, deed, OwnerId(owner), Wait::Forever, None)
+    let request = ClientRequest::Hold(Want::Lock(name(lock)));
+    w.want(site, service, request, OwnerId(owner), Wait::Forever, None)
 }
 
 /// An owner takes a free lock.
@@ -57,8 +57,8 @@ fn blockers(w: &mut World, site: usize, service: &str, of: Blocked) -> Vec<(Hold
 
 /// Asks the holder's member.
 fn ask_holder(w: &mut World, site: usize, service: &str, holder: HolderInfo) -> Ask {
-    let deed = ClientRequest::AskHolder(holder);
-    w.want(site, service, deed, OwnerId::default(), Wait::Try, None)
+    let request = ClientRequest::AskHolder(holder);
+    w.want(site, service, request, OwnerId::default(), Wait::Try, None)
 }
 
 #[test]
@@ -331,8 +331,8 @@ fn work(
 fn want_all(w: &mut World, (site, owner): (usize, u64), service: &str, locks: &[&str]) -> Ask {
     let names: Vec<_> = locks.iter().map(|lock| name(lock)).collect();
     let batch = Batch::new(names).expect("a batch");
-    let deed = ClientRequest::Hold(Want::Batch(batch));
-    w.want(site, service, deed, OwnerId(owner), Wait::Forever, None)
+    let request = ClientRequest::Hold(Want::Batch(batch));
+    w.want(site, service, request, OwnerId(owner), Wait::Forever, None)
 }
 
 /// The batch waits for "y", and the request for "x" stands behind it in the queue.

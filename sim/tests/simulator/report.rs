@@ -138,11 +138,11 @@ fn wild_record(seed: u64) -> Record {
                 open.push((call, site));
                 let name = rng.pick(&["a", "b", "a name of some length"]).to_string();
                 let names = vec![name];
-                let deed = RecordedRequest::Lock;
+                let request_kind = RecordedRequest::Lock;
                 let asks = Entry::Invoke {
                     call,
                     service,
-                    deed,
+                    request_kind,
                     names,
                     permits: 0,
                     of: None,

@@ -18,13 +18,13 @@ fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
 }
 
 /// A caller wants "x" back, and waits for ever.
-fn ask_back(w: &mut World, site: usize) -> Ask {
+fn request_revocation(w: &mut World, site: usize) -> Ask {
     let name = Some(LockName::new(b"x").expect("a good name"));
-    let deed = ClientRequest::Revoke(RevokeCommand::Ask { name, metadata: Metadata::default() });
-    w.want(site, "s", deed, OwnerId::default(), Wait::Forever, None)
+    let request = ClientRequest::Revoke(RevokeCommand::Ask { name, metadata: Metadata::default() });
+    w.want(site, "s", request, OwnerId::default(), Wait::Forever, None)
 }
 
-fn take_back(w: &mut World, site: usize, holder: HolderInfo) -> Ask {
+fn force_revoke(w: &mut World, site: usize, holder: HolderInfo) -> Ask {
     w.want(
         site,
         "s",
@@ -48,7 +48,7 @@ fn told(w: &mut World, ask: Ask) -> Vec<HolderInfo> {
 fn a_grantor_that_dies_before_it_names_the_holders_is_followed_by_one_that_does() {
     let (mut w, order, held) = with_holder(1);
     let unheard = w.hold(|flight| kind(flight.packet) == "QueryReply");
-    let asked = ask_back(&mut w, order[3]);
+    let asked = request_revocation(&mut w, order[3]);
     soon(&mut w);
     assert!(w.matched(unheard) > 0 && !w.is_answered(asked));
     w.crash(order[1]);
@@ -64,13 +64,13 @@ fn a_grantor_that_dies_before_it_names_the_holders_is_followed_by_one_that_does(
 #[test]
 fn a_told_revocation_outlives_the_grantor_by_transfer_and_by_crash() {
     let (mut w, order, held) = with_holder(2);
-    let asked = ask_back(&mut w, order[3]);
+    let asked = request_revocation(&mut w, order[3]);
     let told = told(&mut w, asked);
     let turk = w.become_grantor(order[0], "s");
     assert_eq!(answered(&mut w, turk), Outcome::Won);
     w.crash(order[0]);
     w.crash(order[1]);
-    let taken = take_back(&mut w, order[3], told[0].clone());
+    let taken = force_revoke(&mut w, order[3], told[0].clone());
     assert_eq!(answered(&mut w, taken), Outcome::Revoked);
     assert_eq!(w.lost(held), Some(LostReason::Revoked));
     assert!(w.restore_and_demand(), "{:?}", w.broken());
@@ -79,11 +79,11 @@ fn a_told_revocation_outlives_the_grantor_by_transfer_and_by_crash() {
 #[test]
 fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
     let (mut w, order, held) = with_holder(3);
-    let asked = ask_back(&mut w, order[3]);
+    let asked = request_revocation(&mut w, order[3]);
     let told = told(&mut w, asked);
     w.isolate(order[2]);
     let next = w.lock(order[3], "s", "x");
-    let taken = take_back(&mut w, order[3], told[0].clone());
+    let taken = force_revoke(&mut w, order[3], told[0].clone());
     soon(&mut w);
     assert!(w.fence(held).is_some() && !w.is_answered(taken) && !w.is_granted(next));
     // The hold is over when its member is out of the view, and the member has known that before.
@@ -105,7 +105,7 @@ fn a_holder_that_is_asked_before_its_grant_arrives_is_told_when_it_has_arrived()
     w.release(own);
     let held = w.lock(holder, "s", "x");
     soon(&mut w);
-    let asked = ask_back(&mut w, order[3]);
+    let asked = request_revocation(&mut w, order[3]);
     soon(&mut w);
     assert!(
         w.matched(late) > 0 && !w.is_granted(held) && !w.is_answered(asked),
@@ -116,7 +116,7 @@ fn a_holder_that_is_asked_before_its_grant_arrives_is_told_when_it_has_arrived()
     assert_eq!(Some(told[0].token), w.token(held));
     // A holder that released while the request was under way is left out.
     let slow = w.hold(|flight| kind(flight.packet) == "RequestRevocation");
-    let asked = ask_back(&mut w, order[3]);
+    let asked = request_revocation(&mut w, order[3]);
     soon(&mut w);
     w.release(held);
     soon(&mut w);
@@ -132,13 +132,13 @@ fn a_revocation_message_that_is_doubled_or_lost_reports_once() {
     let (mut w, order, held) = with_holder(5);
     w.drop_next(order[3], order[2], "RequestRevocation");
     w.drop_next(order[2], order[3], "RevocationReply");
-    let asked = ask_back(&mut w, order[3]);
+    let asked = request_revocation(&mut w, order[3]);
     let told = told(&mut w, asked);
     w.drop_next(order[2], order[3], "RevocationReply");
-    let taken = take_back(&mut w, order[3], told[0].clone());
+    let taken = force_revoke(&mut w, order[3], told[0].clone());
     assert_eq!(answered(&mut w, taken), Outcome::Revoked);
     assert_eq!(w.lost(held), Some(LostReason::Revoked));
-    let again = take_back(&mut w, order[3], told[0].clone());
+    let again = force_revoke(&mut w, order[3], told[0].clone());
     assert_eq!(
         answered(&mut w, again),
         Outcome::RevocationRequested { told: vec![], not_revocable: vec![], not_asked: 0 }
@@ -150,8 +150,8 @@ fn a_revocation_message_that_is_doubled_or_lost_reports_once() {
 fn force(w: &mut World, site: usize, holder: HolderInfo) -> Ask {
     let says = |text: &str| Metadata::new(text.as_bytes()).expect("it is short");
     let order = ForceOrder { operator: says("ann"), reason: says("it hangs") };
-    let deed = ClientRequest::Revoke(RevokeCommand::Force(holder, order));
-    w.want(site, "s", deed, OwnerId::default(), Wait::Forever, None)
+    let request = ClientRequest::Revoke(RevokeCommand::Force(holder, order));
+    w.want(site, "s", request, OwnerId::default(), Wait::Forever, None)
 }
 
 /// The holder of "x", as its grantor lists it.

@@ -17,9 +17,11 @@ pub(super) fn find_crowds(
     for (stay, call) in holds {
         let from = stay.from;
         findings.premise("exclusive_by_lease");
-        for (_, (before, other)) in last.iter().filter(|(deed, _)| !deed.suffers(stay.deed)) {
-            let is_alone =
-                before.deed == RecordedRequest::Lock && stay.deed == RecordedRequest::Lock;
+        for (_, (before, other)) in
+            last.iter().filter(|(request_kind, _)| !request_kind.suffers(stay.request_kind))
+        {
+            let is_alone = before.request_kind == RecordedRequest::Lock
+                && stay.request_kind == RecordedRequest::Lock;
             let name = if is_alone { "exclusive_by_lease" } else { "no_writer_with_reader" };
             findings.premise(name);
             findings.premise("tokens_rise");
@@ -41,8 +43,8 @@ pub(super) fn find_crowds(
                 findings.flaw(name, from, what);
             }
         }
-        if last.get(&stay.deed).is_none_or(|(before, _)| before.until <= stay.until) {
-            last.insert(stay.deed, (*stay, call));
+        if last.get(&stay.request_kind).is_none_or(|(before, _)| before.until <= stay.until) {
+            last.insert(stay.request_kind, (*stay, call));
         }
     }
 }
@@ -56,7 +58,9 @@ pub(super) fn find_excess(
 ) {
     const NAME: &str = "permits_never_exceed_limit";
     let mut changes: Vec<(u64, i64)> = Vec::new();
-    for (stay, call) in holds.iter().filter(|(stay, _)| stay.deed == RecordedRequest::Permits) {
+    for (stay, call) in
+        holds.iter().filter(|(stay, _)| stay.request_kind == RecordedRequest::Permits)
+    {
         let mut from = stay.from;
         let left = (u64::MAX, call.permits);
         for (until, permits) in call.more.iter().chain([&left]) {
@@ -120,12 +124,13 @@ pub(super) fn find_strays(
         }
         // An earlier grantor's grant may be told late. Beside a compatible hold that does not
         // matter.
-        let is_share = hold.deed == RecordedRequest::Share;
+        let is_share = hold.request_kind == RecordedRequest::Share;
         for of_shares in [false, true] {
             if let Some((lower, before)) = began.get(&(call.site, of_shares))
                 && !(is_share && of_shares)
                 && before.order > hold.order
-                && !(before.deed.suffers(hold.deed) && is_late(epochs, lock.0, before))
+                && !(before.request_kind.suffers(hold.request_kind)
+                    && is_late(epochs, lock.0, before))
             {
                 let what = format!(
                     "m{} has {lock:?} with {lower}, and had it with {token} before",
@@ -151,7 +156,7 @@ pub(super) fn find_company(calls: &BTreeMap<usize, LockCall<'_>>, findings: &mut
     }
     for holds in holds.values() {
         for (suspension, from, until) in
-            holds.iter().filter(|(call, ..)| call.deed == RecordedRequest::Suspend)
+            holds.iter().filter(|(call, ..)| call.request_kind == RecordedRequest::Suspend)
         {
             findings.premise("suspension_is_exclusive");
             for (hold, began, ended) in

@@ -13,7 +13,7 @@ pub(super) struct LockCall<'a> {
     pub(super) site: usize,
     pub(super) life: u64,
     pub(super) service: &'a str,
-    pub(super) deed: RecordedRequest,
+    pub(super) request_kind: RecordedRequest,
     pub(super) locks: Vec<Lock<'a>>,
     pub(super) owner: u64,
     /// Its wait limit in nanoseconds; zero: a try.
@@ -44,7 +44,7 @@ pub(super) struct LockCall<'a> {
 /// A time in which a call held in one mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HoldInterval {
-    pub(super) deed: RecordedRequest,
+    pub(super) request_kind: RecordedRequest,
     pub(super) token: u64,
     pub(super) from: u64,
     pub(super) order: usize,
@@ -89,7 +89,13 @@ impl LockCall<'_> {
         let mut stays = self.before.clone();
         stays.extend(self.hold.as_ref().map(|hold| {
             let (token, from, order) = (hold.token, hold.from, hold.order);
-            HoldInterval { deed: self.deed, token, from, order, until: self.believed_until() }
+            HoldInterval {
+                request_kind: self.request_kind,
+                token,
+                from,
+                order,
+                until: self.believed_until(),
+            }
         }));
         stays
     }
