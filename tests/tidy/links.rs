@@ -100,6 +100,28 @@ fn documents_cite_no_section_of_the_design_by_its_number() {
     assert_eq!(numbered("see DESIGN 9.1, and DESIGN.md"), ["9.1,"]);
 }
 
+/// The book has no page of its summary, and a reader of the sources begins at the front page. So
+/// both list the chapters.
+#[test]
+fn the_front_page_of_the_book_has_the_chapters_of_its_summary() {
+    let (front, summary) = (root().join("docs/README.md"), root().join("docs/SUMMARY.md"));
+    let chapters = chapters(&summary, &read(&summary));
+    assert!(chapters.len() > 20, "only {} chapters were read", chapters.len());
+    let is_chapter = |file: &PathBuf| file.starts_with(root().join("docs"));
+    let linked: BTreeSet<PathBuf> =
+        linked_files(&front, &read(&front)).into_iter().filter(is_chapter).collect();
+    assert_eq!(linked, chapters);
+}
+
+#[test]
+fn a_chapter_of_a_summary_is_found() {
+    let summary = root().join("docs/SUMMARY.md");
+    let text = "[elderlock](README.md)\n[Ten](newcomer.md)\n\n# Guide\n\n\
+        - [Index](protocol/index.md)\n  - [Links](protocol/links.md)\n";
+    let found = ["newcomer.md", "protocol/index.md"].map(|file| root().join("docs").join(file));
+    assert_eq!(chapters(&summary, text), BTreeSet::from(found));
+}
+
 #[test]
 fn the_newcomers_page_names_functions_that_exist() {
     let page = root().join("docs/newcomer.md");
@@ -188,6 +210,14 @@ fn links_from_readme(without: Option<&Path>) -> BTreeMap<PathBuf, usize> {
         found.insert(file, links);
     }
     found
+}
+
+/// The chapters of a summary, without those below another one and without the front page.
+fn chapters(summary: &Path, text: &str) -> BTreeSet<PathBuf> {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+    let mut files = linked_files(summary, &lines.join("\n"));
+    files.remove(&root().join("docs/README.md"));
+    files
 }
 
 /// The files to which a text of a document links.

@@ -121,7 +121,7 @@ const TESTS: [&str; 6] =
 const MOST_FIELDS: usize = 19;
 
 /// The greatest number of lines of the two documents that are read first.
-const MOST_LINES: [(&str, usize); 2] = [("README.md", 135), ("DESIGN.md", 275)];
+const MOST_LINES: [(&str, usize); 2] = [("README.md", 134), ("DESIGN.md", 275)];
 
 #[test]
 fn bare_clauses_grow_rarer() {
