@@ -90,6 +90,11 @@ pub const KINDS: &[&str] = &[
     "ProbeHold",
     "KeepInUse",
     "Recall",
+    "CopyTable",
+    "CopyPart",
+    "NoCopy",
+    "OfferCopy",
+    "TableRest",
 ];
 
 /// The number of kinds, from the first, that may be drawn for late packets. It is fixed, so that

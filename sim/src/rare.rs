@@ -355,7 +355,7 @@ impl RareStateCounter {
                 _ => {}
             },
             Packet::Linked { message, .. } => match message {
-                Message::Grantor(GrantorMessage::RequestTable { service, epoch }) => {
+                Message::Grantor(GrantorMessage::RequestTable { service, epoch, .. }) => {
                     let state =
                         node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
                     match state {

@@ -17,6 +17,7 @@ mod notice;
 mod query;
 mod registry;
 mod revocation;
+mod table_seal;
 mod token_range;
 
 pub(crate) use blockers::PROBE_BUDGET;
@@ -30,6 +31,7 @@ pub use notice::{Affiliation, Ballot, Notice};
 pub use query::{Blocked, BlockingHold, HolderInfo, Query, QueryReply, QueuePosition, WaiterInfo};
 pub use registry::RegistryMessage;
 pub use revocation::{ForceOrder, RevocationAnswer, RevocationDemand};
+pub use table_seal::TableSeal;
 pub use token_range::TokenRange;
 
 use super::content::{Content, Edit};
@@ -191,6 +193,16 @@ impl Message {
                     + holds.iter().map(|(_, hold)| hold.lock.entry_weight()).sum::<usize>()
                     + waits.iter().map(|(_, wait)| wait.lock.entry_weight()).sum::<usize>()
             }
+            Message::Grantor(GrantorMessage::CopyPart { objects, holds, waits, over, .. }) => {
+                let weight = |(name, content): &(LockName, Option<Content>)| {
+                    let content = content.as_ref().map(|content| content.weight(name));
+                    content.unwrap_or(name.as_bytes().len())
+                };
+                objects.iter().map(weight).sum::<usize>()
+                    + holds.iter().map(|(_, hold)| hold.lock.entry_weight()).sum::<usize>()
+                    + waits.iter().map(|(_, wait)| wait.lock.entry_weight()).sum::<usize>()
+                    + 24 * over.len()
+            }
             Message::Grantor(GrantorMessage::Report { objects, holds, waits, .. }) => {
                 of_table(objects)
                     + holds.iter().map(|hold| hold.lock.entry_weight()).sum::<usize>()
@@ -234,7 +246,11 @@ impl Message {
     /// messages not for a grantor, have none.
     pub(crate) fn call_weight(&self) -> usize {
         let name = match self {
-            Message::Grantor(GrantorMessage::TableChunk { .. } | GrantorMessage::Report { .. }) => {
+            Message::Grantor(
+                GrantorMessage::TableChunk { .. }
+                | GrantorMessage::CopyPart { .. }
+                | GrantorMessage::Report { .. },
+            ) => {
                 return 0;
             }
             Message::Grantor(GrantorMessage::Write { name, .. }) => name.as_bytes().len(),

@@ -533,7 +533,7 @@ impl SpanTracker {
                 }
             }
             Packet::Linked {
-                message: Message::Grantor(GrantorMessage::RequestTable { service, epoch }),
+                message: Message::Grantor(GrantorMessage::RequestTable { service, epoch, .. }),
                 ..
             } => {
                 self.begin(service, *epoch, GrantorState::Receiving, (node, now), notes);

@@ -246,7 +246,8 @@ impl Invariant for FifoAcrossFailover {
                 // messages of an older grantor.
                 if let Packet::Linked { message, .. } = packet
                     && let Message::Client(ClientMessage::Recover { service, epoch })
-                    | Message::Grantor(GrantorMessage::RequestTable { service, epoch }) = message
+                    | Message::Grantor(GrantorMessage::RequestTable { service, epoch, .. }) =
+                        message
                     && self
                         .reported
                         .get(&(*process, service.clone()))

@@ -367,7 +367,7 @@ impl Invariant for LastYoungTurkWins {
                     }
                     // An elder names itself without a packet. Its first message as grantor shows
                     // it.
-                    Message::Grantor(GrantorMessage::RequestTable { service, epoch })
+                    Message::Grantor(GrantorMessage::RequestTable { service, epoch, .. })
                     | Message::Client(ClientMessage::Recover { service, epoch }) => {
                         self.name(service, *process, *epoch);
                     }

@@ -3,6 +3,7 @@
 use super::blockers::Probe;
 use super::lock_request::{HoldReport, LockRequest, WaitReport};
 use super::query::Query;
+use super::table_seal::TableSeal;
 use crate::protocol::content::{Content, Edit};
 use crate::protocol::id::{Epoch, LockName, ProcessId, RequestId, ServiceName, Token, Want};
 use crate::protocol::versioned::Since;
@@ -17,6 +18,9 @@ pub enum GrantorMessage {
         service: ServiceName,
         /// The new grantor's epoch.
         epoch: Epoch,
+        /// The number of the sender's whole copy of the table, if it has one.
+        #[serde(with = "Since::<13>")]
+        copy: Option<u64>,
     },
     /// The table, in chunks.
     TableChunk {
@@ -182,6 +186,66 @@ pub enum GrantorMessage {
         /// that came with the grant.
         holds: Box<[HoldReport]>,
     },
+    /// Asks for the next parts of a copy of the receiver's table. It ends no epoch.
+    ///
+    /// ```text
+    /// T ->[CopyTable] P   P ->[CopyPart] T   ...   P ->[CopyPart, whole] T
+    /// T ->[RequestTable, with the copy] P    P ->[CopyPart] T    P ->[TableRest] T
+    /// ```
+    CopyTable {
+        /// The service.
+        service: ServiceName,
+        /// The receiver's epoch as the sender knows it.
+        epoch: Epoch,
+        /// The sender's number of the copy, which is never used again.
+        copy: u64,
+        /// The number of parts that the sender has taken. 0: the copy begins.
+        taken: u64,
+    },
+    /// A part of a copy. Each request replaces its earlier state.
+    CopyPart {
+        /// The service.
+        service: ServiceName,
+        /// The number of the copy.
+        copy: u64,
+        /// The number of the part, from 1.
+        part: u64,
+        /// Objects. `None`: the object is closed.
+        objects: Box<[(LockName, Option<Content>)]>,
+        /// Holds and open objects, with their members.
+        holds: Vec<(ProcessId, HoldReport)>,
+        /// Waits, with their members.
+        waits: Vec<(ProcessId, WaitReport)>,
+        /// Requests that are over.
+        over: Box<[(ProcessId, RequestId)]>,
+        /// Whether the copy is whole, except for later changes.
+        whole: bool,
+    },
+    /// The copy is over: its sender has no table, or its receiver does not need it.
+    NoCopy {
+        /// The service.
+        service: ServiceName,
+        /// The number of the copy.
+        copy: u64,
+    },
+    /// The sender leaves: the receiver may copy its table and succeed it.
+    OfferCopy {
+        /// The service.
+        service: ServiceName,
+        /// The sender's epoch.
+        epoch: Epoch,
+    },
+    /// The end of a table whose copy the new grantor has. All changes came before it.
+    TableRest {
+        /// The service.
+        service: ServiceName,
+        /// The new grantor's epoch.
+        epoch: Epoch,
+        /// The number of the copy.
+        copy: u64,
+        /// The sizes and the digest of the table.
+        seal: TableSeal,
+    },
 }
 
 impl GrantorMessage {
@@ -201,6 +265,11 @@ impl GrantorMessage {
             GrantorMessage::Query { .. } => "Query",
             GrantorMessage::ProbeWait { .. } => "ProbeWait",
             GrantorMessage::KeepInUse { .. } => "KeepInUse",
+            GrantorMessage::CopyTable { .. } => "CopyTable",
+            GrantorMessage::CopyPart { .. } => "CopyPart",
+            GrantorMessage::NoCopy { .. } => "NoCopy",
+            GrantorMessage::OfferCopy { .. } => "OfferCopy",
+            GrantorMessage::TableRest { .. } => "TableRest",
         }
     }
 }

@@ -313,6 +313,11 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Client(ClientMessage::HolderReply { service, .. })
         | Message::Client(ClientMessage::ProbeHold { service, .. })
         | Message::Grantor(GrantorMessage::KeepInUse { service, .. })
+        | Message::Grantor(GrantorMessage::CopyTable { service, .. })
+        | Message::Grantor(GrantorMessage::CopyPart { service, .. })
+        | Message::Grantor(GrantorMessage::NoCopy { service, .. })
+        | Message::Grantor(GrantorMessage::OfferCopy { service, .. })
+        | Message::Grantor(GrantorMessage::TableRest { service, .. })
         | Message::Client(ClientMessage::Recall { service, .. })
         | Message::Client(ClientMessage::RequestRevocation { service, .. })
         | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),

@@ -28,7 +28,11 @@ impl Grantor {
         self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
         cx.send(
             source,
-            GrantorMessage::RequestTable { service: self.service.clone(), epoch: self.epoch },
+            GrantorMessage::RequestTable {
+                service: self.service.clone(),
+                epoch: self.epoch,
+                copy: None,
+            },
         );
     }
 

@@ -719,7 +719,11 @@ fn a_step_looks_only_at_services_that_have_come_to_an_end() {
         node.on_message(
             NOW,
             ANN,
-            Message::Grantor(GrantorMessage::RequestTable { service, epoch: Epoch(token(300)) }),
+            Message::Grantor(GrantorMessage::RequestTable {
+                service,
+                epoch: Epoch(token(300)),
+                copy: None,
+            }),
             &mut out,
         );
     }

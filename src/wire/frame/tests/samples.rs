@@ -206,7 +206,11 @@ fn messages() -> Vec<Message> {
             service: service.clone(),
             by: ProcessId(1),
         }),
-        Message::Grantor(GrantorMessage::RequestTable { service: service.clone(), epoch }),
+        Message::Grantor(GrantorMessage::RequestTable {
+            service: service.clone(),
+            epoch,
+            copy: None,
+        }),
         Message::Grantor(GrantorMessage::TableChunk {
             service: service.clone(),
             epoch,
@@ -556,7 +560,7 @@ pub(super) fn hellos() -> Vec<Frame> {
 pub(super) fn frames() -> Vec<Frame> {
     let mut frames: Vec<_> = packets().into_iter().map(Frame::Packet).collect();
     frames.extend([Frame::GossipWanted, Frame::Gossip(vec![7; 3000]), Frame::Gossip(vec![])]);
-    let messages = keep_messages().into_iter();
+    let messages = keep_messages().into_iter().chain(copy_messages());
     let (view, seq, ack) = (ViewNumber(900), 7, 6);
     let packets = messages.map(|message| Packet::Linked { view, seq, ack, message });
     frames.extend(packets.map(Frame::Packet));
@@ -575,4 +579,44 @@ fn keep_messages() -> [Message; 2] {
     let holds = [HoldReport { request, lock, token, held_for }].into();
     let epoch = Epoch(Token::new(Slot(3), 0));
     [GrantorMessage::KeepInUse { service, epoch, place, holds }.into(), recall.into()]
+}
+
+/// The messages of copies, which came with version 13.
+fn copy_messages() -> [Message; 6] {
+    let service = ServiceName::new("s").unwrap();
+    let (process, request, owner) = (ProcessId(5), RequestId(79), OwnerId(8));
+    let (copy, part, token) = (3, 1 << 40, Token::new(Slot(3), 4));
+    let epoch = Epoch(Token::new(Slot(3), 0));
+    let name = LockName::new(b"n").unwrap();
+    let want = Want::Share(name.clone());
+    let lock = LockRequest { want, owner, revocable: false, metadata: Metadata::default() };
+    let held_for = Duration::from_millis(3);
+    let hold = HoldReport { request, lock: lock.clone(), token, held_for };
+    let wait = WaitReport { request, lock, ticket: Some(Ticket { epoch, number: 1 << 33 }) };
+    let content = Content {
+        value: Value::new(b"v").unwrap(),
+        version: token,
+        maybe_stale: true,
+        writes: BTreeMap::new(),
+    };
+    let objects = [(name.clone(), Some(content)), (name, None)].into();
+    let seal = message::TableSeal { sum: u64::MAX, holds: 1, ..message::TableSeal::default() };
+    [
+        GrantorMessage::CopyTable { service: service.clone(), epoch, copy, taken: part }.into(),
+        GrantorMessage::CopyPart {
+            service: service.clone(),
+            copy,
+            part,
+            objects,
+            holds: vec![(process, hold)],
+            waits: vec![(process, wait)],
+            over: [(process, request)].into(),
+            whole: true,
+        }
+        .into(),
+        GrantorMessage::NoCopy { service: service.clone(), copy }.into(),
+        GrantorMessage::OfferCopy { service: service.clone(), epoch }.into(),
+        GrantorMessage::RequestTable { service: service.clone(), epoch, copy: Some(copy) }.into(),
+        GrantorMessage::TableRest { service, epoch, copy, seal }.into(),
+    ]
 }
