@@ -6,6 +6,7 @@
 mod arrivals;
 pub(super) mod client;
 mod commands;
+mod copies;
 pub(super) mod dealer;
 mod dispatch;
 mod early_requests;
@@ -17,6 +18,7 @@ pub(super) mod registry;
 mod routing;
 mod status;
 pub(super) mod table;
+mod table_copies;
 
 use super::cluster::view::View;
 use super::event::{Command, GrantorState, LostReason, Outcome, ServiceStatus, Sizes, StatusMark};
@@ -39,6 +41,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
+use table::Table;
+use table_copies::TableCopies;
 
 /// The locks of one member: those that it asks for, and those that it grants.
 ///
@@ -62,6 +66,10 @@ pub(super) struct Locks {
     /// Queue positions that must be reported to other members, in the order in which they were
     /// given.
     pub(super) pending_positions: VecDeque<PendingPosition>,
+    /// Copies of tables of other members.
+    copies: TableCopies,
+    /// Tables that are used no more: their memory is freed in slices.
+    spent_tables: VecDeque<Table>,
 }
 
 /// A queue position that is reported to another member, if its request still waits at the time
@@ -143,6 +151,8 @@ impl Locks {
             unfinished_at: Time::ZERO,
             early_requests: EarlyRequests::default(),
             pending_positions: VecDeque::new(),
+            copies: TableCopies::default(),
+            spent_tables: VecDeque::new(),
         }
     }
 
@@ -201,7 +211,9 @@ impl Locks {
         }
         if !same_tenure {
             self.end_unbegun(cx);
+            self.end_copies(cx);
         }
+        self.tend_copies(cx);
         // A moving table may be due for a younger turk now, or its grantor may act.
         let mut moving = Vec::new();
         for (service, grantor) in &mut self.grantors {
@@ -264,6 +276,7 @@ impl Locks {
         self.unfinished.clear();
         self.early_requests.clear();
         self.pending_positions.clear();
+        self.forget_copies();
     }
 
     /// Ends the registry: this member is no longer the elder.
@@ -342,7 +355,8 @@ impl Locks {
     /// due.
     pub(super) fn deadline(&self) -> Time {
         let client = self.client.deadline().unwrap_or(Time::MAX);
-        let others = [self.relinquishing.deadline(), self.unfinished_since()];
+        let others =
+            [self.relinquishing.deadline(), self.unfinished_since(), self.copies.deadline()];
         others.into_iter().flatten().fold(client, Time::min)
     }
 
@@ -354,12 +368,12 @@ impl Locks {
 
     /// Returns the time since which a grantor has unfinished work.
     fn unfinished_since(&self) -> Option<Time> {
-        (!self.unfinished.is_empty()).then_some(self.unfinished_at)
+        self.is_unfinished().then_some(self.unfinished_at)
     }
 
     /// Returns whether a grantor has unfinished work of an earlier step.
     pub(super) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || !self.spent_tables.is_empty()
     }
 
     /// Notes that these grantors have unfinished work.
@@ -372,10 +386,14 @@ impl Locks {
 
     /// Continues the work of one of the unfinished grantors.
     pub(super) fn go_on(&mut self, cx: &mut StepContext) {
-        if let Some(service) = self.unfinished.pop_front()
-            && let Some(grantor) = self.grantors.get_mut(&service)
+        if let Some(service) = self.unfinished.pop_front() {
+            if let Some(grantor) = self.grantors.get_mut(&service) {
+                grantor.go_on(cx);
+            }
+        } else if let Some(mut table) = self.spent_tables.pop_front()
+            && table.shed(cx.limits.slice as usize)
         {
-            grantor.go_on(cx);
+            self.spent_tables.push_front(table);
         }
     }
 
@@ -384,6 +402,7 @@ impl Locks {
         self.relinquishing.is_empty()
             && self.pending_transfers.is_empty()
             && self.early_requests.is_empty()
+            && self.copies.is_empty()
             && !self.client.has_endings()
             && !self.has_parked()
     }
@@ -391,7 +410,9 @@ impl Locks {
     pub(super) fn count(&self, sizes: &mut Sizes) {
         sizes.early = self.early_requests.len();
         sizes.positions = self.pending_positions.len();
-        sizes.granting = self.grantors.values().map(Grantor::size).sum();
+        let spent: usize = self.spent_tables.iter().map(Table::size).sum();
+        let granting: usize = self.grantors.values().map(Grantor::size).sum();
+        sizes.granting = granting + self.copies.len() + spent;
         self.client.count(sizes);
     }
 }

@@ -457,6 +457,16 @@ pub enum ProtocolMutant {
     FoundForAny,
     /// An elder keeps the goodbye of a process outside its view.
     KeepAnyGoodbye,
+    /// A grantor does not tell a copy of its table which requests have ended.
+    ForgetCopiedEndings,
+    /// A grantor does not note changes of requests that a copy of its table has.
+    ForgetCopiedChanges,
+    /// A grantor ends its table without the last changes for the copy.
+    KeepLastChanges,
+    /// A turk takes any copy for the whole table.
+    TrustAnySeal,
+    /// A named turk acts on its copy without the grantor's last changes.
+    ActOnCopy,
 }
 
 /// Reads the name of a planted break.
@@ -495,7 +505,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 208] = [
+    pub const ALL: [ProtocolMutant; 213] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -704,5 +714,10 @@ impl ProtocolMutant {
         ProtocolMutant::HearAnyVoucher,
         ProtocolMutant::FoundForAny,
         ProtocolMutant::KeepAnyGoodbye,
+        ProtocolMutant::ForgetCopiedEndings,
+        ProtocolMutant::ForgetCopiedChanges,
+        ProtocolMutant::KeepLastChanges,
+        ProtocolMutant::TrustAnySeal,
+        ProtocolMutant::ActOnCopy,
     ];
 }

@@ -119,6 +119,19 @@ impl<T> PagedMap<T> {
         Some(value)
     }
 
+    /// Removes about `most` entries from the first on, a page at a time. Returns their number, and
+    /// at most `most`.
+    pub(crate) fn shed(&mut self, most: usize) -> usize {
+        let mut left = most;
+        while left > 0
+            && let Some((_, page)) = self.pages.pop_first()
+        {
+            self.len -= page.values.len();
+            left = left.saturating_sub(page.values.len());
+        }
+        most - left
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
         let all =
             self.pages.iter().flat_map(|(number, page)| page.requests(*number).zip(&page.values));

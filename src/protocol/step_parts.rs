@@ -157,9 +157,13 @@ impl StepParts<'_> {
         }
     }
 
-    /// Proposes successors again, and forgets successors that have their whole tables.
+    /// Proposes successors again, and forgets successors that have their whole tables. Ends useless
+    /// copies of tables.
     pub(crate) fn keep_departing(&mut self, now: Time, standing: &Standing) {
         self.locks.forget_handed_over(standing.view, self.links);
+        if self.locks.has_copies() {
+            self.act(now, standing, Locks::tend_copies);
+        }
         for service in self.locks.due_to_depart(now, standing.limits.slice) {
             self.act(now, standing, |locks, cx| locks.depart_service(&service, cx));
         }

@@ -204,6 +204,10 @@ mod hunt {
             | ProtocolMutant::ActOnFirstPart
             | ProtocolMutant::TransferNoMetadata => LOST_IN_TRANSFER,
             ProtocolMutant::TakeOverAsNew => LOST_IN_TRANSFER,
+            ProtocolMutant::ForgetCopiedEndings | ProtocolMutant::TrustAnySeal => LOST_IN_TRANSFER,
+            ProtocolMutant::ForgetCopiedChanges
+            | ProtocolMutant::KeepLastChanges
+            | ProtocolMutant::ActOnCopy => LOST_IN_TRANSFER,
             ProtocolMutant::ActOnEarlierTable => &["epochs_rise", "nothing_lost_in_transfer"],
             ProtocolMutant::ReportNoOwners => &["recovered_table_is_the_union"],
             ProtocolMutant::ActBeforeNextTurk | ProtocolMutant::WinWhenNamed => {

@@ -164,6 +164,17 @@ impl Invariant for NothingLostInTransfer {
                     self.handed.insert(of);
                 }
             }
+            // The table was copied before, and its last changes were sent.
+            Observation::Sent {
+                packet:
+                    Packet::Linked {
+                        message: Message::Grantor(GrantorMessage::TableRest { service, epoch, .. }),
+                        ..
+                    },
+                ..
+            } if self.latest.of(service) < Some(*epoch) => {
+                self.handed.insert((service.clone(), *epoch));
+            }
             Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
                 let is_handed = self.handed.remove(&(service.clone(), *epoch));

@@ -50,7 +50,10 @@ impl Locks {
                 // transferred its grantor role.
                 let goes = self.relinquishing.contains(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
-                client.bid((request, service), (wait, cx.timing.answer), acts, cx);
+                if !acts {
+                    self.copy_for_bid(&service, cx);
+                }
+                self.client.bid((request, service), (wait, cx.timing.answer), acts, cx);
             }
             Command::Destroy { request, service } => {
                 client.destroy(request, service, cx.timing.member_lease, cx)

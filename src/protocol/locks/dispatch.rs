@@ -1,5 +1,7 @@
 //! Hands each message to its role: the elder's registry, the member, a grantor or the lock client.
 
+use super::table::CopiedEntries;
+use super::table_copies::CopyArrival;
 use super::*;
 use crate::protocol::message::{ClientMessage, GrantorMessage, MemberMessage, Message};
 
@@ -121,8 +123,8 @@ impl Locks {
                     self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
                 }
             }
-            GrantorMessage::RequestTable { service, epoch, copy: _ } => {
-                self.on_request_table(from, service, epoch, cx)
+            GrantorMessage::RequestTable { service, epoch, copy } => {
+                self.on_request_table(from, (service, epoch), copy, cx)
             }
             GrantorMessage::TableChunk { service, epoch, objects, holds, waits, last } => {
                 let Some(view) = cx.view else { return };
@@ -134,15 +136,16 @@ impl Locks {
                         (view, last),
                         cx,
                     );
+                    // The predecessor did not know of the copy.
+                    self.drop_copy(&service, cx);
                     self.after_transfer(&service, cx);
                 }
             }
-            // Built in the next stage, see docs/protocol/copy.md.
-            GrantorMessage::CopyTable { .. }
+            message @ (GrantorMessage::CopyTable { .. }
             | GrantorMessage::CopyPart { .. }
             | GrantorMessage::NoCopy { .. }
             | GrantorMessage::OfferCopy { .. }
-            | GrantorMessage::TableRest { .. } => {}
+            | GrantorMessage::TableRest { .. }) => self.on_message_of_copy(from, message, cx),
             GrantorMessage::NoTable { service, epoch } => {
                 let Some(view) = cx.view else { return };
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
@@ -150,6 +153,43 @@ impl Locks {
                     self.after_transfer(&service, cx);
                 }
             }
+        }
+    }
+
+    /// Handles messages about copies of tables.
+    fn on_message_of_copy(
+        &mut self,
+        from: ProcessId,
+        message: GrantorMessage,
+        cx: &mut StepContext,
+    ) {
+        match message {
+            GrantorMessage::CopyTable { service, epoch, copy, taken } => {
+                self.on_copy_table(from, (service, epoch), (copy, taken), cx);
+            }
+            GrantorMessage::CopyPart {
+                service,
+                copy,
+                part,
+                objects,
+                holds,
+                waits,
+                over,
+                whole,
+            } => {
+                let (objects, over) = (objects.into_vec(), over.into_vec());
+                let entries = CopiedEntries::arrived(objects, holds, waits, over);
+                let arrival = CopyArrival { number: copy, part, entries, is_whole: whole };
+                self.on_copy_part(from, service, arrival, cx);
+            }
+            GrantorMessage::NoCopy { service, copy } => self.on_no_copy(from, &service, copy, cx),
+            GrantorMessage::OfferCopy { service, epoch } => {
+                self.on_offer_copy(from, &service, epoch, cx);
+            }
+            GrantorMessage::TableRest { service, epoch, copy, seal } => {
+                self.on_table_rest(from, (service, epoch), (copy, seal), cx);
+            }
+            _ => {}
         }
     }
 
@@ -194,16 +234,9 @@ impl Locks {
             // The elder took this member to be lost, but the grantor here still acts. It has the
             // whole table, so no other member's report is needed.
             ClientMessage::Recover { service, epoch } if self.acts_below(&service, epoch) => {
-                self.on_request_table(from, service, epoch, cx);
+                self.on_request_table(from, (service, epoch), None, cx);
             }
-            ClientMessage::Recover { service, epoch } => {
-                if self.client.on_recover(from, &service, epoch, cx) {
-                    self.end_grantor_below(&service, from, epoch, cx);
-                    self.send_on_early(&service, from, epoch, cx);
-                } else if let (by, Some(epoch)) = self.client.grantor(&service) {
-                    cx.send(from, ClientMessage::Deposed { service, by, epoch });
-                }
-            }
+            ClientMessage::Recover { service, epoch } => self.on_recover(from, service, epoch, cx),
             ClientMessage::Supersede { service, epoch, request } => {
                 if self.client.newest(&service).is_none_or(|newest| newest <= epoch) {
                     self.client.on_supersede(request, cx);
@@ -241,6 +274,25 @@ impl Locks {
             ClientMessage::RevocationReply { request, token, heard, .. } => {
                 self.client.on_revocation_reply(from, (request, token), heard, cx);
             }
+        }
+    }
+
+    /// Handles a new grantor's question for the holds and waits of this member.
+    fn on_recover(
+        &mut self,
+        from: ProcessId,
+        service: ServiceName,
+        epoch: Epoch,
+        cx: &mut StepContext,
+    ) {
+        if !self.is_unfinished() {
+            self.unfinished_at = cx.now;
+        }
+        if self.client.on_recover(from, &service, epoch, cx) {
+            self.end_grantor_below(&service, from, epoch, cx);
+            self.send_on_early(&service, from, epoch, cx);
+        } else if let (by, Some(epoch)) = self.client.grantor(&service) {
+            cx.send(from, ClientMessage::Deposed { service, by, epoch });
         }
     }
 }

@@ -32,8 +32,10 @@ use phase::{EarlyMessages, GrantorPhase, LeftOutWaits, PassedTable};
 use revalidation_answers::RevalidationAnswers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use table_copying::{CopyOffer, TableCopying};
 use token_pool::TokenPool;
 
+mod copying;
 mod kept_holds;
 mod phase;
 #[cfg(elderlock_mutants)]
@@ -44,6 +46,7 @@ mod received_request;
 mod recovery;
 mod revalidation;
 mod revalidation_answers;
+mod table_copying;
 mod token_pool;
 mod transfer;
 
@@ -99,14 +102,31 @@ pub(crate) struct Grantor {
     unwilling_successors: Option<BTreeSet<ProcessId>>,
     /// The holds that members keep after their release.
     kept: KeptHolds,
+    /// The copy of the table that another member takes.
+    copying: Option<TableCopying>,
+    /// The copy that was offered to a successor.
+    offer: Option<CopyOffer>,
 }
 
 impl Grantor {
-    /// A grantor that has just been named.
+    /// A grantor that has just been named, without a copy of its predecessor's table.
+    #[cfg(test)]
     pub(crate) fn new(
         service: ServiceName,
         range: TokenRange,
         origin: Origin,
+        view: &View,
+        cx: &mut StepContext,
+    ) -> Grantor {
+        Grantor::named(service, range, (origin, None), view, cx)
+    }
+
+    /// A grantor that has just been named. `copy`: the number of its whole copy of the
+    /// predecessor's table.
+    pub(crate) fn named(
+        service: ServiceName,
+        range: TokenRange,
+        (origin, copy): (Origin, Option<u64>),
         view: &View,
         cx: &mut StepContext,
     ) -> Grantor {
@@ -128,6 +148,8 @@ impl Grantor {
             is_unfinished: false,
             unwilling_successors: None,
             kept: KeptHolds::default(),
+            copying: None,
+            offer: None,
         };
         if origin == Origin::Free {
             cx.out.push(Output::Event(Event::BecameGrantor {
@@ -139,7 +161,7 @@ impl Grantor {
         }
         match origin {
             Origin::Predecessor(source) if view.contains(source) => {
-                grantor.receive(EarlyMessages::default(), source, cx);
+                grantor.receive((EarlyMessages::default(), source), copy, cx);
             }
             _ => grantor.recover(EarlyMessages::default(), view, cx),
         }
@@ -240,6 +262,11 @@ impl Grantor {
         self.table.size() + heard + awaited + reported
     }
 
+    /// The predecessor that may have the table, if this grantor waits for it.
+    pub(crate) fn source(&self) -> Option<ProcessId> {
+        self.phase.source()
+    }
+
     /// The members whose answers are missing.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.phase.awaiting().chain(self.revalidations.keys().copied())
@@ -298,6 +325,7 @@ impl Grantor {
                         self.note_kept(key);
                     }
                     self.tell_grant_to_keep(key, (token, kept), cx);
+                    self.feed_copy(cx);
                     if is_limit {
                         // A member may have reported waits for permits without their object.
                         self.grant(cx);
@@ -346,7 +374,7 @@ impl Grantor {
         entry: impl FnOnce() -> LockRequest,
         now: Time,
     ) -> Option<Token> {
-        if !self.is_at_rest() || self.tokens.spare() == 0 {
+        if !self.is_at_rest() || self.tokens.spare() == 0 || self.has_noted() {
             return None;
         }
         let entry = entry();
@@ -362,7 +390,8 @@ impl Grantor {
         let others = self.tokens.spare().checked_sub(1)?;
         let first = self.tokens.ranges.front()?.first;
         let last = first.plus(others);
-        (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
+        (self.is_at_rest() && !self.has_noted() && self.table.is_clear(name))
+            .then_some(TokenRange { first, last })
     }
 
     /// Removes the number of offered tokens that were used.
@@ -390,7 +419,7 @@ impl Grantor {
 
     /// Ends a hold of a lock that no request waits for. Returns whether the hold was ended.
     pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
-        let is_quiet = self.is_at_rest() && self.table.is_unwanted(name);
+        let is_quiet = self.is_at_rest() && !self.has_noted() && self.table.is_unwanted(name);
         if is_quiet {
             self.table.release(key);
         }
@@ -622,6 +651,7 @@ impl Grantor {
         {
             return;
         }
+        self.feed_copy(cx);
         let mut left = cx.limits.slice;
         while let Some(count) = self.table.next() {
             if left == 0 {
@@ -695,6 +725,7 @@ impl Grantor {
         self.end_departed(cx);
         planted!(cx.mutant, FreeGhosts => self.free_ghosts(view));
         self.kept.retain(|process| view.contains(process));
+        self.keep_copying(view);
         self.revalidations.retain(|process, _| view.contains(*process));
         self.outdated_reporters.retain(|process| view.contains(*process));
         self.refused_tables.retain(|process| view.contains(*process));

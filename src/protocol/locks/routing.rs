@@ -210,28 +210,34 @@ impl Locks {
             before => {
                 if let Some(before) = before {
                     before.tell_end(cx);
-                    before.close(None, cx);
+                    let table = before.close(None, cx);
+                    self.discard(table, cx);
                 }
                 let origin =
                     if origin == Origin::Predecessor(cx.me) { Origin::Everyone } else { origin };
-                Grantor::new(service.clone(), range, origin, view, cx).after(last_known)
+                let copy = match origin {
+                    Origin::Predecessor(source) => self.copies.whole_of(&service, source),
+                    _ => None,
+                };
+                Grantor::named(service.clone(), range, (origin, copy), view, cx).after(last_known)
             }
         };
         self.relinquishing.remove(&service);
         self.client.forget_outbid(&service);
         self.grantors.insert(service.clone(), grantor);
+        planted!(cx.mutant, ActOnCopy => self.act_on_copy(&service, cx));
         for (asked_for, asked) in self.early_requests.take(&service) {
             self.on_request_lock(service.clone(), asked_for, asked, cx);
         }
         self.answer_bids(&service, cx);
     }
 
-    /// Handles a newer grantor's request for the table.
+    /// Handles a newer grantor's request for the table. `copy`: the number of its whole copy.
     pub(super) fn on_request_table(
         &mut self,
         from: ProcessId,
-        service: ServiceName,
-        epoch: Epoch,
+        (service, epoch): (ServiceName, Epoch),
+        copy: Option<u64>,
         cx: &mut StepContext,
     ) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
@@ -253,7 +259,7 @@ impl Locks {
             None => cx.send(from, GrantorMessage::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
                 if grantor.on_request_table((from, epoch), cx) {
-                    self.transfer(&service, (from, epoch), cx);
+                    self.transfer(&service, (from, epoch), copy, cx);
                 }
                 planted!(=> let from = planted::winner(from, cx));
                 self.client.on_superseded(&service, from, cx);
@@ -267,12 +273,14 @@ impl Locks {
         &mut self,
         service: &ServiceName,
         next_turk: (ProcessId, Epoch),
+        copy: Option<u64>,
         cx: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
             planted!(cx.mutant, GrantAfterTransfer => self.keep_grantor(service, &grantor));
             self.on_grantor_end(service, &grantor, cx);
-            grantor.transfer(next_turk, cx);
+            let table = grantor.transfer(next_turk, copy, cx);
+            self.discard(table, cx);
             if self.relinquishing.remove(service) {
                 self.pending_transfers.insert(service.clone(), next_turk.0);
                 self.client.bid_again(service, cx);
@@ -284,7 +292,7 @@ impl Locks {
     /// the grantor acts.
     pub(super) fn after_transfer(&mut self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(next_turk) = self.grantors.get(service).and_then(Grantor::next_turk_due) {
-            self.transfer(service, next_turk, cx);
+            self.transfer(service, next_turk, None, cx);
         }
         self.answer_bids(service, cx);
     }
@@ -652,7 +660,8 @@ impl Locks {
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
             self.on_grantor_end(service, &grantor, cx);
-            grantor.close(next, cx);
+            let table = grantor.close(next, cx);
+            self.discard(table, cx);
             if next.is_none() {
                 self.client.on_ended_unasked(service, cx);
             }

@@ -38,7 +38,8 @@
 //! `line.rs` has the tickets and the order, `queues.rs` the queue of each name, and `holders.rs`
 //! the holders of each name. `requests.rs` has the requests of each member, and `objects.rs` the
 //! objects. `questions.rs` answers queries. Below them are the entries of the table:
-//! `queue_rank.rs`, `occupancy.rs`, `request.rs` and `object.rs`.
+//! `queue_rank.rs`, `occupancy.rs`, `request.rs` and `object.rs`. `trace.rs` and
+//! `copy_walk.rs` have the copy of a table, and `shedding.rs` its end.
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{
@@ -55,6 +56,7 @@ use std::ops::Bound;
 
 mod blockers;
 mod bloom_filter;
+mod copy_walk;
 mod holders;
 mod line;
 mod names;
@@ -68,8 +70,12 @@ mod queue_rank;
 mod queues;
 mod request;
 mod requests;
+mod shedding;
+mod trace;
 
 pub(crate) use blockers::{Edge, TableBlocker};
+pub(crate) use copy_walk::CopiedEntries;
+use copy_walk::TableTrace;
 use names::NameMap;
 use object::TableObject;
 use occupancy::Occupancy;
@@ -114,6 +120,10 @@ pub(crate) struct Table {
     /// lock after another would allocate each time.
     spare: PagedMap<TableRequest>,
     bounds: TableLimits,
+    /// Whether a member or a grantor has reported an object whose openers may be unknown.
+    has_adopted: bool,
+    /// The copy of this table, or that this table is a copy.
+    trace: Option<TableTrace>,
     /// A planted break.
     #[cfg(elderlock_mutants)]
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
@@ -158,6 +168,8 @@ impl Table {
             opening: BTreeSet::new(),
             spare: PagedMap::default(),
             bounds: TableLimits::of(&Limits::default()),
+            has_adopted: false,
+            trace: None,
             #[cfg(elderlock_mutants)]
             mutant: None,
         }
@@ -173,9 +185,9 @@ impl Table {
         }
     }
 
-    /// Returns the same table, which now deals the tickets of a later epoch.
+    /// Returns the same table, which now deals the tickets of a later epoch. It is no copy any more.
     pub(crate) fn renew(self, epoch: Epoch) -> Table {
-        Table { epoch, arrivals: 0, ..self }
+        Table { epoch, arrivals: 0, trace: None, ..self }
     }
 
     /// Returns the state of the request, if the table has it.

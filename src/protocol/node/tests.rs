@@ -14,7 +14,7 @@ use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
 use crate::protocol::locks::client::LockCall;
 use crate::protocol::message::{
     ClientMessage, GrantorMessage, HoldReport, LockRequest, MemberMessage, Message, Notice,
-    ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange,
+    ObjectReply, Origin, Query, QueryReply, Refusal, RegistryMessage, TokenRange,
 };
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,6 +24,7 @@ use std::time::Duration;
 
 mod bounds;
 mod clones;
+mod copies;
 mod goodbyes;
 mod grantors;
 mod kept_locks;

@@ -331,6 +331,25 @@ impl LockClient {
         }
     }
 
+    /// Returns whether a bid of this member is not answered yet.
+    pub(crate) fn has_bids(&self, service: &ServiceName) -> bool {
+        self.states.get(service).is_some_and(|state| state.calls.bids().next().is_some())
+    }
+
+    /// Holds the bids of the service back, until a copy of the table is here.
+    pub(crate) fn hold_bids_back(&mut self, service: &ServiceName) {
+        self.state(service).calls.are_bids_held_back = true;
+    }
+
+    /// Sends the bids that were held back.
+    pub(crate) fn release_bids(&mut self, service: &ServiceName, cx: &mut StepContext) {
+        if let Some(state) = self.states.get_mut(service)
+            && std::mem::take(&mut state.calls.are_bids_held_back)
+        {
+            state.send_bids(service, cx);
+        }
+    }
+
     /// Handles the end of the grantor here, whose table no member has asked for.
     pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let outbid = self.states.get_mut(service).and_then(|state| state.outbid.take());

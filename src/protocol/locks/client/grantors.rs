@@ -276,6 +276,11 @@ impl LockClient {
         (state.grantor.map(|(process, _)| process), state.newest)
     }
 
+    /// The grantor of the service and its epoch, as far as this member knows.
+    pub(crate) fn home(&self, service: &ServiceName) -> Option<(ProcessId, Epoch)> {
+        self.states.get(service)?.grantor
+    }
+
     /// The grantors that this member knows.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&ServiceName, ProcessId, Epoch)> {
         self.states.iter().filter_map(|(service, state)| {

@@ -128,6 +128,8 @@ pub(super) struct PendingCalls {
     endings: BTreeSet<RequestId>,
     /// Calls for an upgrade, each behind the share that should become the lock.
     upgrades: BTreeSet<(RequestId, RequestId)>,
+    /// Whether the bids wait for a copy of the grantor's table.
+    pub(super) are_bids_held_back: bool,
 }
 
 impl PendingCalls {

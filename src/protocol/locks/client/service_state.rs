@@ -224,7 +224,9 @@ impl ServiceState {
 
     /// Sends the elder this member's bid for the service, if there is one.
     pub(super) fn send_bids(&self, service: &ServiceName, cx: &mut StepContext) {
-        if let Some(request) = self.calls.bids().next_back() {
+        if let Some(request) = self.calls.bids().next_back()
+            && !self.calls.are_bids_held_back
+        {
             cx.send_elder(RegistryMessage::Become { service: service.clone(), request });
         }
     }

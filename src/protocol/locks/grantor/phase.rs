@@ -231,6 +231,12 @@ impl EarlyMessages {
         self.over.get(&process).is_some_and(|over| over.contains(&request))
     }
 
+    /// The requests that have ended meanwhile.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (ProcessId, RequestId)> {
+        let all = self.over.iter();
+        all.flat_map(|(process, over)| over.iter().map(|request| (*process, *request)))
+    }
+
     /// The early messages without those of reports.
     pub(super) fn without_reports(self) -> EarlyMessages {
         let EarlyMessages { parked, over, .. } = self;

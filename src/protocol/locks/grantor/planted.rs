@@ -36,6 +36,14 @@ pub(super) fn most_reported(most: usize, cx: &StepContext) -> usize {
     if planted!(cx.mutant, NoteAllReported) { usize::MAX } else { most }
 }
 
+/// The endings that a copy of the table hears of.
+pub(super) fn copied_endings(
+    over: Vec<(ProcessId, RequestId)>,
+    cx: &StepContext,
+) -> Vec<(ProcessId, RequestId)> {
+    if planted!(cx.mutant, ForgetCopiedEndings) { Vec::new() } else { over }
+}
+
 /// The limit for the bytes of one member's requests in a received table.
 pub(super) fn most_of_table(most: usize, cx: &StepContext) -> usize {
     if planted!(cx.mutant, TakeAnyTable) { usize::MAX } else { most }

@@ -17,22 +17,18 @@ use super::*;
 use crate::protocol::message::GrantorMessage;
 
 impl Grantor {
-    /// Asks the predecessor for its table.
+    /// Asks the predecessor for its table. `copy`: the number of the whole copy that is here.
     pub(super) fn receive(
         &mut self,
-        heard: EarlyMessages,
-        source: ProcessId,
+        (heard, source): (EarlyMessages, ProcessId),
+        copy: Option<u64>,
         cx: &mut StepContext,
     ) {
         self.phase = GrantorPhase::Receiving { heard, source };
         self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
         cx.send(
             source,
-            GrantorMessage::RequestTable {
-                service: self.service.clone(),
-                epoch: self.epoch,
-                copy: None,
-            },
+            GrantorMessage::RequestTable { service: self.service.clone(), epoch: self.epoch, copy },
         );
     }
 
@@ -107,6 +103,33 @@ impl Grantor {
             return;
         }
         let heard = std::mem::take(heard);
+        self.end_table(from, heard, cx);
+    }
+
+    /// Takes over a copy of the predecessor's table, whose last changes have arrived.
+    pub(crate) fn on_copied_table(
+        &mut self,
+        from: ProcessId,
+        table: Table,
+        view: &View,
+        cx: &mut StepContext,
+    ) {
+        if self.phase.source() != Some(from) {
+            return;
+        }
+        let Some(heard) = self.phase.heard_mut() else { return };
+        let heard = std::mem::take(heard);
+        self.table = table.renew(self.epoch).within(cx);
+        heard.ended().for_each(|key| self.table.release(key));
+        // The predecessor ends the requests of departed members in slices, too.
+        let departed = self.table.processes().filter(|process| !view.contains(*process));
+        self.departed.extend(departed);
+        self.end_table(from, heard, cx);
+        self.end_departed(cx);
+    }
+
+    /// Ends the receipt of the predecessor's table: acts, or passes it on.
+    fn end_table(&mut self, from: ProcessId, heard: EarlyMessages, cx: &mut StepContext) {
         // A later predecessor could begin only after this member had answered it. So this member
         // knows of it.
         let awaits_others = self.last_known.is_some_and(|known| known != Some(from))
@@ -196,9 +219,19 @@ impl Grantor {
         false
     }
 
-    /// Sends the table to the next grantor, if the table is whole, and ends.
-    pub(crate) fn transfer(self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) {
+    /// Sends the table to the next grantor, if the table is whole, and ends. `copy`: the number of
+    /// the copy that the next grantor has. Returns the table, which is used no more.
+    pub(crate) fn transfer(
+        mut self,
+        next_turk: (ProcessId, Epoch),
+        copy: Option<u64>,
+        cx: &mut StepContext,
+    ) -> Table {
         let (to, epoch) = next_turk;
+        if self.has_copy(to, copy) {
+            self.send_rest(epoch, cx);
+            return self.close(Some(next_turk), cx);
+        }
         let service = &self.service;
         if !self.phase.has_table() && !planted!(cx.mutant, TransferWhatIsThere) {
             cx.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
@@ -246,14 +279,20 @@ impl Grantor {
             }
         }
         cx.send(to, table(holds, waits, true));
-        self.close(Some(next_turk), cx);
+        self.close(Some(next_turk), cx)
     }
 
     /// Ends the grantor: its waiters are told to ask elsewhere, or to ask the elder. Waiters in a
     /// transferred table are told too. Otherwise they would wait here for ever if the next grantor
     /// ended before they knew of it.
-    pub(crate) fn close(mut self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
+    /// Returns the table, which is used no more.
+    pub(crate) fn close(
+        mut self,
+        instead: Option<(ProcessId, Epoch)>,
+        cx: &mut StepContext,
+    ) -> Table {
         self.end_tries(cx);
+        self.end_copying(cx);
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| {
             Message::Client(ClientMessage::NotGrantor {
@@ -264,10 +303,11 @@ impl Grantor {
             })
         };
         let Some(heard) = self.phase.heard() else {
-            planted!(cx.mutant, EndInSilence => return);
+            planted!(cx.mutant, EndInSilence => return self.table);
             // An answer to one request counts for all requests of its member.
             let waiters = self.table.last_requests(true);
-            return waiters.for_each(|(process, request)| cx.send(process, not_here(request)));
+            waiters.for_each(|(process, request)| cx.send(process, not_here(request)));
+            return self.table;
         };
         if let Some((process, epoch)) =
             self.phase.next_turk().filter(|next_turk| Some(*next_turk) != instead)
@@ -285,12 +325,14 @@ impl Grantor {
         // members.
         let known = self.table.last_requests(false);
         known.for_each(|(process, request)| cx.send(process, not_here(request)));
+        self.table
     }
 
     /// Continues at the same member in a new epoch, with the present table.
     pub(crate) fn renew(mut self, range: TokenRange, cx: &mut StepContext) -> Grantor {
         self.tell_end(cx);
         self.end_tries(cx);
+        self.end_copying(cx);
         self.epoch = Epoch(range.first);
         self.activation_path = ActivationPath(None);
         self.tokens = TokenPool::new(range, cx.now);
@@ -338,11 +380,10 @@ impl Grantor {
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };
-        cx.send_elder(RegistryMessage::ProposeSuccessor {
-            service,
-            epoch,
-            to: member.info.process,
-        });
+        let to = member.info.process;
+        if !self.awaits_successor(to, cx) {
+            cx.send_elder(RegistryMessage::ProposeSuccessor { service, epoch, to });
+        }
         false
     }
 

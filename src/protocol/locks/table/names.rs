@@ -102,6 +102,14 @@ impl<V> NameMap<V> {
         }
     }
 
+    /// Removes names while `left` allows it. The map is used no more.
+    pub(super) fn shed(&mut self, left: &mut usize) {
+        self.filters = None;
+        while *left > 0 && self.tree.pop_first().is_some() {
+            *left -= 1;
+        }
+    }
+
     /// Updates the filters after a name was added or removed.
     fn note(&mut self, name: &LockName, change: fn(&mut CountingBloomFilter, FilterSpot)) {
         if let Some(filters) = &mut self.filters {

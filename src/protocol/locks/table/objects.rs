@@ -11,6 +11,7 @@ impl Table {
         value: &Value,
         version: Token,
     ) {
+        self.note_object(name);
         if let Some(object) = self.objects.get_mut(name) {
             *object.openers.entry(process).or_default() += 1;
             return;
@@ -28,6 +29,8 @@ impl Table {
     }
 
     pub(super) fn shut(&mut self, process: ProcessId, name: &LockName) {
+        self.note_object(name);
+        let is_copy = self.is_copy();
         let Some(object) = self.objects.get_mut(name) else { return };
         if let Some(count) = object.openers.get_mut(&process) {
             *count -= 1;
@@ -38,7 +41,7 @@ impl Table {
                 }
             }
         }
-        if object.openers.is_empty() && !object.adopted {
+        if object.openers.is_empty() && !object.adopted && !is_copy {
             self.reconsider(name, |table| drop(table.objects.remove(name)));
         }
     }
@@ -67,6 +70,8 @@ impl Table {
     /// stays. The members that have it open are reported afterwards. Until all of them are known,
     /// the object stays even if some of them leave.
     pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
+        self.note_object(&name);
+        self.has_adopted = true;
         if let Some(object) = self.objects.get_mut(&name) {
             object.adopted = true;
             if object.content.version >= content.version {
@@ -85,6 +90,9 @@ impl Table {
     /// Removes reported objects that no member has open, and the writes of members that do not have
     /// the object open.
     pub(crate) fn drop_unopened(&mut self) {
+        if !std::mem::take(&mut self.has_adopted) {
+            return;
+        }
         let unopened: Vec<LockName> = self
             .objects
             .iter()
@@ -110,6 +118,7 @@ impl Table {
         value: Value,
         write: LastWrite,
     ) {
+        self.note_object(name);
         self.reconsider(name, |table| {
             if let Some(TableObject { content, openers, .. }) = table.objects.get_mut(name)
                 && openers.contains_key(&process)

@@ -80,7 +80,9 @@ impl Table {
         self.parts.get(&process)?.requests.get(&id)
     }
 
+    /// Returns a request that is about to change.
     pub(super) fn get_mut(&mut self, (process, id): RequestKey) -> Option<&mut TableRequest> {
+        self.note((process, id));
         self.parts.get_mut(&process)?.requests.get_mut(&id)
     }
 
@@ -98,17 +100,21 @@ impl Table {
     }
 
     pub(super) fn insert(&mut self, (process, id): RequestKey, request: TableRequest) {
+        self.note((process, id));
         let part = self.part(process);
         part.bytes += request.entry.kept_weight();
         part.requests.insert(id, request);
+        self.note_added((process, id));
     }
 
     pub(super) fn insert_hold(&mut self, (process, id): RequestKey, request: TableRequest) {
+        self.note((process, id));
         let part = self.part(process);
         part.bytes += request.entry.kept_weight();
         let is_hold = part.count(&request.entry.want, request.entry.owner);
         part.requests.insert(id, request);
         self.holds += usize::from(is_hold);
+        self.note_added((process, id));
     }
 
     pub(super) fn count(&mut self, process: ProcessId, want: &Want, owner: OwnerId) {
@@ -117,6 +123,7 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, (process, id): RequestKey) -> Option<TableRequest> {
+        self.note((process, id));
         let part = self.parts.get_mut(&process)?;
         let request = part.requests.remove(&id)?;
         part.bytes -= request.entry.kept_weight();
@@ -139,6 +146,7 @@ impl Table {
         {
             self.spare = part.requests;
         }
+        self.note_removed((process, id), &request);
         Some(request)
     }
 

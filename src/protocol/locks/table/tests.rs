@@ -1,5 +1,6 @@
 //! The rules one by one, then all of them against a model without shortcuts.
 
+mod copies;
 mod objects;
 mod questions;
 mod suspensions;
@@ -185,6 +186,48 @@ impl TableScript {
         self.table = table;
     }
 
+    /// Asks, ends, reduces, upgrades or writes something. Nothing is granted.
+    fn act_at_random(
+        &mut self,
+        keys: &mut Vec<RequestKey>,
+        below: &mut impl FnMut(u64) -> u64,
+        step: u64,
+    ) {
+        let process = u128::from(1 + below(4));
+        let text = ["x", "y"][below(2) as usize];
+        let key = keys.get(below(1 + keys.len() as u64) as usize).copied();
+        match (below(14), key) {
+            (0..=3, Some(key)) => {
+                self.table.release(key);
+            }
+            (4, Some(key)) => {
+                let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
+                if let Some(EntryStatus::Holds(token)) = self.table.entry_status(key) {
+                    self.table.reduce(key, &to, token);
+                }
+            }
+            (5, Some(key)) if self.table.others_beside(key) == Some(0) => {
+                self.tokens += 1;
+                self.table.upgrade(key, token(self.tokens));
+            }
+            (6, _) => {
+                self.tokens += 1;
+                let write =
+                    LastWrite { version: token(self.tokens), ..written(1_000_000 + step, 0) };
+                self.table.write(ProcessId(process), &name(text), limited(below(5) as u32), write);
+            }
+            (7, _) => keys.push(self.ask(process, limit(text, below(5) as u32))),
+            (8, _) => keys.extend(self.ask_as(process, below(3), Want::Suspension)),
+            (9, _) => keys.push(self.ask(process, batch(&["x", "y"]))),
+            (10, _) => keys.push(self.locks(process, text)),
+            (11, _) => keys.push(self.ask(process, share(text))),
+            (_, _) if self.table.is_open(&name(text), ProcessId(process)) => {
+                keys.push(self.ask(process, permits(text, 1 + below(3) as u32)));
+            }
+            _ => {}
+        }
+    }
+
     /// The number of requests before it, the number of holds of its names, and the process that
     /// suspends the service before it.
     fn position(&self, key: RequestKey) -> Option<(u64, u64, Option<ProcessId>)> {
@@ -245,6 +288,7 @@ impl Table {
         for ((ticket, key), entry) in waits {
             bare.stand(key, entry.clone(), ticket, NOW);
         }
+        (bare.has_adopted, bare.trace) = (self.has_adopted, self.trace.clone());
         assert_eq!(*self, bare);
     }
 
@@ -619,44 +663,7 @@ fn random_requests_hold_nothing_beside_a_hold_that_excludes_it() {
         let mut story = TableScript::new();
         let mut keys: Vec<RequestKey> = Vec::new();
         for step in 0..300 {
-            let process = u128::from(1 + below(4));
-            let text = ["x", "y"][below(2) as usize];
-            let key = keys.get(below(1 + keys.len() as u64) as usize).copied();
-            match (below(14), key) {
-                (0..=3, Some(key)) => {
-                    story.release(key);
-                }
-                (4, Some(key)) => {
-                    let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
-                    if let Some(EntryStatus::Holds(token)) = story.table.entry_status(key) {
-                        story.table.reduce(key, &to, token);
-                    }
-                }
-                (5, Some(key)) if story.table.others_beside(key) == Some(0) => {
-                    story.tokens += 1;
-                    story.table.upgrade(key, token(story.tokens));
-                }
-                (6, _) => {
-                    story.tokens += 1;
-                    let write =
-                        LastWrite { version: token(story.tokens), ..written(1_000_000 + step, 0) };
-                    story.table.write(
-                        ProcessId(process),
-                        &name(text),
-                        limited(below(5) as u32),
-                        write,
-                    );
-                }
-                (7, _) => keys.push(story.ask(process, limit(text, below(5) as u32))),
-                (8, _) => keys.extend(story.ask_as(process, below(3), Want::Suspension)),
-                (9, _) => keys.push(story.ask(process, batch(&["x", "y"]))),
-                (10, _) => keys.push(story.locks(process, text)),
-                (11, _) => keys.push(story.ask(process, share(text))),
-                (_, _) if story.table.is_open(&name(text), ProcessId(process)) => {
-                    keys.push(story.ask(process, permits(text, 1 + below(3) as u32)));
-                }
-                _ => {}
-            }
+            story.act_at_random(&mut keys, &mut below, step);
             story.table.check();
             let before = ["x", "y"].map(|text| in_use(&story.table, text));
             let granted = story.grants();

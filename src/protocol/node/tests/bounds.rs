@@ -605,7 +605,7 @@ fn a_younger_turk_is_told_that_there_is_no_table_if_it_is_beyond_the_bound() {
         let table = (Vec::new(), waits.collect());
         grantor.on_table_chunk(ANN, Vec::new(), table, (&view, false), cx);
         assert_eq!(grantor.next_turk_due(), Some(next_turk));
-        grantor.transfer(next_turk, cx);
+        grantor.transfer(next_turk, None, cx);
     });
     let no_table = |(to, message): &(ProcessId, Message)| {
         *to == BOB && matches!(message, Message::Grantor(GrantorMessage::NoTable { .. }))
@@ -647,7 +647,7 @@ fn a_recovered_table_has_one_bound_for_holds_and_waits_and_is_taken_in_a_transfe
         assert_eq!(requests.len(), 3);
         let not_here = std::mem::take(&mut cx.outbox);
         assert_eq!(sent_on(not_here), [14, 12].map(|number| (ANN, RequestId(number))));
-        first.transfer((cx.me, Epoch(next.first)), cx);
+        first.transfer((cx.me, Epoch(next.first)), None, cx);
         let parts = std::mem::take(&mut cx.outbox);
         let mut second = Grantor::new(service(), next, Origin::Predecessor(BOB), &view, cx);
         for (_, message) in parts {

@@ -6,8 +6,8 @@ use crate::protocol::event::GrantorState;
 use crate::protocol::id::Permits;
 use crate::protocol::limits::Limits;
 use crate::protocol::locks::grantor::ReceivedRequest;
+use crate::protocol::message::LockRequest;
 use crate::protocol::message::WaitReport;
-use crate::protocol::message::{LockRequest, RegistryMessage};
 
 const OLD: Epoch = Epoch(token(1));
 const RANGE: TokenRange = TokenRange { first: token(100), last: token(200) };
@@ -294,7 +294,7 @@ fn a_table_is_transferred_in_chunks_of_the_configured_size() {
                 unfinished: Vec::new(),
             };
             inner.standing.limits = &limits;
-            fill(view, inner).transfer((BOB, Epoch(token(300))), inner);
+            fill(view, inner).transfer((BOB, Epoch(token(300))), None, inner);
             cx.outbox = std::mem::take(&mut inner.outbox);
         });
         let (mut entries, mut parts) = (0, 0);

@@ -329,7 +329,7 @@ fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
         grantor.on_request_lock(asked(BOB, 1, want("n1")), cx);
         grantor.on_request_lock(asked(BOB, 2, want("n2")), cx);
     });
-    let (outbox, touched) = leased(&mut node, |cx| grantor.close(None, cx));
+    let (outbox, touched) = leased(&mut node, |cx| drop(grantor.close(None, cx)));
     let epoch = Epoch(token(100));
     let not_here = Message::Client(ClientMessage::NotGrantor {
         service: service(),

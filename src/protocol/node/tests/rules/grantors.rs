@@ -38,7 +38,8 @@ rule!(a_recovery_in_an_epoch_that_no_elder_dealt_is_not_heard, BelieveAnyEpoch, 
 
 rule!(a_table_is_not_requested_in_an_epoch_that_no_elder_dealt, BelieveAnyEpoch, |plant: Plant| {
     still_has_ann(&plant, |_, later| {
-        Message::Grantor(GrantorMessage::RequestTable { service: service(), epoch: later })
+        let (service, epoch, copy) = (service(), later, None);
+        Message::Grantor(GrantorMessage::RequestTable { service, epoch, copy })
     })
 });
 
