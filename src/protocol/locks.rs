@@ -373,7 +373,7 @@ impl Locks {
 
     /// Returns whether a grantor has unfinished work of an earlier step.
     pub(super) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty() || !self.spent_tables.is_empty()
+        !self.unfinished.is_empty() || !self.spent_tables.is_empty() || self.client.is_reporting()
     }
 
     /// Notes that these grantors have unfinished work.
@@ -384,8 +384,9 @@ impl Locks {
         }
     }
 
-    /// Continues the work of one of the unfinished grantors.
+    /// Continues a report, and the work of one of the unfinished grantors.
     pub(super) fn go_on(&mut self, cx: &mut StepContext) {
+        self.client.go_on_reporting(cx);
         if let Some(service) = self.unfinished.pop_front() {
             if let Some(grantor) = self.grantors.get_mut(&service) {
                 grantor.go_on(cx);

@@ -58,6 +58,7 @@ mod pending_call;
 mod planted;
 mod probes;
 mod report;
+mod report_progress;
 mod request;
 mod revocation;
 mod revocation_call;
@@ -69,6 +70,7 @@ pub(crate) use kept_locks::{MAX_USERS, speaks_of_keeping};
 use load_meter::LoadMeter;
 use open_object::OpenObject;
 use pending_call::{CallKind, PendingCall};
+use report_progress::ReportProgress;
 pub(crate) use request::LockCall;
 use request::{ClientRequest, ClientRequestState};
 use service_state::{DueServices, ServiceState};
@@ -103,6 +105,8 @@ pub(crate) struct LockClient {
     kept: KeptLocks,
     /// The meters of the services whose load this member follows.
     loads: BTreeMap<u32, LoadMeter>,
+    /// The reports to grantors that are under way.
+    reports: BTreeMap<ServiceName, ReportProgress>,
     /// The most requests and pending calls at the same time. Beyond it a caller gets
     /// [`Outcome::Busy`].
     most: usize,
@@ -435,6 +439,7 @@ impl LockClient {
     /// The membership has ended: end all requests and holds.
     pub(crate) fn close(&mut self, reason: LostReason, cx: &mut StepContext) {
         self.end_keeps(None, cx);
+        self.reports.clear();
         let requests = self.services.keys().collect::<Vec<_>>();
         self.close_all(requests.clone(), requests, reason, cx);
     }

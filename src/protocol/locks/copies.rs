@@ -44,7 +44,7 @@ impl Locks {
             is_whole: false,
             is_offered: false,
             object_bytes: 0,
-            until: cx.now + cx.timing.silence(),
+            until: cx.now + cx.timing.retry,
         };
         self.copies.copies.insert(service.clone(), copy);
         let service = service.clone();

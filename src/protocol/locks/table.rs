@@ -185,7 +185,7 @@ impl Table {
         }
     }
 
-    /// Returns the same table, which now deals the tickets of a later epoch. It is no copy any more.
+    /// Returns the same table, which is no copy any more and deals the tickets of a later epoch.
     pub(crate) fn renew(self, epoch: Epoch) -> Table {
         Table { epoch, arrivals: 0, trace: None, ..self }
     }

@@ -31,6 +31,7 @@ mod kept_locks;
 mod large;
 mod offers;
 mod positions;
+mod reports;
 mod revocation;
 mod rules;
 mod short;

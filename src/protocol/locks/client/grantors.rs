@@ -2,6 +2,7 @@
 //! It forgets a grantor that has left the view or does not grant.
 
 use super::*;
+use crate::protocol::message::ClientMessage;
 
 impl LockClient {
     /// Handles the statement of the elder, or of a recovering grantor, which member is the grantor
@@ -141,7 +142,10 @@ impl LockClient {
         state.reported = Some(epoch);
         state.last = None;
         state.asked_elder = false;
-        state.report(service, (from, epoch), cx);
+        let progress = state.new_report((from, epoch));
+        self.reports.insert(service.clone(), progress);
+        self.go_on_report(service, cx);
+        let state = self.state(service);
         state.calls.each_ending(|request, awaited| {
             if awaited.is_some() {
                 // The process that was told before may have transferred its table earlier. A
@@ -154,8 +158,39 @@ impl LockClient {
         true
     }
 
+    /// Continues a report by one slice. It also goes on if the grantor has refused a request
+    /// meanwhile: the grantor still waits for the report, and asks no second time. If there is a
+    /// newer grantor, the older one hears of it instead.
+    fn go_on_report(&mut self, service: &ServiceName, cx: &mut StepContext) {
+        let Some(mut progress) = self.reports.remove(service) else { return };
+        let (to, epoch) = progress.to;
+        let state = self.state(service);
+        if let Some(newest) = state.newest.filter(|newest| *newest > epoch) {
+            let (service, by) = (service.clone(), state.grantor.map(|(process, _)| process));
+            cx.send(to, ClientMessage::Deposed { service, by, epoch: newest });
+        } else if !state.report(service, &mut progress, cx) {
+            self.reports.insert(service.clone(), progress);
+        }
+    }
+
+    /// Returns whether a report is under way.
+    pub(crate) fn is_reporting(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    /// Continues one of the reports that are under way. The requests that were held back because of
+    /// it follow it.
+    pub(crate) fn go_on_reporting(&mut self, cx: &mut StepContext) {
+        let Some(service) = self.reports.keys().next().cloned() else { return };
+        self.go_on_report(&service, cx);
+        if !self.reports.contains_key(&service) {
+            self.pursue(&service, None, cx);
+        }
+    }
+
     /// Adopts a new view: forgets grantors that left, and asks the elder for those that are needed.
     pub(crate) fn on_view(&mut self, view: &View, cx: &mut StepContext) {
+        self.reports.retain(|_, report| view.contains(report.to.0));
         let (mut wanting, mut suspected, mut of_holders) = (Vec::new(), Vec::new(), Vec::new());
         for (service, state) in &mut self.states {
             touch();
@@ -259,6 +294,11 @@ impl LockClient {
             }
             return;
         };
+        // The report has all earlier requests, with their positions.
+        let report = self.reports.get(service).filter(|report| report.to == (grantor, epoch));
+        if report.is_some_and(|report| only.is_none_or(|request| report.tells(request))) {
+            return;
+        }
         state.ask_for_locks(service, (grantor, epoch), only, cx);
         // Calls follow the requests, as they may be about one of these.
         state.ask_for_calls(service, (grantor, epoch), only, &self.kept, cx);

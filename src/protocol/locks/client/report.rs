@@ -1,8 +1,10 @@
-//! The report of a member's holds, waits and objects to a grantor that asks for it.
+//! The report of a member's holds, waits and objects to a grantor that asks for it. A long report
+//! takes several steps.
 
+use super::report_progress::ReportProgress;
 use super::{ClientRequestState, ServiceState};
 use crate::protocol::content::Content;
-use crate::protocol::id::{Epoch, LockName, ProcessId, ServiceName};
+use crate::protocol::id::{Epoch, LockName, ProcessId, RequestId, ServiceName};
 use crate::protocol::message::{GrantorMessage, HoldReport, WaitReport};
 use crate::protocol::step_context::StepContext;
 
@@ -25,17 +27,27 @@ impl Chunk {
 }
 
 impl ServiceState {
-    /// Reports everything to a grantor, in chunks. From now on waiting requests count as asked for
-    /// in its epoch.
+    /// The beginning of a report to a grantor.
+    pub(super) fn new_report(&self, to: (ProcessId, Epoch)) -> ReportProgress {
+        let last = self.requests.backwards().next().map(|(request, _)| request);
+        ReportProgress { to, next: None, last }
+    }
+
+    /// Continues a report by one slice of requests, in chunks. From then on waiting requests among
+    /// them count as asked for in the grantor's epoch, unless it has refused one meanwhile. Returns
+    /// whether the report is complete.
     pub(super) fn report(
         &mut self,
         service: &ServiceName,
-        (grantor, epoch): (ProcessId, Epoch),
+        progress: &mut ReportProgress,
         cx: &mut StepContext,
-    ) {
+    ) -> bool {
+        let (grantor, epoch) = progress.to;
+        let is_refused = self.grantor != Some(progress.to);
         let most = cx.limits.part_bytes as usize;
         let mut chunk = Chunk::default();
-        for (name, object) in &self.objects {
+        let is_first = progress.next.is_none();
+        for (name, object) in self.objects.iter().filter(|_| is_first) {
             let Some(content) = &object.content else { continue };
             chunk.bytes += content.weight(name);
             chunk.objects.push((name.clone(), content.clone()));
@@ -43,7 +55,13 @@ impl ServiceState {
                 cx.send(grantor, chunk.message(service, epoch, false));
             }
         }
-        for (request, entry) in self.requests.iter_mut() {
+        let slice = cx.limits.slice as usize;
+        let first = progress.next.unwrap_or(RequestId(0));
+        let told = self.requests.from(first).map(|(request, _)| request);
+        let told = told.take_while(|request| progress.tells(*request)).take(slice + 1);
+        let told: Vec<RequestId> = told.collect();
+        for &request in told.iter().take(slice) {
+            let Some(entry) = self.requests.get_mut(&request) else { continue };
             planted!(=> if super::planted::is_unreported(entry, cx) { continue });
             let lock = entry.lock();
             planted!(=> let lock = super::planted::reported(lock, cx));
@@ -57,7 +75,10 @@ impl ServiceState {
                 // A report has no tries, since they do not wait: they are asked for again.
                 _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
                 _ => {
-                    entry.state = ClientRequestState::Asked(epoch);
+                    entry.state = match is_refused {
+                        true => ClientRequestState::Unsent,
+                        false => ClientRequestState::Asked(epoch),
+                    };
                     let ticket = entry.ticket();
                     chunk.waits.push(WaitReport { request, lock, ticket });
                     planted!(cx.mutant, ReportNoWaits => chunk.waits.clear());
@@ -67,6 +88,11 @@ impl ServiceState {
                 cx.send(grantor, chunk.message(service, epoch, false));
             }
         }
-        cx.send(grantor, chunk.message(service, epoch, true));
+        progress.next = told.get(slice).copied();
+        let is_over = progress.next.is_none();
+        if is_over || chunk.bytes > 0 {
+            cx.send(grantor, chunk.message(service, epoch, is_over));
+        }
+        is_over
     }
 }

@@ -62,10 +62,9 @@ impl Grantor {
             }
         }
         // A report lists requests in their order, so a missing request before the highest one has
-        // ended. Such requests end before the report's waits are queued: an ended hold lets no
-        // request of its owner pass a suspension.
-        let is_due = last || !waits.is_empty() && self.table.has_suspension();
-        if is_due && (heard.tells_ends(most) || planted!(cx.mutant, EndUnnoted)) {
+        // ended. So no part ends the requests of a whole report. Such requests end before the
+        // report's waits are queued: an ended hold lets no request of its owner pass a suspension.
+        if heard.tells_ends(most) || planted!(cx.mutant, EndUnnoted) {
             let rest = self.table.requests_from(from, heard.ended.unwrap_or(RequestId(0)));
             let told = rest.take_while(|request| last || Some(*request) < highest);
             let over: Vec<RequestId> =
@@ -73,7 +72,7 @@ impl Grantor {
             for request in over {
                 self.table.release((from, request));
             }
-            heard.ended = highest.max(heard.ended);
+            heard.note_ended(highest);
         }
         let mut left_out = LeftOutWaits::default();
         for wait in waits {

@@ -17,8 +17,16 @@ impl RevalidationAnswers {
     /// Notes that the member reported a request, or asked for it, if it has less than `most` bytes
     /// of such notes here.
     pub(super) fn note_reported(&mut self, request: RequestId, most: usize) {
-        if self.reported.len() < most / NUMBER_BYTES {
+        if Some(request) >= self.ended && self.reported.len() < most / NUMBER_BYTES {
             self.reported.insert(request);
+        }
+    }
+
+    /// Notes that the requests before `highest` are checked.
+    pub(super) fn note_ended(&mut self, highest: Option<RequestId>) {
+        self.ended = highest.max(self.ended);
+        if let Some(ended) = &self.ended {
+            self.reported = self.reported.split_off(ended);
         }
     }
 

@@ -344,7 +344,7 @@ fn a_revalidation_keeps_so_many_reported_requests_and_then_ends_none_that_seem_l
         grantor.on_table_chunk(ANN, Vec::new(), (holds, Vec::new()), (&view, true), cx);
         let before = grantor.size();
         for part in 1..=10 {
-            let holds = (1..=100).map(|number| hold("y", 1_000 * part + number));
+            let holds = (1..=200).map(|number| hold("y", 1_000 * part + number));
             grantor.on_report(BOB, Vec::new(), (holds.collect(), Vec::new()), false, cx);
         }
         assert_eq!(grantor.size() - before, 12_000 / 64);

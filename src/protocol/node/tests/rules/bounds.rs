@@ -106,7 +106,7 @@ fn revalidating(plant: &Plant, others: u32) -> (Node, Grantor, usize) {
         let before = grantor.size();
         let holds = (1..=others).map(|number| hold("y", 100 + number)).collect();
         grantor.on_report(BOB, Vec::new(), (holds, Vec::new()), false, cx);
-        noted = grantor.size() - before;
+        noted = grantor.size().abs_diff(before);
     });
     (node, grantor, noted)
 }

@@ -1,0 +1,170 @@
+//! Reports that take several steps.
+
+use super::*;
+
+const HELD: usize = 30;
+const SLICE: u32 = 4;
+const OLD: Epoch = Epoch(token(100));
+const NEW: Epoch = Epoch(token(1_000));
+
+fn act(
+    node: &mut Node,
+    role: impl FnOnce(&mut Locks, &mut StepContext),
+) -> Vec<(ProcessId, Message)> {
+    let outbox = node.cx(NOW, &mut Vec::new(), |locks, cx| {
+        cx.standing.leased = true;
+        role(locks, cx);
+    });
+    outbox.into()
+}
+
+/// A member that has locks of the grantor `ANN`, waits for one more, and has heard `Recover` of
+/// `BOB`. Returns its messages since.
+fn reporting() -> (Node, Vec<(ProcessId, Message)>) {
+    let mut node = with_two_more();
+    node.cluster.config.limits.slice = SLICE;
+    let said = act(&mut node, |locks, cx| {
+        let client = &mut locks.client;
+        client.on_grantor_is(&service(), ANN, OLD, cx);
+        for (number, name) in (1..).zip(names(HELD)) {
+            let call = lock_call(RequestId(number), Want::Lock(name));
+            client.lock(call, Duration::ZERO, |_| false, cx);
+            let token = token(200 + number as u32);
+            client.on_grant(ANN, &service(), OLD, RequestId(number), token, cx);
+        }
+        let waits = lock_call(RequestId(50), want("other"));
+        client.lock(waits, Duration::ZERO, |_| false, cx);
+        cx.outbox.clear();
+        let recover = ClientMessage::Recover { service: service(), epoch: NEW };
+        locks.on_message(BOB, Message::Client(recover), cx);
+    });
+    (node, said)
+}
+
+/// The reported requests, and whether the report is complete.
+fn reported(said: &[(ProcessId, Message)]) -> (Vec<u64>, bool) {
+    let (mut requests, mut is_complete) = (Vec::new(), false);
+    for (to, message) in said {
+        if let Message::Grantor(GrantorMessage::Report { holds, waits, last, .. }) = message {
+            assert!(*to == BOB && !is_complete);
+            requests.extend(holds.iter().map(|hold| hold.request.0));
+            requests.extend(waits.iter().map(|wait| wait.request.0));
+            is_complete = *last;
+        }
+    }
+    (requests, is_complete)
+}
+
+/// The requests for which the grantor is asked.
+fn asked(said: &[(ProcessId, Message)]) -> Vec<u64> {
+    let asked = said.iter().filter_map(|(_, message)| match message {
+        Message::Grantor(GrantorMessage::RequestLock { request, .. }) => Some(request.0),
+        _ => None,
+    });
+    asked.collect()
+}
+
+#[test]
+fn a_report_takes_one_slice_in_each_step_and_is_complete_in_order() {
+    let (mut node, said) = reporting();
+    let (mut requests, mut is_complete) = reported(&said);
+    assert_eq!((requests.len(), is_complete), (SLICE as usize, false));
+    while !is_complete {
+        assert!(node.locks.is_unfinished() && node.locks.deadline() <= NOW);
+        let said = act(&mut node, Locks::go_on);
+        let (more, last) = reported(&said);
+        assert!(more.len() <= SLICE as usize && !more.is_empty());
+        requests.extend(more);
+        is_complete = last;
+        assert!(asked(&said).is_empty(), "the report has the wait");
+    }
+    assert_eq!(requests, (1..=HELD as u64).chain([50]).collect::<Vec<_>>());
+    assert!(!node.locks.is_unfinished());
+}
+
+#[test]
+fn a_new_request_goes_out_beside_a_report_and_is_not_reported() {
+    let (mut node, _) = reporting();
+    let said = act(&mut node, |locks, cx| {
+        let call = lock_call(RequestId(60), want("new"));
+        locks.client.lock(call, Duration::ZERO, |_| false, cx);
+        locks.client.release(RequestId(HELD as u64), cx);
+    });
+    assert_eq!(asked(&said), [60]);
+    let mut requests = Vec::new();
+    while node.locks.is_unfinished() {
+        requests.extend(reported(&act(&mut node, Locks::go_on)).0);
+    }
+    assert_eq!(requests, (SLICE as u64 + 1..HELD as u64).chain([50]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_report_ends_with_a_later_grantor_which_gets_its_own() {
+    let (mut node, _) = reporting();
+    let later = Epoch(token(2_000));
+    let recover = ClientMessage::Recover { service: service(), epoch: later };
+    let said = act(&mut node, |locks, cx| locks.on_message(ANN, Message::Client(recover), cx));
+    let of_report = |(to, message): &(ProcessId, Message)| match message {
+        Message::Grantor(GrantorMessage::Report { epoch, .. }) => Some((*to, *epoch)),
+        _ => None,
+    };
+    assert_eq!(said.iter().filter_map(of_report).collect::<Vec<_>>(), [(ANN, later)]);
+    let mut parts = 1;
+    while node.locks.is_unfinished() {
+        let said = act(&mut node, Locks::go_on);
+        assert!(said.iter().filter_map(of_report).all(|to| to == (ANN, later)));
+        parts += 1;
+    }
+    assert_eq!(parts, (HELD + 1).div_ceil(SLICE as usize));
+}
+
+#[test]
+fn a_report_goes_on_when_the_grantor_refuses_a_request_meanwhile() {
+    let (mut node, said) = reporting();
+    let (mut requests, _) = reported(&said);
+    act(&mut node, |locks, cx| {
+        let new = lock_call(RequestId(60), want("new"));
+        locks.client.lock(new, Duration::ZERO, |_| false, cx);
+    });
+    let refused = ClientMessage::NotGrantor {
+        service: service(),
+        epoch: NEW,
+        request: RequestId(60),
+        instead: None,
+    };
+    act(&mut node, |locks, cx| locks.on_message(BOB, refused.into(), cx));
+    assert_eq!(node.locks.client.grantor(&service()), (None, Some(NEW)));
+    while node.locks.is_unfinished() {
+        requests.extend(reported(&act(&mut node, Locks::go_on)).0);
+    }
+    assert_eq!(requests, (1..=HELD as u64).chain([50]).collect::<Vec<_>>());
+    // The wait is asked for again when the grantor acts.
+    let queued = ClientMessage::Queued {
+        service: service(),
+        epoch: NEW,
+        request: RequestId(60),
+        ticket: Ticket { epoch: NEW, number: 1 },
+    };
+    let said = act(&mut node, |locks, cx| locks.on_message(BOB, queued.into(), cx));
+    assert_eq!((asked(&said), node.locks.client.grantor(&service()).0), (vec![50], Some(BOB)));
+}
+
+#[test]
+fn a_report_ends_with_the_news_of_a_later_grantor_and_the_earlier_one_hears_of_it() {
+    let (mut node, _) = reporting();
+    let later = Epoch(token(2_000));
+    act(&mut node, |locks, cx| locks.client.on_grantor_is(&service(), ANN, later, cx));
+    let said = act(&mut node, Locks::go_on);
+    let deposed = ClientMessage::Deposed { service: service(), by: Some(ANN), epoch: later };
+    assert!(said.contains(&(BOB, deposed.into())), "{said:?}");
+    assert!(reported(&said).0.is_empty() && !node.locks.is_unfinished());
+}
+
+#[test]
+fn a_report_ends_when_its_grantor_has_left() {
+    let (mut node, _) = reporting();
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
+    view.members.retain(|member| member.info.process != BOB);
+    act(&mut node, |locks, cx| locks.client.on_view(&view, cx));
+    assert!(!node.locks.is_unfinished());
+}
