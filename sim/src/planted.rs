@@ -74,5 +74,10 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::HearAnyVoucher
             | ProtocolMutant::FoundForAny
             | ProtocolMutant::KeepAnyGoodbye
+            | ProtocolMutant::ForgetCopiedEndings
+            | ProtocolMutant::ForgetCopiedChanges
+            | ProtocolMutant::KeepLastChanges
+            | ProtocolMutant::TrustAnySeal
+            | ProtocolMutant::ActOnCopy
     )
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::locks::grantor::ReceivedRequest;
 
 /// Messages, each with its receiver.
-type Said = Vec<(ProcessId, Message)>;
+pub(super) type Said = Vec<(ProcessId, Message)>;
 
 const RANGE: TokenRange = TokenRange { first: token(100), last: token(2_000) };
 const EPOCH: Epoch = Epoch(token(100));
@@ -18,13 +18,13 @@ fn asked(from: ProcessId, request: u64, want: Want) -> ReceivedRequest {
 }
 
 /// A member of three, whose steps have small slices.
-fn member() -> Node {
+pub(super) fn member() -> Node {
     let mut node = with_two_more();
     node.cluster.config.limits.slice = SLICE;
     node
 }
 
-fn act(node: &mut Node, role: impl FnOnce(&mut Locks, &mut StepContext)) -> Said {
+pub(super) fn act(node: &mut Node, role: impl FnOnce(&mut Locks, &mut StepContext)) -> Said {
     let outbox = node.cx(NOW, &mut Vec::new(), |locks, cx| {
         cx.standing.leased = true;
         role(locks, cx);
@@ -32,7 +32,7 @@ fn act(node: &mut Node, role: impl FnOnce(&mut Locks, &mut StepContext)) -> Said
     outbox.into()
 }
 
-fn hear(node: &mut Node, message: Message) -> Said {
+pub(super) fn hear(node: &mut Node, message: Message) -> Said {
     act(node, |locks, cx| locks.on_message(ANN, message, cx))
 }
 
@@ -42,7 +42,11 @@ fn to_grantor(message: GrantorMessage) -> Message {
 
 /// A member whose grantor has holds of `BOB`, and which `ANN` may copy.
 fn granting() -> Node {
-    let mut node = member();
+    granting_at(member())
+}
+
+/// A grantor with these holds at `node`.
+pub(super) fn granting_at(mut node: Node) -> Node {
     let view = node.cluster.view.clone().expect("it has founded");
     act(&mut node, |locks, cx| {
         let mut grantor = Grantor::new(service(), RANGE, Origin::Free, &view, cx);
@@ -56,7 +60,11 @@ fn granting() -> Node {
 
 /// A member that knows `ANN` as the grantor, and bids. Returns its messages.
 fn bidding() -> (Node, Said) {
-    let mut node = member();
+    bidding_at(member())
+}
+
+/// A bid of `node` against the grantor `ANN`.
+pub(super) fn bidding_at(mut node: Node) -> (Node, Said) {
     let said = act(&mut node, |locks, cx| {
         cx.standing.is_member = true;
         locks.client.on_grantor_is(&service(), ANN, EPOCH, cx);
@@ -79,7 +87,7 @@ fn is_no_copy(message: &(ProcessId, Message)) -> bool {
 }
 
 /// Lets the turk copy the whole table. Returns the number of parts.
-fn copied(grantor: &mut Node, turk: &mut Node, mut said: Said) -> usize {
+pub(super) fn copied(grantor: &mut Node, turk: &mut Node, mut said: Said) -> usize {
     let mut parts = 0;
     for _ in 0..1_000 {
         if said.iter().any(is_bid) {
@@ -94,7 +102,7 @@ fn copied(grantor: &mut Node, turk: &mut Node, mut said: Said) -> usize {
 }
 
 /// Names the turk, and lets it ask for the table.
-fn named(turk: &mut Node) -> Message {
+pub(super) fn named(turk: &mut Node) -> Message {
     let asked = Some(RequestId(1));
     let said = act(turk, |locks, cx| {
         cx.standing.is_member = true;

@@ -32,6 +32,7 @@ macro_rules! rule {
 type Plant = Box<dyn Fn(&mut Node)>;
 
 mod bounds;
+mod copies;
 mod grantors;
 mod strangers;
 
