@@ -72,7 +72,7 @@ impl CopiedEntries {
         self.objects.len() + self.holds.len() + self.waits.len() + self.over.len()
     }
 
-    /// Returns whether the entries have so many, or so many bytes.
+    /// Returns whether there are `most` entries, or they have `most_bytes` bytes.
     pub(super) fn is_full(&self, (most, most_bytes): (usize, usize)) -> bool {
         self.len() >= most || self.bytes >= most_bytes
     }
