@@ -212,6 +212,57 @@ fn a_member_that_is_left_alone_goes_on_only_when_forced() {
     end(vec![member]);
 }
 
+/// The start of one seed is forced beside the others, which run with a quorum.
+fn is_refused_beside_a_quorum(built: impl Fn(usize) -> elderlock::MemberBuilder) {
+    let members = start_built((0..2).map(&built));
+    let before = members[0].1.status().view.expect("a view");
+    let (waiting, guard) = members[1].0.block_on(async {
+        let service = members[1].1.lock_service("stock").await.expect("a service");
+        let guard = service.lock("x").await.expect("a lock");
+        (runtime(), guard)
+    });
+    match waiting.block_on(built(2).force().join()) {
+        Err(error @ JoinError::QuorumLives { addr, view, .. }) => {
+            assert_eq!(view, before.number);
+            assert!(members.iter().any(|(_, member)| member.addr() == addr), "{error}");
+            assert!(error.to_string().contains("start without force()"), "{error}");
+        }
+        other => panic!("a cluster with a quorum runs: {other:?}"),
+    }
+    let after = members[0].1.status().view.expect("a view");
+    assert_eq!((after.lineage, after.number), (before.lineage, before.number));
+    guard.fence().expect("no lock is given up");
+    let third = waiting.block_on(built(2).join()).expect("it joins without force");
+    assert_eq!(third.status().view.expect("a view").lineage, before.lineage);
+    drop(guard);
+    end(members);
+}
+
+#[test]
+fn a_start_is_not_forced_beside_a_cluster_with_a_quorum() {
+    let scratch = Scratch::new("beside");
+    let addrs = ports::free(3);
+    is_refused_beside_a_quorum(|member| {
+        let seeds = if member == 2 { &addrs[..] } else { &addrs[..2] };
+        builder(addrs[member], seeds, &scratch.of(member)).timing(Timing::lan())
+    });
+}
+
+/// Members with a key believe a later lineage at once, and would give up their locks.
+#[cfg(feature = "secure")]
+#[test]
+fn a_start_with_the_cluster_key_is_not_forced_beside_a_cluster_with_a_quorum() {
+    let scratch = Scratch::new("keyed");
+    let addrs = ports::free(3);
+    let key = elderlock::ClusterKey::generate().expect("random bytes").to_base64().to_string();
+    is_refused_beside_a_quorum(|member| {
+        let seeds = if member == 2 { &addrs[..] } else { &addrs[..2] };
+        let ring = elderlock::Keyring::parse(&key).expect("a key");
+        let builder = builder(addrs[member], seeds, &scratch.of(member));
+        builder.timing(Timing::lan()).keyring(ring)
+    });
+}
+
 #[test]
 fn a_directory_is_used_by_one_process_and_one_cluster() {
     let scratch = Scratch::new("used");

@@ -409,6 +409,35 @@ async fn a_member_that_founds_alone_from_a_host_name_says_so() {
     }
 }
 
+/// The first process founds, and ends without a goodbye. The start of the next one is forced.
+#[tokio::test]
+async fn a_forced_start_logs_what_it_gives_up() {
+    let directory = std::env::temp_dir().join(format!("elderlock-forced-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    let addr = ports::free(1)[0].to_string();
+    let start = |is_forced: bool| {
+        let builder = Member::builder("telemetry").bind(&addr).seeds([&addr]).data_dir(&directory);
+        let builder = builder.timing(Timing::fast());
+        let process = MeteredProcess::start();
+        let builder = if is_forced { builder.force() } else { builder };
+        let join = process.handle.spawn(builder.join());
+        async move { (process, soon(join).await.expect("no panic").expect("it founds")) }
+    };
+    let (mut first, member) = start(false).await;
+    let before = member.status().view.expect("a view");
+    assert!(begin_with(&first.log, "forced").is_empty());
+    first.crash();
+    let (last, member) = start(true).await;
+    let line = says(&last.log, "WARN", "forced: founded a new lineage without a quorum").await;
+    let view = member.status().view.expect("a view");
+    assert_ne!(view.lineage, before.lineage);
+    assert_eq!(line.get("lineage"), view.lineage.to_string());
+    assert_eq!(line.get("before"), before.lineage.to_string());
+    assert_eq!(line.get("view"), before.number.0.to_string());
+    last.run(async move { member.leave().await }).await.expect("it is alone");
+    let _ = std::fs::remove_dir_all(&directory);
+}
+
 #[cfg(feature = "secure")]
 #[tokio::test]
 async fn refused_input_is_logged_with_its_reason_and_a_connection_with_its_key() {

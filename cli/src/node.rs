@@ -98,7 +98,9 @@ struct Settings {
     /// restart.
     #[arg(long, env = "ELDERLOCK_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// Declare all members that do not answer dead for ever, and go on without a quorum.
+    /// Declare all members that do not answer dead for ever, and found a new lineage without a
+    /// quorum. The start fails if a seed, or a member that the data directory knows, answers that
+    /// its cluster has a quorum.
     #[arg(long)]
     #[serde(skip)]
     force: bool,

@@ -621,7 +621,8 @@ impl RareStateCounter {
             | Event::WaitsLeftOut { .. }
             | Event::TableRefused { .. }
             | Event::WrongClock { .. }
-            | Event::Forced => {}
+            | Event::Forced
+            | Event::ForceRefused(_) => {}
         }
     }
 

@@ -376,6 +376,7 @@ impl Recorder {
             // No simulated member reaches the bound of bytes of requests.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => return,
             Event::Forced => named("forced"),
+            Event::ForceRefused(_) => named("force_refused"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);
                 let roles = self.roles.get(site);

@@ -189,9 +189,13 @@ impl Cluster {
             // A cluster that the process knew may live on: the process joins or continues it.
             config.found_alone = false;
         }
+        // A forced start listens before it founds.
+        config.found_alone &= !config.forced_start;
         planted!(=> let successor = planted::successor(successor, &config, now));
         let mut discovery = Discovery::new(&config, now);
         discovery.set_voters(successor.iter().flat_map(VoteSuccessor::addrs).collect());
+        // A forced start gives the stored vote up. It asks the other voters all the same.
+        let successor = successor.filter(|_| !config.forced_start);
         let acceptor = match (&successor, &config.stored) {
             (Some(_), Some(stored)) => stored.acceptor.clone(),
             _ => Acceptor::default(),
@@ -379,6 +383,7 @@ impl Cluster {
                 .max(config.last_view().map(View::end_slot));
             config.found_above = last.map_or(Slot(0), |last| last.plus(FORCE_GAP));
             config.found_alone = true;
+            config.forced_start = false;
             config.stored = None;
             config.remembered = None;
         }

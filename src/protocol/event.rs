@@ -5,8 +5,8 @@ use super::cluster::vote_successor::StoredVote;
 use super::content::Content;
 use super::content::Edit;
 use super::id::{
-    Epoch, LockName, MemberInfo, MemberName, Metadata, ProcessId, RequestId, ServiceName, Slot,
-    Token, ViewNumber, Want,
+    Epoch, Lineage, LockName, MemberInfo, MemberName, Metadata, ProcessId, RequestId, ServiceName,
+    Slot, Token, ViewNumber, Want,
 };
 use super::limits::Limits;
 use super::message::{
@@ -36,6 +36,10 @@ pub struct Config {
     pub seeds: BTreeSet<SocketAddr>,
     /// Whether this process founds alone, now, regardless of the seeds.
     pub found_alone: bool,
+    /// Whether an operator forces this start. The process listens first, and joins nothing. Then it
+    /// founds alone, above the last view that it knew. If a cluster with an elder answers, the
+    /// process ends.
+    pub forced_start: bool,
     /// The least number of founders: this process takes part in no founding of fewer members,
     /// except with `found_alone`.
     pub expect: usize,
@@ -82,6 +86,7 @@ impl Config {
             council_size: 7,
             seeds: BTreeSet::new(),
             found_alone: false,
+            forced_start: false,
             expect: 1,
             clock: Slot(0),
             found_above: Slot(0),
@@ -712,6 +717,22 @@ pub enum Event {
     /// An operator forced the member to continue without a quorum. It must draw a new process id
     /// and start again, and will found a new lineage.
     Forced,
+    /// An operator forced the start of this process, and this member of a cluster with an elder
+    /// answered. The process has founded and joined nothing, and ends.
+    ForceRefused(Box<LedMember>),
+}
+
+/// A member whose lease runs, as it states itself: its cluster has an elder with a quorum.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LedMember {
+    /// The member.
+    pub info: MemberInfo,
+    /// The lineage of its view.
+    pub lineage: Lineage,
+    /// The number of its view.
+    pub view: ViewNumber,
+    /// The elder of its view.
+    pub elder: MemberInfo,
 }
 
 /// The state of a cluster at one node, for people and tools.

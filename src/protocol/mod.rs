@@ -267,8 +267,9 @@ pub use cluster::view::{Change, View, ViewMember};
 pub use cluster::vote_successor::{StoredVote, StoredVoter};
 pub use content::{Content, Edit, LastWrite, NumberEdit};
 pub use event::{
-    Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason,
-    Outcome, Output, RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status, Wait,
+    Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LedMember, LockStatus,
+    LostReason, Outcome, Output, RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status,
+    Wait,
 };
 pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidMemberName, InvalidName, InvalidPermits, InvalidValue,

@@ -38,8 +38,8 @@ use super::sync::{AtomicU64, Mutex, RwLock, lock};
 use super::vote_writer::{VoteStorage, VoteWriter};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
-    Command, Config, Input, MemberInfo, MemberName, ProcessId, SeedReport, ServiceName, Status,
-    Time, Timing,
+    Command, Config, Input, LedMember, MemberInfo, MemberName, ProcessId, SeedReport, ServiceName,
+    Status, Time, Timing,
 };
 use alarms::Alarms;
 use deferred::{DeferredCommand, DeferredQueue};
@@ -200,6 +200,14 @@ impl Engine {
             return None;
         }
         self.turn(|state, _| state.disk_trouble.clone())
+    }
+
+    /// The member of a running cluster for which this forced start ended, if that was the reason.
+    pub(crate) fn refusing_member(&self) -> Option<Box<LedMember>> {
+        if self.is_copy() {
+            return None;
+        }
+        self.turn(|state, _| state.refusing.clone())
     }
 
     /// Returns whether this process is a copy that was forked off the process that joined. A copy

@@ -83,6 +83,7 @@
 //! | `suspended: ...`, `orphaned: ...`, `expelled: ...` | event, warn | the member's lease is over; no quorum for three leases; the cluster went on without it |
 //! | `joined another lineage: ...` | event, warn | `before`, `lineage`, `lost`: the locks that this member lost since its last view of the former lineage |
 //! | `refused a process that claimed the vote of a member without its secret` | event, warn | `voter`, `from`, `left_out`: see [`Counters::vote_claims`](crate::Counters::vote_claims). 16 lines in a row and one a second |
+//! | `forced: ...` | event, warn | `lineage`: a forced start founded it. If the data directory had a view, `before`, `view` and `members` tell what is given up |
 //! | `resumed: ...` | event, info | the member's lease runs again |
 //! | `member joined`, `member left`, `member died`, `member is gone`, `member is unreachable: ...` | event, info | `name`, `addr`, `process`; `cause` of a death: `killed` or `lease over`. `member is gone`: this member heard no reason |
 //! | `more members joined or ended than have lines` | event, info | `left_out`: how many. 2,048 lines of the row above in a row and 8 a second |

@@ -342,10 +342,11 @@ pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         },
         Event::Left { .. } => MemberEvent::Left,
         // These are no news for a program: another grantor, tokens, an epoch that never began, a
-        // stranger's claim, a bound. The engine announces none of them.
+        // stranger's claim, a bound, a start that failed. The engine announces none of them.
         Event::FoundGrantor { .. }
         | Event::GrantorAborted { .. }
         | Event::Supplied { .. }
+        | Event::ForceRefused(_)
         | Event::VoteClaimRefused { .. }
         | Event::WaitsLeftOut { .. }
         | Event::TableRefused { .. } => return None,

@@ -1,6 +1,6 @@
 //! `JoinError`: why a process did not become a member.
 
-use crate::protocol::{InvalidMemberName, InvalidTiming, MAX_COUNCIL};
+use crate::protocol::{InvalidMemberName, InvalidTiming, MAX_COUNCIL, MemberName, ViewNumber};
 use crate::runtime::net::transport::BindError;
 use crate::runtime::{DataDirError, MAX_BUSY_POLL, QueryError};
 use crate::wire::{MAX_CLUSTER, Role};
@@ -113,6 +113,25 @@ pub enum JoinError {
         cluster: String,
         /// How far the tokens are ahead.
         ahead: Duration,
+    },
+    /// [`force`](crate::MemberBuilder::force) was given, and a member of a cluster that has an
+    /// elder with a quorum answered. Nothing was founded, joined or stored.
+    #[error(
+        "a member of cluster '{cluster}' runs with a quorum: {member} at {addr}, \
+         in view {view} of elder {elder}; force() would found a second cluster beside it: \
+         start without force(), and this process joins that cluster"
+    )]
+    QuorumLives {
+        /// The cluster's name.
+        cluster: String,
+        /// The name of the member that answered.
+        member: MemberName,
+        /// The address of that member.
+        addr: SocketAddr,
+        /// The number of its view.
+        view: ViewNumber,
+        /// The address of the elder of that view.
+        elder: SocketAddr,
     },
     /// No cluster took this member in within the join limit, and none could be founded.
     #[error(

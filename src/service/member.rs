@@ -394,9 +394,9 @@ impl Member {
         match closed {
             Some(EngineClosed::Heard) | None => Ok(()),
             Some(EngineClosed::Unheard) => Err(LeaveError::Unheard),
-            Some(EngineClosed::Broken | EngineClosed::WrongClock { .. }) => {
-                Err(LeaveError::Stopped)
-            }
+            Some(
+                EngineClosed::Broken | EngineClosed::WrongClock { .. } | EngineClosed::ForceRefused,
+            ) => Err(LeaveError::Stopped),
         }
     }
 }

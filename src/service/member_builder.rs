@@ -293,6 +293,12 @@ impl MemberBuilder {
     /// member that was declared dead lives nevertheless, both sides may hold the same lock until
     /// they meet. Then the later founding continues, and the members of the other one lose their
     /// holds.
+    ///
+    /// The process first asks its seeds, and the members that its data directory knows, for a
+    /// quarter of a member lease. If a member of a cluster that has an elder with a quorum answers,
+    /// the join fails with [`JoinError::QuorumLives`](crate::JoinError::QuorumLives): start without
+    /// `force` then. Name all members as seeds, so that each can answer. A forced founding logs the
+    /// view that it gives up as a warning.
     pub fn force(mut self) -> Self {
         self.force = true;
         self
@@ -395,6 +401,7 @@ impl MemberBuilder {
             council_size: self.council,
             seeds,
             found_alone: self.found,
+            forced_start: self.force,
             expect: self.expect,
             trust_refused: self.trust_refused,
             forced_revokes: self.forced_revokes,

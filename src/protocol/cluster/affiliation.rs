@@ -145,6 +145,10 @@ impl Cluster {
             }
             FoundingOutcome::Abandoned => self.end(now, Event::Abandoned, step),
             FoundingOutcome::Refused(wrong) => self.refuse_clock(now, wrong, None, step),
+            FoundingOutcome::Forced => self.force(now, step),
+            FoundingOutcome::ForceRefused(member) => {
+                self.end(now, Event::ForceRefused(member), step);
+            }
         }
     }
 
@@ -457,11 +461,15 @@ impl Cluster {
         self.end(now, Event::Expelled, step);
     }
 
-    /// Carries out the operator's declaration that every process without an answer is dead.
+    /// Carries out the operator's declaration that every process without an answer is dead. It is
+    /// wrong where a cluster with an elder answers: two clusters would run.
     pub(crate) fn force(&mut self, now: Time, step: &mut StepParts) {
-        let is_going =
-            matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
-        if !self.is_ready(now) && !is_going {
+        let is_refused = match &self.phase {
+            MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. } => true,
+            MemberPhase::Discovery(discovery) => discovery.knows_a_cluster(),
+            MemberPhase::Member | MemberPhase::Gone => false,
+        };
+        if !self.is_ready(now) && !is_refused {
             self.forced = true;
             self.end(now, Event::Forced, step);
         }

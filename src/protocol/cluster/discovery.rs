@@ -15,7 +15,7 @@
 //! as safe as a crash.
 
 use super::view::View;
-use crate::protocol::event::{Config, Output};
+use crate::protocol::event::{Config, LedMember, Output};
 use crate::protocol::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::locks::dealer::AHEAD;
 use crate::protocol::message::{Affiliation, Notice, Packet};
@@ -84,6 +84,10 @@ pub(crate) enum FoundingOutcome {
     Abandoned,
     /// The existing or proposed cluster is too far above this machine's clock.
     Refused(WrongClock),
+    /// The process was forced to start, and has heard of no cluster with an elder.
+    Forced,
+    /// The process was forced to start, and this member of a cluster with an elder answered.
+    ForceRefused(Box<LedMember>),
 }
 
 /// The seeds of a process in discovery and their answers, as text.
@@ -162,8 +166,11 @@ impl Discovery {
         belonging: Affiliation,
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
+        if config.forced_start && now >= self.listens_until {
+            return FoundingOutcome::Forced;
+        }
         let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
-        if config.found_alone || (alone && suffices(config, 1)) {
+        if config.found_alone || (alone && suffices(config, 1) && !config.forced_start) {
             let view = self.first_view(config, now, vec![config.me.clone()]);
             return match self.clock.check(now, view.first_slot) {
                 Ok(()) => FoundingOutcome::Founded(Box::new(view)),
@@ -203,6 +210,9 @@ impl Discovery {
             let hello = Notice::Hello { me, asked: addr, belonging, nonce };
             out.push(Output::Send { to: addr, process: None, packet: hello.into() });
         }
+        if config.forced_start {
+            return FoundingOutcome::Pending;
+        }
         self.ask_to_join(config, out);
         if let Some(attempt) = &self.attempt {
             self.propose(attempt, config, out);
@@ -241,6 +251,10 @@ impl Discovery {
         let is_doubtful = !is_proven && self.heard.get(&addr).is_some_and(|heard| heard.is_proven);
         if matters && !is_doubtful && self.make_room(addr, is_proven && is_member) {
             self.heard.insert(addr, SeedReply { me, belonging, at: now, is_proven });
+        }
+        if config.forced_start {
+            let refused = self.led_member().map(Box::new).map(FoundingOutcome::ForceRefused);
+            return refused.unwrap_or(FoundingOutcome::Pending);
         }
         if known {
             return FoundingOutcome::Pending;
@@ -298,6 +312,7 @@ impl Discovery {
             || !in_it
             || !suffices(config, view.members.len())
             || known
+            || config.forced_start
             || self.attempt.is_some()
         {
             return FoundingOutcome::Pending;
@@ -508,9 +523,12 @@ impl Discovery {
     /// Returns whether there is a cluster with an elder. A cluster that lost its quorum is over as
     /// soon as its leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
-        self.heard
-            .values()
-            .any(|heard| matches!(heard.belonging, Affiliation::Member { led: true, .. }))
+        self.heard.values().any(|heard| led_member(&heard.me, &heard.belonging).is_some())
+    }
+
+    /// A member of a cluster with an elder.
+    fn led_member(&self) -> Option<LedMember> {
+        self.heard.values().find_map(|heard| led_member(&heard.me, &heard.belonging))
     }
 
     fn propose(&self, attempt: &FoundingAttempt, config: &Config, out: &mut Vec<Output>) {
@@ -533,6 +551,19 @@ impl Discovery {
         let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
         let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);
         View::first(first, founders, config.timing, config.council_size)
+    }
+}
+
+/// The process with this affiliation, if its lease runs.
+pub(super) fn led_member(info: &MemberInfo, belonging: &Affiliation) -> Option<LedMember> {
+    match belonging {
+        Affiliation::Member { lineage, view, elder, led: true, .. } => Some(LedMember {
+            info: info.clone(),
+            lineage: *lineage,
+            view: *view,
+            elder: elder.clone(),
+        }),
+        _ => None,
     }
 }
 
@@ -675,6 +706,44 @@ mod tests {
         assert_eq!(asked_in_a_crowd(&[(6, false)]), [].into(), "a claim");
         let three = [(6, true), (7, true), (8, true)];
         assert_eq!(asked_in_a_crowd(&three).len(), 2, "no proven member is forgotten for another");
+    }
+
+    /// A process whose start is forced, after an answer: the outcome, and whether it sent anything.
+    fn forced_after(answer: Affiliation) -> (FoundingOutcome, bool) {
+        let (mut config, mut discovery, _) = in_discovery(1, &[1, 2], 1);
+        config.forced_start = true;
+        let (early, mut out) = (Time::from_nanos(2), Vec::new());
+        let found =
+            discovery.on_hello(&config, early, info(2), (Some(addr(2)), true), answer, &mut out);
+        (found, !out.is_empty())
+    }
+
+    #[test]
+    fn a_forced_start_is_refused_by_a_member_with_an_elder_and_asks_it_for_nothing() {
+        let (FoundingOutcome::ForceRefused(member), false) = forced_after(elder(2, 0)) else {
+            panic!("it goes on beside a cluster")
+        };
+        assert_eq!((member.info, member.elder), (info(2), info(2)));
+        let mut without = elder(2, 0);
+        let Affiliation::Member { led, .. } = &mut without else { panic!("a member") };
+        *led = false;
+        assert!(matches!(forced_after(without), (FoundingOutcome::Pending, false)));
+    }
+
+    #[test]
+    fn a_forced_start_listens_first_and_agrees_to_no_founding() {
+        let (mut config, mut discovery, now) = in_discovery(2, &[2], 1);
+        config.forced_start = true;
+        let (early, mut out) = (Time::from_nanos(2), Vec::new());
+        let view = View::first(Slot(5), vec![info(1), info(2)], config.timing, 7);
+        discovery.on_found(&config, early, ProcessId(1), 1, &view, &mut out);
+        assert!(out.is_empty() && !discovery.is_bound_to(ProcessId(1)));
+        let mut outcome_at = |time| {
+            let belonging = discovery.belonging();
+            discovery.on_timer(&config, time, belonging, &mut Vec::new())
+        };
+        assert!(matches!(outcome_at(early), FoundingOutcome::Pending));
+        assert!(matches!(outcome_at(now), FoundingOutcome::Forced));
     }
 
     #[test]

@@ -29,4 +29,6 @@ pub(crate) enum EngineClosed {
         /// How far the slots are above the clock.
         ahead: Duration,
     },
+    /// The start was forced, and a member of a cluster with an elder answered.
+    ForceRefused,
 }

@@ -15,8 +15,8 @@ use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
 use super::phase::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
-    Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet,
-    ProcessId, RequestId, ServiceName, Status, StoredVote, Time, Token, Want,
+    Command, Config, Event, FastOutcome, Input, LedMember, LostReason, Node, Notice, Outcome,
+    Output, Packet, ProcessId, RequestId, ServiceName, Status, StoredVote, Time, Token, Want,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -50,6 +50,8 @@ pub(super) struct EngineState {
     pub(super) unwritten: Option<(ProcessId, u64, Box<StoredVote>)>,
     /// Why the last write of the vote failed, if it did.
     pub(super) disk_trouble: Option<(io::ErrorKind, String)>,
+    /// The member of a running cluster that answered a forced start.
+    pub(super) refusing: Option<Box<LedMember>>,
     /// The fault that is reported when the engine breaks.
     fault: &'static str,
     /// The outputs of a step. The memory is kept from turn to turn.
@@ -175,6 +177,7 @@ impl EngineState {
             writer: None,
             unwritten: None,
             disk_trouble: None,
+            refusing: None,
             fault: "the runtime under it ended",
             outputs: Vec::new(),
             slots: Map::default(),
@@ -366,6 +369,10 @@ impl EngineState {
                 }
                 Some(IncarnationEnd::WrongClock { ahead }) => {
                     self.close(EngineClosed::WrongClock { ahead }, effects);
+                    break;
+                }
+                Some(IncarnationEnd::ForceRefused) => {
+                    self.close(EngineClosed::ForceRefused, effects);
                     break;
                 }
                 Some(IncarnationEnd::Reborn { expelled }) => {
@@ -588,6 +595,10 @@ impl EngineState {
                 *over = Some(IncarnationEnd::Reborn { expelled: false })
             }
             Event::Left { heard } => *over = Some(IncarnationEnd::Left { heard }),
+            Event::ForceRefused(member) => {
+                self.refusing = Some(member);
+                *over = Some(IncarnationEnd::ForceRefused);
+            }
             Event::WrongClock { theirs, ours } => {
                 let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
                 effects.log(move || {
@@ -681,7 +692,10 @@ impl EngineState {
         effects.rearm = true;
         effects.announce(match closed {
             EngineClosed::Broken => Announcement::Failed(self.fault),
-            EngineClosed::Heard | EngineClosed::Unheard | EngineClosed::WrongClock { .. } => {
+            EngineClosed::Heard
+            | EngineClosed::Unheard
+            | EngineClosed::WrongClock { .. }
+            | EngineClosed::ForceRefused => {
                 Announcement::Event(Event::Left { heard: closed == EngineClosed::Heard })
             }
         });
@@ -814,4 +828,5 @@ pub(super) enum IncarnationEnd {
     Left { heard: bool },
     Reborn { expelled: bool },
     WrongClock { ahead: std::time::Duration },
+    ForceRefused,
 }

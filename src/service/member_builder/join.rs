@@ -3,7 +3,7 @@
 use super::MemberBuilder;
 use super::network_inbox::NetworkInbox;
 use crate::protocol::{
-    InvalidMemberName, MAX_MEMBER_NAME, MemberInfo, MemberName, Status, VoteSecret,
+    InvalidMemberName, LedMember, MAX_MEMBER_NAME, MemberInfo, MemberName, Status, View, VoteSecret,
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
@@ -103,6 +103,7 @@ impl MemberBuilder {
             config.nonce = Some(NonZeroU64::new(nonce).unwrap_or(NonZeroU64::MIN));
         }
         config.vote_secret = vote_secret;
+        let stored_view = stored.as_ref().map(|stored| stored.view.clone());
         config.stored = stored;
         let clock = MemberClock::machine();
         let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk, clock });
@@ -121,9 +122,6 @@ impl MemberBuilder {
             let transport = transport.clone();
             async move { transport.shutdown().await }
         });
-        if self.force {
-            engine.force();
-        }
         let mut has_warned = self.log_low_expect(&transport);
         loop {
             let left = self.join_limit.saturating_sub(started.elapsed());
@@ -131,7 +129,7 @@ impl MemberBuilder {
             // Names may resolve to more seeds by now.
             has_warned = has_warned || self.log_low_expect(&transport);
             if is_ready {
-                self.log_surprises(&engine.status());
+                self.log_surprises(&engine.status(), stored_view);
                 #[cfg(feature = "http")]
                 if let Some(shown) = shown {
                     shown.keep();
@@ -143,13 +141,7 @@ impl MemberBuilder {
             }
             tracing::info!(target: "elderlock", "joining: {}", Waiting::of(&engine, &transport));
         }
-        let error = match (wrong_clock(&engine), &self.data_dir, engine.disk_trouble()) {
-            (Some(ahead), ..) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
-            (None, Some(path), Some((kind, reason))) => {
-                JoinError::DataDir { path: path.clone(), why: io::Error::new(kind, reason).into() }
-            }
-            _ => self.no_cluster(&engine, &transport),
-        };
+        let error = self.failure(&engine, &transport);
         engine.close(EngineClosed::Unheard);
         let mut phase = engine.phase();
         // Waits until the transport has stopped, so that the port is free when the caller gets the
@@ -158,9 +150,54 @@ impl MemberBuilder {
         Err(error)
     }
 
-    /// Logs properties of the cluster that its operator may not expect.
-    fn log_surprises(&self, status: &Status) {
+    /// Why the process did not become a member.
+    fn failure(&self, engine: &Engine, transport: &Transport) -> JoinError {
+        let cluster = || self.cluster.clone();
+        if let Some(ahead) = wrong_clock(engine) {
+            return JoinError::Clock { cluster: cluster(), ahead };
+        }
+        if let Some(led) = engine.refusing_member() {
+            let LedMember { info, view, elder, .. } = *led;
+            return JoinError::QuorumLives {
+                cluster: cluster(),
+                member: info.name,
+                addr: info.addr,
+                view,
+                elder: elder.addr,
+            };
+        }
+        match (&self.data_dir, engine.disk_trouble()) {
+            (Some(path), Some((kind, reason))) => {
+                JoinError::DataDir { path: path.clone(), why: io::Error::new(kind, reason).into() }
+            }
+            _ => self.no_cluster(engine, transport),
+        }
+    }
+
+    /// Logs what a forced founding gives up: the view of the data directory, if there was one.
+    fn log_forced(now: &View, before: Option<View>) {
+        let lineage = now.lineage;
+        match before {
+            Some(View { lineage: before, number, members, .. }) => tracing::warn!(
+                target: "elderlock", %lineage, %before, view = number.0, members = members.len(),
+                "forced: founded a new lineage without a quorum, and gave up the view of the data \
+                 directory with all locks that were held in it"
+            ),
+            None => tracing::warn!(
+                target: "elderlock", %lineage,
+                "forced: founded a new lineage without a quorum; no former view is known here"
+            ),
+        }
+    }
+
+    /// Logs properties of the cluster that its operator may not expect. `stored`: the view that the
+    /// data directory had at the start.
+    fn log_surprises(&self, status: &Status, stored: Option<View>) {
         let Some(view) = &status.view else { return };
+        let has_founded = view.lineage.founder == status.me.process;
+        if self.force && has_founded {
+            Self::log_forced(view, stored);
+        }
         if view.timing != self.timing {
             tracing::warn!(
                 target: "elderlock", cluster = ?view.timing, own = ?self.timing,
@@ -174,7 +211,6 @@ impl MemberBuilder {
             .map(String::as_str)
             .filter(|seed| seed.parse::<SocketAddr>().is_err())
             .collect();
-        let has_founded = view.lineage.founder == status.me.process;
         if view.members.len() == 1 && has_founded && !names.is_empty() && !self.force {
             tracing::warn!(
                 target: "elderlock", seeds = names.join(", "),
