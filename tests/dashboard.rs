@@ -207,7 +207,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_in_the_metrics_of_a_busy_memb
 /// Wrong changes of the rules. At least one case of `deploy/alerts-test.yaml` has to fail under
 /// each of them. Without `by (job)`, a second cluster beside the first hides a fault or makes one
 /// up.
-const WRONG_RULES: [(&str, &str); 16] = [
+const WRONG_RULES: [(&str, &str); 18] = [
     ("expr: absent(elderlock_connected)", "expr: absent(elderlock_is_here)"),
     ("elderlock_connected == 0", "elderlock_connected == 2"),
     ("elderlock_is_elder * elderlock_connected", "elderlock_is_elder"),
@@ -224,6 +224,8 @@ const WRONG_RULES: [(&str, &str); 16] = [
     ("> 3.5", "> 4.5"),
     ("sum by (job, reason)", "sum by (reason)"),
     ("for: 10m", "for: 8m"),
+    ("sum by (job) (increase", "sum(increase"),
+    ("{reason=\"other_lineage\"}", ""),
 ];
 
 #[test]

@@ -411,6 +411,32 @@ async fn a_member_that_founds_alone_from_a_host_name_says_so() {
 
 /// The first process founds, and ends without a goodbye. The start of the next one is forced.
 #[tokio::test]
+/// Each of two processes founds alone. The first one does not know the second, which greets it.
+#[tokio::test]
+async fn two_clusters_of_one_name_that_hear_each_other_both_say_so() {
+    let addrs: Vec<String> = ports::free(2).iter().map(ToString::to_string).collect();
+    let found = |at: usize, seeds: &[String]| {
+        let builder = Member::builder("telemetry").bind(&addrs[at]).seeds(seeds).found();
+        let builder = builder.name(format!("pod-{at}")).timing(Timing::fast());
+        let process = MeteredProcess::start();
+        let join = process.handle.spawn(builder.join());
+        async move { (process, soon(join).await.expect("no panic").expect("it founds")) }
+    };
+    let first = found(0, &addrs[..1]).await;
+    let second = found(1, &addrs).await;
+    for ((process, member), (_, other), at) in [(&first, &second, 1), (&second, &first, 0)] {
+        let text = format!("another lineage of this cluster runs at {}: ", addrs[at]);
+        let line = says(&process.log, "WARN", &text).await;
+        let lineage = |member: &Member| member.status().view.expect("a view").lineage.to_string();
+        assert_eq!(line.get("lineage"), lineage(other));
+        assert_eq!(line.get("own"), lineage(member));
+        assert_eq!(line.get("elder"), other.process().to_string());
+        assert_eq!((line.get("elder_name"), line.get("left_out")), (&*format!("pod-{at}"), "0"));
+        assert!(member.counters().other_lineage > 0, "{:?}", member.counters());
+        assert_eq!(begin_with(&process.log, "joined another lineage").len(), 0);
+    }
+}
+
 async fn a_forced_start_logs_what_it_gives_up() {
     let directory = std::env::temp_dir().join(format!("elderlock-forced-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);

@@ -618,6 +618,7 @@ impl RareStateCounter {
             | Event::Orphaned
             | Event::IdentityTaken
             | Event::VoteClaimRefused { .. }
+            | Event::OtherLineage(_)
             | Event::WaitsLeftOut { .. }
             | Event::TableRefused { .. }
             | Event::WrongClock { .. }

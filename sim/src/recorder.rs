@@ -371,8 +371,8 @@ impl Recorder {
             // The event of the loss follows.
             Event::ForcedRevoke { .. } => return,
             Event::IdentityTaken => named("identity_taken"),
-            // A refused claim changes nothing.
-            Event::VoteClaimRefused { .. } => return,
+            // A refused claim changes nothing, and neither does another lineage that is refused.
+            Event::VoteClaimRefused { .. } | Event::OtherLineage(_) => return,
             // No simulated member reaches the bound of bytes of requests.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => return,
             Event::Forced => named("forced"),

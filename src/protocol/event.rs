@@ -690,6 +690,9 @@ pub enum Event {
         /// The member that sent the table.
         from: ProcessId,
     },
+    /// This member of another lineage greeted or answered this one: two clusters of one name run.
+    /// This member stays in its own lineage.
+    OtherLineage(Box<LedMember>),
     /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks
     /// is wrong, and this process takes no part.
     WrongClock {

@@ -39,6 +39,9 @@ pub(crate) trait Network: Outbox {
     /// Counts a process that claimed the vote of a member without a proof.
     fn claim_refused(&self) {}
 
+    /// Counts a member of another lineage that greeted or answered this one.
+    fn heard_other_lineage(&self) {}
+
     /// Notes that the incarnation is in a view, with a running lease.
     fn joined(&self) {}
 

@@ -82,6 +82,7 @@
 //! | `the program's code panicked ...` | event, error | `panic`: a waker, a log subscriber or a metrics recorder of the program panicked. The member goes on without that call |
 //! | `suspended: ...`, `orphaned: ...`, `expelled: ...` | event, warn | the member's lease is over; no quorum for three leases; the cluster went on without it |
 //! | `joined another lineage: ...` | event, warn | `before`, `lineage`, `lost`: the locks that this member lost since its last view of the former lineage |
+//! | `another lineage of this cluster runs at ADDR: ...` | event, warn | `name`, `addr`, `process`, `lineage`, `view`, `elder`, `elder_name` of the other one, `own` lineage, `left_out`: two clusters of one name run, see [`Counters::other_lineage`](crate::Counters::other_lineage). 16 lines in a row and one a minute |
 //! | `refused a process that claimed the vote of a member without its secret` | event, warn | `voter`, `from`, `left_out`: see [`Counters::vote_claims`](crate::Counters::vote_claims). 16 lines in a row and one a second |
 //! | `forced: ...` | event, warn | `lineage`: a forced start founded it. If the data directory had a view, `before`, `view` and `members` tell what is given up |
 //! | `resumed: ...` | event, info | the member's lease runs again |

@@ -342,12 +342,14 @@ pub(super) fn member_event(announcement: Announcement) -> Option<MemberEvent> {
         },
         Event::Left { .. } => MemberEvent::Left,
         // These are no news for a program: another grantor, tokens, an epoch that never began, a
-        // stranger's claim, a bound, a start that failed. The engine announces none of them.
+        // bound, a start that failed. A stranger's claim and another lineage are for its operator.
+        // The engine announces none of them.
         Event::FoundGrantor { .. }
         | Event::GrantorAborted { .. }
         | Event::Supplied { .. }
         | Event::ForceRefused(_)
         | Event::VoteClaimRefused { .. }
+        | Event::OtherLineage(_)
         | Event::WaitsLeftOut { .. }
         | Event::TableRefused { .. } => return None,
     })

@@ -1,6 +1,6 @@
 //! Joining and leaving a cluster, and the installation of a new view.
 
-use super::discovery::in_turn;
+use super::discovery::{in_turn, led_member};
 use super::*;
 
 /// How many members outside the council are greeted at a time by a member without a renewing elder.
@@ -96,6 +96,7 @@ impl Cluster {
                 self.send_hello(now, me.addr, None, step);
             }
         }
+        self.report_other_lineage(&me, &belonging, step);
         if let (Some(mine), Affiliation::Member { lineage, view, .. }) =
             (&self.ballot_view(), &belonging)
             && mine.lineage == *lineage
@@ -121,6 +122,24 @@ impl Cluster {
             let heard = (asked, is_believed);
             let found = discovery.on_hello(&self.config, now, me, heard, belonging, step.out);
             self.on_founding_outcome(now, found, step);
+        }
+    }
+
+    /// Reports a member of another lineage that has an elder. The view may still have a former
+    /// process of that member's address. Then it is no report: the address may have been in this
+    /// lineage a moment ago, and the other process is heard again.
+    fn report_other_lineage(
+        &self,
+        info: &MemberInfo,
+        belonging: &Affiliation,
+        step: &mut StepParts,
+    ) {
+        if let (Some(mine), MemberPhase::Member, Some(other)) =
+            (&self.view, &self.phase, led_member(info, belonging))
+            && mine.lineage != other.lineage
+            && mine.members.iter().all(|member| member.info.addr != info.addr)
+        {
+            step.out.push(Output::Event(Event::OtherLineage(Box::new(other))));
         }
     }
 

@@ -29,6 +29,7 @@ mod goodbyes;
 mod grantors;
 mod kept_locks;
 mod large;
+mod lineages;
 mod offers;
 mod positions;
 mod reports;

@@ -623,6 +623,7 @@ impl EngineState {
             // A stranger can cause any number of these events: they are counted, and logged at a
             // limited rate.
             Event::VoteClaimRefused { .. } => self.network.claim_refused(),
+            Event::OtherLineage(_) => self.network.heard_other_lineage(),
             // A member can cause any number of these events: they are logged at a limited rate.
             Event::WaitsLeftOut { .. } | Event::TableRefused { .. } => {}
             event => effects.announce(Announcement::Event(event)),

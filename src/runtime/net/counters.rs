@@ -95,6 +95,8 @@ counters! {
         impostors,
         /// Refused: a packet of a process that claimed the vote of a member without a proof.
         vote_claims,
+        /// Refused: a member of another lineage of this cluster. Two clusters of one name run.
+        other_lineage,
         /// Refused: frames of processes outside the view, beyond the rate of all of them. Without a
         /// key also datagrams from addresses outside the view, beyond theirs.
         throttled,

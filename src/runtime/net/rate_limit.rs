@@ -9,10 +9,12 @@ use std::time::Instant;
 /// a fresh part.
 const MAX_PARTS: usize = 1024;
 
-/// Lets [`burst`](RateLimit::new) events pass in a row, and then a number of them each second.
+/// Lets [`burst`](RateLimit::new) events pass in a row, and then a number of them each second or
+/// each minute.
 pub(crate) struct RateLimit {
     burst: u32,
-    a_second: u32,
+    /// The events that may pass in a period of so many milliseconds.
+    rate: (u32, u32),
     /// The events that may pass now, the time of that count, and the number of events stopped since
     /// one passed.
     state: Mutex<(u32, Instant, u64)>,
@@ -20,7 +22,16 @@ pub(crate) struct RateLimit {
 
 impl RateLimit {
     pub(crate) fn new(burst: u32, a_second: u32) -> Self {
-        RateLimit { burst, a_second, state: Mutex::new((burst, Instant::now(), 0)) }
+        RateLimit::with_rate(burst, (a_second, 1000))
+    }
+
+    /// Lets `burst` events pass in a row, and then a number of them each minute.
+    pub(crate) fn a_minute(burst: u32, a_minute: u32) -> Self {
+        RateLimit::with_rate(burst, (a_minute, 60_000))
+    }
+
+    fn with_rate(burst: u32, rate: (u32, u32)) -> Self {
+        RateLimit { burst, rate, state: Mutex::new((burst, Instant::now(), 0)) }
     }
 
     /// Whether one more event may pass, with the number of events that were stopped before it.
@@ -32,7 +43,7 @@ impl RateLimit {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since, stopped) = &mut *state;
         let passed = now.saturating_duration_since(*since).as_millis();
-        let gained = passed * u128::from(self.a_second) / 1000;
+        let gained = passed * u128::from(self.rate.0) / u128::from(self.rate.1);
         if gained > 0 {
             *left = u32::try_from(gained).unwrap_or(u32::MAX).saturating_add(*left).min(self.burst);
             *since = now;
@@ -148,5 +159,16 @@ mod tests {
         assert_eq!(passed(now + Duration::from_secs(100)), [9, 0, 0]);
         // A clock that steps back lets no more events pass.
         assert_eq!(passed(now), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn a_rate_may_be_that_of_a_minute() {
+        let limit = RateLimit::a_minute(2, 1);
+        let now = Instant::now();
+        let passed = |now| (0..10).filter_map(|_| limit.pass_at(now)).count();
+        assert_eq!(
+            [0, 50, 70, 100, 130].map(|after| passed(now + Duration::from_secs(after))),
+            [2, 0, 1, 0, 1]
+        );
     }
 }

@@ -334,6 +334,10 @@ impl Network for Transport {
         add(&self.shared.reception.counters.vote_claims, 1);
     }
 
+    fn heard_other_lineage(&self) {
+        add(&self.shared.reception.counters.other_lineage, 1);
+    }
+
     fn joined(&self) {
         self.set_in_discovery(false);
     }

@@ -2,8 +2,8 @@
 
 use super::super::net::rate_limit::RateLimit;
 use crate::protocol::{
-    Epoch, Event, Hint, Input, Lineage, LockName, LostReason, MemberInfo, Notice, Packet,
-    ProcessId, ServiceName, Token, View, Want,
+    Epoch, Event, Hint, Input, LedMember, Lineage, LockName, LostReason, MemberInfo, Notice,
+    Packet, ProcessId, ServiceName, Token, View, Want,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +17,9 @@ const LOSSES_A_SECOND: u32 = 1;
 /// is that of all such lines.
 const MOST_CLAIMS: u32 = 16;
 const CLAIMS_A_SECOND: u32 = 1;
+/// The most lines about other lineages, per minute in the long run. Two clusters may run side by
+/// side for days, and greet each other all the time.
+const LINEAGES_A_MINUTE: u32 = 1;
 
 /// The most lines about members that join or end. A cluster of a thousand may be founded at once,
 /// and a process without a key may join and leave again and again.
@@ -52,6 +55,7 @@ pub(crate) struct MemberLog {
     claims: RateLimit,
     bounds: RateLimit,
     changes: RateLimit,
+    lineages: RateLimit,
     is_suspended: bool,
     /// The locks that were lost since the present view was installed.
     lost: u64,
@@ -68,23 +72,65 @@ enum MemberEnd {
 pub(crate) enum LogNote {
     Joined(MemberInfo),
     Left(MemberInfo),
-    Died { info: MemberInfo, cause: &'static str },
+    Died {
+        info: MemberInfo,
+        cause: &'static str,
+    },
     Gone(MemberInfo),
     Unreachable(MemberInfo),
     ChangesLeftOut(u64),
-    Elder { info: MemberInfo, is_me: bool },
-    Grantor { service: ServiceName, epoch: Epoch, info: MemberInfo },
-    OtherLineage { before: Lineage, now: Lineage, lost: u64 },
-    Raised { before: u16, now: u16 },
+    Elder {
+        info: MemberInfo,
+        is_me: bool,
+    },
+    Grantor {
+        service: ServiceName,
+        epoch: Epoch,
+        info: MemberInfo,
+    },
+    OtherLineage {
+        before: Lineage,
+        now: Lineage,
+        lost: u64,
+    },
+    /// A lineage runs beside this member's own.
+    SecondLineage {
+        own: Lineage,
+        other: Box<LedMember>,
+        left_out: u64,
+    },
+    Raised {
+        before: u16,
+        now: u16,
+    },
     Suspended,
     Resumed,
     Orphaned,
     IdentityTaken,
-    ClaimRefused { voter: ProcessId, from: ProcessId, left_out: u64 },
-    WaitsLeftOut { service: ServiceName, info: MemberInfo, count: usize, left_out: u64 },
-    TableRefused { service: ServiceName, info: MemberInfo, left_out: u64 },
+    ClaimRefused {
+        voter: ProcessId,
+        from: ProcessId,
+        left_out: u64,
+    },
+    WaitsLeftOut {
+        service: ServiceName,
+        info: MemberInfo,
+        count: usize,
+        left_out: u64,
+    },
+    TableRefused {
+        service: ServiceName,
+        info: MemberInfo,
+        left_out: u64,
+    },
     Expelled,
-    LockLost { service: ServiceName, want: Want, token: Token, reason: LostReason, left_out: u64 },
+    LockLost {
+        service: ServiceName,
+        want: Want,
+        token: Token,
+        reason: LostReason,
+        left_out: u64,
+    },
 }
 
 impl Default for MemberLog {
@@ -98,6 +144,7 @@ impl Default for MemberLog {
             claims: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
             bounds: RateLimit::new(MOST_CLAIMS, CLAIMS_A_SECOND),
             changes: RateLimit::new(MOST_CHANGES, CHANGES_A_SECOND),
+            lineages: RateLimit::a_minute(MOST_CLAIMS, LINEAGES_A_MINUTE),
             is_suspended: false,
             lost: 0,
         }
@@ -141,6 +188,13 @@ impl MemberLog {
             Event::VoteClaimRefused { voter, from } => {
                 if let Some(left_out) = self.claims.pass() {
                     notes.push(LogNote::ClaimRefused { voter: *voter, from: *from, left_out });
+                }
+            }
+            Event::OtherLineage(other) => {
+                if let Some(own) = self.view.as_ref().map(|view| view.lineage)
+                    && let Some(left_out) = self.lineages.pass()
+                {
+                    notes.push(LogNote::SecondLineage { own, other: other.clone(), left_out });
                 }
             }
             Event::WaitsLeftOut { service, member, count } => {
@@ -308,6 +362,20 @@ impl LogNote {
                 target: "elderlock", parent: None, before = %before, lineage = %now, lost,
                 "joined another lineage: all that was held in the former one is lost"
             ),
+            LogNote::SecondLineage { own, other, left_out } => {
+                let LedMember {
+                    info: MemberInfo { process, addr, name, .. },
+                    lineage,
+                    view,
+                    elder,
+                } = *other;
+                warn!(
+                    target: "elderlock", parent: None, %name, %addr, %process, %lineage,
+                    view = view.0, elder = %elder.process, elder_name = %elder.name, %own, left_out,
+                    "another lineage of this cluster runs at {addr}: both grant the same locks; \
+                     end the members of one of them, and let them join the other"
+                );
+            }
             LogNote::Raised { before, now } => info!(
                 target: "elderlock", parent: None, before, now,
                 "the cluster speaks a later version of the wire"
@@ -457,6 +525,29 @@ mod tests {
         };
         assert_eq!((raises(0, 12), raises(1, 12)), (vec![], vec![]));
         assert_eq!((raises(2, 13), raises(3, 13)), (vec![(12, 13)], vec![]));
+    }
+
+    #[test]
+    fn lines_about_another_lineage_have_a_rate() {
+        let mut log = MemberLog::default();
+        let (own, other) = (founded_at(1), founded_at(2));
+        let info = other.members[0].info.clone();
+        let led =
+            LedMember { elder: info.clone(), info, lineage: other.lineage, view: other.number };
+        let mut notes = Vec::new();
+        log.said(&Event::OtherLineage(Box::new(led.clone())), ME, &mut notes);
+        assert!(notes.is_empty(), "a process in no view has no lineage");
+        installed(&mut log, &own);
+        for _ in 0..10 * MOST_CLAIMS {
+            log.said(&Event::OtherLineage(Box::new(led.clone())), ME, &mut notes);
+        }
+        let is_told = |note: &&LogNote| match note {
+            LogNote::SecondLineage { own: lineage, other, .. } => {
+                *lineage == own.lineage && **other == led
+            }
+            _ => false,
+        };
+        assert_eq!(notes.iter().filter(is_told).count(), MOST_CLAIMS as usize);
     }
 
     #[test]
