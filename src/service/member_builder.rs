@@ -45,7 +45,8 @@ pub struct MemberBuilder {
     timing: Timing,
     council: u8,
     found: bool,
-    expect: usize,
+    /// The number given to `expect`; `None`: 1.
+    expect: Option<usize>,
     insecure: bool,
     trust_refused: bool,
     forced_revokes: bool,
@@ -94,7 +95,7 @@ impl MemberBuilder {
             timing: Timing::default(),
             council: COUNCIL,
             found: false,
-            expect: 1,
+            expect: None,
             insecure: false,
             trust_refused: false,
             forced_revokes: false,
@@ -192,7 +193,7 @@ impl MemberBuilder {
     /// that resolves only itself for some seconds then waits for the others and does not found
     /// alone. Give all members the same number, **more than half of the replicas**, best all of
     /// them. Then two foundings always have a member in common, and a process takes part in one
-    /// only. At most half of the known seeds is logged as a warning.
+    /// only. At most half of the known seeds is logged as a warning, also if it is 1.
     ///
     /// Zero, and more than 1 beside [`found`](MemberBuilder::found), are errors of
     /// [`join`](MemberBuilder::join). [`force`](MemberBuilder::force) ignores the number.
@@ -211,7 +212,7 @@ impl MemberBuilder {
     /// # Ok(()) }
     /// ```
     pub fn expect(mut self, members: usize) -> Self {
-        self.expect = members;
+        self.expect = Some(members);
         self
     }
 
@@ -395,6 +396,11 @@ impl MemberBuilder {
         HttpView::of_slot(slot)
     }
 
+    /// The least number of founders.
+    fn expected(&self) -> usize {
+        self.expect.unwrap_or(1)
+    }
+
     pub(super) fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
         let link = LinkLimits { kept_locks: self.kept_locks, ..Limits::DEFAULT.link };
         Config {
@@ -402,7 +408,7 @@ impl MemberBuilder {
             seeds,
             found_alone: self.found,
             forced_start: self.force,
-            expect: self.expect,
+            expect: self.expected(),
             trust_refused: self.trust_refused,
             forced_revokes: self.forced_revokes,
             limits: Limits { link, ..Limits::DEFAULT },

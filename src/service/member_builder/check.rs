@@ -29,11 +29,12 @@ impl MemberBuilder {
         if self.seeds.is_empty() && !self.found && !self.force {
             return Err(JoinError::NoSeeds);
         }
-        if self.expect == 0 {
+        let expected = self.expected();
+        if expected == 0 {
             return Err(JoinError::ZeroExpected);
         }
-        if self.found && self.expect > 1 {
-            return Err(JoinError::FoundsAlone { expected: self.expect });
+        if self.found && expected > 1 {
+            return Err(JoinError::FoundsAlone { expected });
         }
         self.timing.check()?;
         if self.council == 0 || self.council > MAX_COUNCIL {

@@ -237,15 +237,17 @@ impl MemberBuilder {
     /// Returns whether it has logged.
     fn log_low_expect(&self, transport: &Transport) -> bool {
         let seeds = self.seeds.len().max(transport.seeds().len());
-        let is_low = self.expect > 1 && self.expect * 2 <= seeds;
-        if is_low {
+        // These found alone at an operator's word, whichever number is expected.
+        let is_ordered = self.found || self.force;
+        let low = self.expect.filter(|expect| !is_ordered && *expect <= seeds / 2);
+        if let Some(expect) = low {
             tracing::warn!(
-                target: "elderlock", expect = self.expect, seeds,
+                target: "elderlock", expect, seeds,
                 "expects at most half of its seeds: two groups of them may each found a cluster; \
                  expect more than half"
             );
         }
-        is_low
+        low.is_some()
     }
 
     fn no_cluster(&self, engine: &Engine, transport: &Transport) -> JoinError {
@@ -266,7 +268,7 @@ impl MemberBuilder {
         JoinError::NoCluster {
             cluster: self.cluster.clone(),
             waited: self.join_limit,
-            needed: if founder { all.max(self.expect) } else { 1 },
+            needed: if founder { all.max(self.expected()) } else { 1 },
             unresolved,
             answered,
             missing,
