@@ -3,7 +3,8 @@
 use super::MemberBuilder;
 use super::network_inbox::NetworkInbox;
 use crate::protocol::{
-    InvalidMemberName, LedMember, MAX_MEMBER_NAME, MemberInfo, MemberName, Status, View, VoteSecret,
+    InvalidMemberName, LedMember, MAX_MEMBER_NAME, MemberInfo, MemberName, Status, Timing, View,
+    VoteSecret,
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
@@ -22,6 +23,7 @@ use crate::service::waiting::Waiting;
 use crate::wire::VERSIONS;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -200,8 +202,11 @@ impl MemberBuilder {
         }
         if view.timing != self.timing {
             tracing::warn!(
-                target: "elderlock", cluster = ?view.timing, own = ?self.timing,
-                "the cluster was founded with other times; this member keeps the cluster's"
+                target: "elderlock",
+                cluster = %TimingWords { timing: &view.timing, other: &self.timing },
+                own = %TimingWords { timing: &self.timing, other: &view.timing },
+                "the cluster was founded with other times than this member was given; this member \
+                 keeps the cluster's"
             );
         }
         // Other processes behind a name may not have resolved yet.
@@ -215,7 +220,7 @@ impl MemberBuilder {
             tracing::warn!(
                 target: "elderlock", seeds = names.join(", "),
                 "founded alone: the seeds resolve to this member only; if they are to name others, \
-                 two clusters may run"
+                 two clusters may run: give expect() or --expect the number of members"
             );
         }
     }
@@ -276,6 +281,35 @@ impl MemberBuilder {
     }
 }
 
+/// The times of one timing that differ from another one's, in words. The leases are always told.
+struct TimingWords<'a> {
+    timing: &'a Timing,
+    other: &'a Timing,
+}
+
+impl fmt::Display for TimingWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TimingWords { timing, other } = self;
+        let seconds = |span: Duration| format!("{} s", span.as_secs_f64());
+        let (member, elder) = (seconds(timing.member_lease), seconds(timing.elder_lease));
+        write!(f, "leases of {member} and {elder}")?;
+        for (name, span, other) in [
+            ("beat", timing.beat, other.beat),
+            ("retry", timing.retry, other.retry),
+            ("stagger", timing.stagger, other.stagger),
+            ("answer", timing.answer, other.answer),
+        ] {
+            if span != other {
+                write!(f, ", {name} of {}", seconds(span))?;
+            }
+        }
+        if timing.clock_error_ppm != other.clock_error_ppm {
+            write!(f, ", clock error of {} ppm", timing.clock_error_ppm)?;
+        }
+        Ok(())
+    }
+}
+
 pub(in crate::service) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
     let mut phase = engine.phase();
     let ready = phase.wait_for(|phase| phase.ready || phase.closed.is_some());
@@ -302,6 +336,20 @@ fn host_name() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_told_in_words_and_only_leases_if_they_are_equal() {
+        let (lan, fast) = (Timing::lan(), Timing::fast());
+        let text = |timing, other| TimingWords { timing, other }.to_string();
+        assert_eq!(text(&lan, &lan), "leases of 5 s and 2 s");
+        assert_eq!(
+            text(&fast, &lan),
+            "leases of 2.5 s and 1 s, beat of 0.12 s, retry of 0.08 s, stagger of 0.02 s, \
+             answer of 0.25 s"
+        );
+        let exact = Timing { clock_error_ppm: 500, ..lan };
+        assert_eq!(text(&exact, &lan), "leases of 5 s and 2 s, clock error of 500 ppm");
+    }
 
     #[test]
     fn outside_a_runtime_there_is_an_error_and_no_panic() {
