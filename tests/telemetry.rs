@@ -596,6 +596,7 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
                 .into_iter()
                 .all(|field| event.get(field) == view.get(field))
         );
+        assert_eq!(event.get("elder_name"), status.elder().name.as_str());
     }
 
     // The youngest two members use the service, so that the elder's death does not affect it.

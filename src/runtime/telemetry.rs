@@ -77,7 +77,7 @@
 //! | `grantor` | event, info | `service`, `epoch`, `name`, `addr`, `process`: this member grants from now on. It is in its `transfer` or `recovery`: in none if it is the first grantor or goes on in a new epoch |
 //! | `found grantor` | event, info | the same fields: another member grants a service that this program uses, in an epoch that this member has just learned of |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
-//! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
+//! | `view` | event, info | `view`, `members`, `elder`, `elder_name`: a view was installed; in its `view change` |
 //! | `lock lost` | event, warn | `service`, `lock.name` (escaped, its first 100 characters), `token`, `reason`, `left_out`: a hold is over against the program's will. 16 lines in a row and one a second; `left_out` counts those that were not written before it |
 //! | `the program's code panicked ...` | event, error | `panic`: a waker, a log subscriber or a metrics recorder of the program panicked. The member goes on without that call |
 //! | `suspended: ...`, `orphaned: ...`, `expelled: ...` | event, warn | the member's lease is over; no quorum for three leases; the cluster went on without it |
@@ -365,6 +365,7 @@ enum SpanResult {
         number: ViewNumber,
         members: usize,
         elder: ProcessId,
+        elder_name: MemberName,
     },
     Acts {
         holds: usize,
@@ -404,13 +405,19 @@ impl SpanEnd {
         span.record("outcome", outcome);
         span.record("took_ms", millis(self.took));
         match (&self.what, &self.how) {
-            (SpanSubject::View(awaited), SpanResult::Installed { number, members, elder }) => {
+            (
+                SpanSubject::View(awaited),
+                SpanResult::Installed { number, members, elder, elder_name },
+            ) => {
                 if number != awaited {
                     span.record("view", number.0);
                 }
                 span.record("members", members);
                 span.record("elder", display(elder));
-                info!(target: "elderlock", parent: span, view = number.0, members, %elder, "view");
+                info!(
+                    target: "elderlock", parent: span, view = number.0, members, %elder,
+                    %elder_name, "view"
+                );
             }
             (SpanSubject::Epoch { service, epoch, .. }, SpanResult::Acts { holds, waits, by }) => {
                 span.record("holds", holds);
@@ -584,8 +591,13 @@ impl SpanTracker {
     ) {
         match event {
             Event::ViewInstalled(view) => {
-                let (number, elder) = (view.number, view.elder().process);
-                let how = SpanResult::Installed { number, members: view.members.len(), elder };
+                let (number, elder) = (view.number, view.elder());
+                let how = SpanResult::Installed {
+                    number,
+                    members: view.members.len(),
+                    elder: elder.process,
+                    elder_name: elder.name.clone(),
+                };
                 notes.push(match self.view.take() {
                     Some(begun) => begun.ends(how, now),
                     None => at_once(SpanSubject::View(number), Duration::ZERO, how),
@@ -684,7 +696,12 @@ mod tests {
     }
 
     fn ending() -> SpanEnd {
-        let how = SpanResult::Installed { number: ViewNumber(2), members: 1, elder: ProcessId(1) };
+        let how = SpanResult::Installed {
+            number: ViewNumber(2),
+            members: 1,
+            elder: ProcessId(1),
+            elder_name: MemberName::new("pod-0").expect("a good name"),
+        };
         SpanEnd { what: SpanSubject::View(ViewNumber(2)), took: Duration::ZERO, how }
     }
 
