@@ -139,7 +139,9 @@ pub use runtime::{give_order_with, hold_through_with, query_status_of_with, quer
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 pub use wire::{Circle, HoldLease, MAX_CLUSTER, ReportedBlocker};
-pub use wire::{Order, OrderReport, ReportedHolder, ReportedWaiter, Role, SessionRequest};
+pub use wire::{
+    Order, OrderReport, ReportedHolder, ReportedWaiter, Role, SessionRequest, SessionStop,
+};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {

@@ -21,7 +21,7 @@ mod ports;
 use elderlock::wire::{Frame, OrderRequest, VERSIONS, encode};
 use elderlock::{
     Guard, JoinError, LockError, LockName, LockService, Member, Order, ServiceName, SessionRequest,
-    Timing, Token, TryLockError, View,
+    SessionStop, Timing, Token, TryLockError, View, hold_through,
 };
 use leases::Leases;
 use log::{Log, LogLine};
@@ -295,6 +295,39 @@ async fn a_lock_whose_program_does_not_keep_its_session_is_logged_as_lost() {
     assert!(next > lost, "{next} {line:?}");
     #[cfg(feature = "metrics")]
     process.book.counts_one_loss("session_ended").await;
+}
+
+/// The program stops in time, so the member still holds the lock when it is told.
+#[tokio::test]
+async fn a_lock_whose_program_stops_before_the_loss_is_logged_as_lost_with_the_cause() {
+    for (cause, reason) in [
+        (SessionStop::LeaseEnds, "lease_ended"),
+        (SessionStop::Unconfirmed, "session_ended"),
+        (SessionStop::MemberLeaves, "left"),
+    ] {
+        let process = MeteredProcess::start();
+        let builder = Member::builder("telemetry").bind("127.0.0.1:0").found().serve_sessions(true);
+        let joined = process.run(builder.timing(Leases::Long.timing()).join()).await;
+        let member = joined.expect("it founds");
+        let service = ServiceName::new("stock").expect("a good name");
+        let lock = SessionRequest::new(service, LockName::new(b"a").expect("a good name"));
+        let addr = member.addr().to_string();
+        let guard = hold_through(&addr, "telemetry", lock.wait(HANG)).await.expect("it is free");
+        let token = guard.token();
+        soon(guard.stop(cause)).await;
+        // The member has answered, so the lock is free.
+        let service = member.lock_service("stock").await;
+        let next = service.expect("a good name").try_lock("a").await.expect("it is free");
+        assert!(next.token() > token);
+        // A program that is stopped by its leaving member loses nothing by surprise.
+        if cause != SessionStop::MemberLeaves {
+            let line = says(&process.log, "WARN", "lock lost").await;
+            let told = (line.get("lock.name"), line.get("reason"), line.get("token"));
+            assert_eq!(told, ("a", reason, &*token.to_string()));
+        }
+        #[cfg(feature = "metrics")]
+        process.book.counts_one_loss(reason).await;
+    }
 }
 
 /// The others continue without waiting for the elder's lease, and keep its locks until that lease

@@ -6,6 +6,7 @@ use crate::{CommandResult, caller, signals};
 use clap::Args;
 use elderlock::{
     InvalidName, LockName, Metadata, ServiceName, SessionEnd, SessionGuard, SessionRequest,
+    SessionStop,
 };
 use rand::TryRng as _;
 use rand::rngs::SysRng;
@@ -97,8 +98,8 @@ pub(crate) async fn lock(args: LockArgs) -> CommandResult {
     let was_held = !guard.left().is_zero();
     match end {
         // The lock was lost and the command stopped; ignore its exit code.
-        Some(end) => {
-            let _ = guard.release().await;
+        Some((end, cause)) => {
+            guard.stop(cause).await;
             eprintln!("elderlock: lost: {}", end.escape_debug());
             Ok(ExitCode::from(LOST))
         }
@@ -187,6 +188,9 @@ fn start(command: &[OsString], guard: &SessionGuard, owner: u64) -> std::io::Res
         .spawn()
 }
 
+/// The reason why a command was stopped, and the cause as the member is told it.
+type Stop = (String, SessionStop);
+
 /// Waits for the end of the command, and ends the command before another member may have the lock.
 /// Returns the reason if the lock ended first.
 async fn supervise(
@@ -194,7 +198,7 @@ async fn supervise(
     guard: &SessionGuard,
     (grace, lease): (Duration, Option<Duration>),
     mut signals: (signals::Terminate, signals::Interrupt, signals::Hangup),
-) -> std::io::Result<(ExitStatus, Option<String>)> {
+) -> std::io::Result<(ExitStatus, Option<Stop>)> {
     let granted = Instant::now();
     let grace = grace.min(guard.left() / 3);
     let mut look = tokio::time::interval(LOOK);
@@ -203,12 +207,21 @@ async fn supervise(
     loop {
         let over = tokio::select! {
             status = child.wait() => return Ok((status?, end)),
-            over = guard.ended(), if end.is_none() => Some(over.to_string()),
+            over = guard.ended(), if end.is_none() => Some((over.to_string(), match over {
+                SessionEnd::MemberLeaves => SessionStop::MemberLeaves,
+                _ => SessionStop::Unconfirmed,
+            })),
             _ = look.tick(), if end.is_none() => (guard.left() <= grace).then(|| {
                 let until = granted.elapsed() + guard.left() + LEASE_SLACK;
                 match lease.filter(|lease| until >= *lease) {
-                    Some(lease) => format!("its lease of {} s is over", lease.as_secs_f64()),
-                    None => SessionEnd::Unconfirmed("no answer".into()).to_string(),
+                    Some(lease) => {
+                        let text = format!("its lease of {} s is over", lease.as_secs_f64());
+                        (text, SessionStop::LeaseEnds)
+                    }
+                    None => {
+                        let text = SessionEnd::Unconfirmed("no answer".into()).to_string();
+                        (text, SessionStop::Unconfirmed)
+                    }
                 }
             }),
             () = tokio::time::sleep_until(kill_at.unwrap_or_else(Instant::now)),

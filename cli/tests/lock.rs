@@ -601,6 +601,41 @@ fn a_lock_whose_lease_ends_says_so_and_blames_no_member() {
     assert!(code == Some(76) && text.contains("its lease of 2 s is over"), "{code:?} {text}");
 }
 
+/// The command ends before the member has lost the lock. So only the program can tell that it was
+/// stopped, and why.
+#[test]
+fn a_lock_whose_command_is_stopped_is_logged_as_lost_by_its_member() {
+    let (first, second) = (free_addr(), free_addr());
+    let node = |addr: &str, rest: &[&str]| {
+        let args = ["node", "--timing", QUICK, "--serve-sessions", "--bind", addr];
+        let mut command = both_outputs(env!("CARGO_BIN_EXE_elderlock"));
+        let mut node = Running::start(command.args(args).args(rest));
+        node.line_with("joined as");
+        node
+    };
+    let elder = node(&first, &["--found"]);
+    let mut member = node(&second, &["--seed", &first]);
+    let lock = ["lock", "--at", &second, "job"];
+    let lease = [&lock[..], &["--lease", "2s", "--", "sleep", "60"]].concat();
+    let (code, text) = outcome(&mut elderlock(&lease));
+    assert!(code == Some(76) && text.contains("its lease of 2 s is over"), "{code:?} {text}");
+    let line = member.line_with("WARN lock lost");
+    assert!(line.contains("reason=lease_ended"), "{line}");
+
+    let script = ["--", "sh", "-c", "echo in; exec sleep 600"];
+    let mut holds = both_outputs(env!("CARGO_BIN_EXE_elderlock"));
+    let mut holds = Running::start(holds.args(lock).args(script));
+    holds.line_with("in");
+    // Of two members the elder alone is a quorum, and the other one is not.
+    elder.signal("-STOP");
+    let (code, text) = holds.end();
+    assert!(code == Some(76) && text.contains("did not confirm the lock"), "{code:?} {text}");
+    // If this host is slow, the member loses the lock before it is told.
+    let line = member.line_with("WARN lock lost");
+    let reasons = ["reason=session_ended", "reason=suspended"];
+    assert!(reasons.iter().any(|reason| line.contains(reason)), "{line}");
+}
+
 #[test]
 fn a_member_that_serves_no_sessions_says_how_to_change_that() {
     let addr = free_addr();

@@ -561,7 +561,7 @@ pub enum LostReason {
     /// This process is a `fork` copy of the process that has the hold. Join after the fork.
     Forked,
     /// The program for which this member held the lock did not keep its
-    /// [session](crate::hold_through).
+    /// [session](crate::hold_through), or stopped because the lock was not confirmed any more.
     SessionEnded,
 }
 

@@ -5,7 +5,7 @@ use super::lock_error::{LockError, Lost};
 use super::lock_service::LockService;
 use crate::protocol::{LostReason, Timing};
 use crate::runtime::engine::{Engine, SessionCount};
-use crate::wire::{OrderReport, SessionMessage, SessionRequest};
+use crate::wire::{OrderReport, SessionMessage, SessionRequest, SessionStop};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -96,9 +96,7 @@ impl ServedSession {
                 // The end is polled first, so no answer follows it.
                 biased;
                 () = tokio::time::sleep_until(self.promise.until) => {
-                    let reason = self.guard.hold().lose(LostReason::SessionEnded);
-                    let _ = self.guard.release().await;
-                    return OrderReport::Lost(Lost::new(reason).to_string());
+                    return self.lose(LostReason::SessionEnded).await;
                 }
                 reason = self.guard.lost() => {
                     return OrderReport::Lost(Lost::new(reason).to_string());
@@ -117,6 +115,9 @@ impl ServedSession {
                             Err(error) => OrderReport::Lost(error.to_string()),
                         };
                     }
+                    Some(SessionMessage::Stopped(cause)) => {
+                        return self.lose(reason_of(cause)).await;
+                    }
                     // The program may live on, and believes the last answer.
                     None => is_connected = false,
                 },
@@ -126,6 +127,22 @@ impl ServedSession {
                 }
             }
         }
+    }
+
+    /// Releases the lock as lost, unless it was lost before.
+    async fn lose(self, reason: LostReason) -> OrderReport {
+        let reason = self.guard.hold().lose(reason);
+        let _ = self.guard.release().await;
+        OrderReport::Lost(Lost::new(reason).to_string())
+    }
+}
+
+/// The reason of a loss that the program has prevented by stopping in time.
+fn reason_of(cause: SessionStop) -> LostReason {
+    match cause {
+        SessionStop::LeaseEnds => LostReason::LeaseEnded,
+        SessionStop::Unconfirmed => LostReason::SessionEnded,
+        SessionStop::MemberLeaves => LostReason::Left,
     }
 }
 

@@ -60,7 +60,7 @@ pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, Stat
 pub use limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, MAX_UNKNOWN_FRAME};
 pub use order::{
     Circle, HoldLease, Order, OrderReport, OrderRequest, ReportedBlocker, ReportedHolder,
-    ReportedWaiter, SessionMessage, SessionRequest,
+    ReportedWaiter, SessionMessage, SessionRequest, SessionStop,
 };
 pub use role::Role;
 pub use version::{GOSSIP_VERSION, PROTOCOL_VERSION, VERSIONS};

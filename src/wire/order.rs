@@ -138,6 +138,22 @@ pub enum SessionMessage {
     KeepAlive(u64),
     /// The program no longer uses the lock.
     Release,
+    /// The program has stopped its use of the lock against its will. The member releases the lock
+    /// as lost. A member of an older release ends the connection, and keeps the lock until the end
+    /// in its last answer.
+    Stopped(SessionStop),
+}
+
+/// Why a program stops its use of a lock before it is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum SessionStop {
+    /// The lease of the lock is about to end.
+    LeaseEnds,
+    /// The member does not confirm the lock any more.
+    Unconfirmed,
+    /// The member leaves its cluster.
+    MemberLeaves,
 }
 
 impl Order {

@@ -12,7 +12,7 @@ use crate::protocol::{LineageId, Status, Time, Token};
 use crate::runtime::clock;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
-use crate::wire::{Order, OrderReport, SessionMessage, SessionRequest};
+use crate::wire::{Order, OrderReport, SessionMessage, SessionRequest, SessionStop};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -149,8 +149,11 @@ pub struct SessionGuard {
     /// The end of the belief, by the clock of this machine; zero when it is over.
     until: Arc<AtomicU64>,
     end: watch::Receiver<Option<SessionEnd>>,
-    release: mpsc::Sender<oneshot::Sender<Result<(), SessionEnd>>>,
+    release: mpsc::Sender<EndRequest>,
 }
+
+/// The last message of a session, and the way for the answer to it.
+type EndRequest = (SessionMessage, oneshot::Sender<Result<(), SessionEnd>>);
 
 /// Waits for the answer to the request, which may take long. The connection to a member that hangs
 /// does not end. So the member is asked now and then whether it is still there, and must send
@@ -308,8 +311,39 @@ impl SessionGuard {
     /// # Cancel safety
     /// If the future is dropped, the release continues.
     pub async fn release(self) -> Result<(), SessionEnd> {
+        self.end_with(SessionMessage::Release).await
+    }
+
+    /// Releases the lock of a program that has stopped before the lock was lost, and waits until
+    /// the member has released it, as [`release`](SessionGuard::release) does. The member logs and
+    /// counts the lock as lost for this cause. If the lock was lost before, this changes nothing.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the release continues.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use elderlock::{LockName, Member, ServiceName, SessionRequest, SessionStop, hold_through};
+    /// # use std::time::Duration;
+    /// # let member = Member::builder("shop").bind("127.0.0.1:0").found().serve_sessions(true);
+    /// # let member = member.join().await?;
+    /// # let request = SessionRequest::new(ServiceName::new("stock")?, LockName::new(b"sku-42")?);
+    /// let request = request.lease(Duration::from_secs(2));
+    /// let guard = hold_through(&member.addr().to_string(), "shop", request).await?;
+    /// // The work does not end in time, so it is cancelled.
+    /// guard.stop(SessionStop::LeaseEnds).await;
+    /// # member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn stop(self, cause: SessionStop) {
+        // Each answer is a reason why the lock is over.
+        let _ = self.end_with(SessionMessage::Stopped(cause)).await;
+    }
+
+    async fn end_with(self, message: SessionMessage) -> Result<(), SessionEnd> {
         let (answer, answered) = oneshot::channel();
-        if self.release.send(answer).await.is_ok()
+        if self.release.send((message, answer)).await.is_ok()
             && let Ok(released) = answered.await
         {
             return released;
@@ -386,7 +420,7 @@ impl SessionTask {
     async fn run(
         mut self,
         ended: watch::Sender<Option<SessionEnd>>,
-        mut released: mpsc::Receiver<oneshot::Sender<Result<(), SessionEnd>>>,
+        mut released: mpsc::Receiver<EndRequest>,
     ) {
         let mut leaves = false;
         let end = loop {
@@ -415,11 +449,16 @@ impl SessionTask {
                         break SessionEnd::Unconfirmed(error.to_string());
                     }
                 },
-                answer = released.recv() => {
+                request = released.recv() => {
                     self.belief.end();
+                    // A dropped guard releases.
+                    let (message, answer) = request.map_or(
+                        (SessionMessage::Release, None),
+                        |(message, answer)| (message, Some(answer)),
+                    );
                     // A member that hangs holds the lock for no longer than it has answered.
                     let limit = left.max(RELEASE);
-                    let result = match tokio::time::timeout(limit, self.release()).await {
+                    let result = match tokio::time::timeout(limit, self.end(message)).await {
                         Ok(result) => result,
                         Err(_) => Err(SessionEnd::Unconfirmed("no answer to the release".into())),
                     };
@@ -442,15 +481,16 @@ impl SessionTask {
             is_new
         });
         // A release after the end is answered with the reason of the end.
-        if let Some(answer) = released.recv().await {
+        if let Some((_, answer)) = released.recv().await {
             let known = ended.borrow().clone();
             let _ = answer.send(known.map_or(Ok(()), Err));
         }
     }
 
-    async fn release(&mut self) -> Result<(), SessionEnd> {
+    /// Sends the last message of the session, and waits for the answer.
+    async fn end(&mut self, message: SessionMessage) -> Result<(), SessionEnd> {
         let lost = |error: QueryError| SessionEnd::Unconfirmed(error.to_string());
-        self.connection.send(SessionMessage::Release).await.map_err(lost)?;
+        self.connection.send(message).await.map_err(lost)?;
         loop {
             match self.connection.report().await.map_err(lost)? {
                 OrderReport::Done { .. } => return Ok(()),

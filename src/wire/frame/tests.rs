@@ -11,7 +11,7 @@ use crate::protocol::{
 };
 use crate::wire::{
     Circle, HoldLease, MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedBlocker,
-    ReportedHolder, ReportedWaiter, SessionRequest, VERSIONS,
+    ReportedHolder, ReportedWaiter, SessionRequest, SessionStop, VERSIONS,
 };
 use samples::{frames, handshake, hellos, info, packets, request};
 use std::time::Duration;
@@ -293,7 +293,9 @@ fn one_order_follows_a_handshake_that_announces_it_and_nothing_else_does() {
 
 #[test]
 fn messages_of_a_session_follow_its_order_and_come_nowhere_else() {
-    for message in [SessionMessage::KeepAlive(u64::MAX), SessionMessage::Release] {
+    let stops = [SessionStop::LeaseEnds, SessionStop::Unconfirmed, SessionStop::MemberLeaves];
+    let messages = [SessionMessage::KeepAlive(u64::MAX), SessionMessage::Release];
+    for message in messages.into_iter().chain(stops.map(SessionMessage::Stopped)) {
         let frame = Frame::Session(message);
         let mut session = Decoder::new();
         session.await_session();
