@@ -204,11 +204,28 @@ async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
     last.0.run(async move { last.1.leave().await }).await.expect("it is heard");
     assert_eq!(says(&log, "INFO", "member left").await.get("addr"), addrs[2]);
     assert_eq!(says(&own, "INFO", "member left").await.get("addr"), addrs[2]);
-    assert!(own.named("member is gone").is_empty(), "it knows the reason");
+    // The third member is neither the elder nor the one that leaves.
+    let third = &members[1].0.log;
+    assert_eq!(says(third, "INFO", "member left").await.get("addr"), addrs[2]);
+    for log in [&own, third] {
+        assert!(log.named("member is gone").is_empty(), "it knows the reason");
+    }
     // The member's thread ends without a goodbye. No process died, so no host can report a death.
     members[1].0.crash();
     assert_eq!(says(&log, "INFO", "member died").await.get("addr"), addrs[1]);
     assert_eq!(log.named("member died")[0].get("cause"), "lease over");
+}
+
+#[tokio::test]
+async fn an_elder_that_leaves_is_logged_as_left_at_each_member() {
+    let mut members = cluster(3, Leases::Long).await;
+    let (process, elder) = members.remove(0);
+    let addr = elder.addr().to_string();
+    process.run(async move { elder.leave().await }).await.expect("it is heard");
+    for (process, _) in &members {
+        assert_eq!(says(&process.log, "INFO", "member left").await.get("addr"), addr);
+        assert!(process.log.named("member is gone").is_empty(), "it knows the reason");
+    }
 }
 
 #[tokio::test]

@@ -459,6 +459,11 @@ impl Cluster {
         is_due && self.has_authority(now)
     }
 
+    /// Returns whether this member leaves its view, and no view without it is known.
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.phase, MemberPhase::Leaving { .. })
+    }
+
     /// Returns the time of the next timer. `registry`: the times at which the elder's registry can
     /// continue. `has_handed_over`: this member grants nothing any more.
     pub(super) fn deadline(&self, has_handed_over: bool, registry: [Option<Time>; 2]) -> Time {

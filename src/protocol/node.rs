@@ -312,6 +312,11 @@ impl Node {
         self.cluster.view().map(|view| &**view)
     }
 
+    /// Returns whether the node says goodbye: it leaves, holds nothing and grants nothing any more.
+    pub fn says_goodbye(&self) -> bool {
+        self.cluster.is_leaving() && self.locks.has_handed_over()
+    }
+
     /// The versions of the wire that this process speaks.
     pub fn versions(&self) -> Versions {
         self.cluster.config.me.versions

@@ -36,6 +36,12 @@ pub(crate) trait Network: Outbox {
         let _ = me;
     }
 
+    /// Tells a member that does not need to know it that this one leaves, for that member's log. It
+    /// may be lost. A simulated network has no such log.
+    fn farewell(&self, to: &MemberInfo) {
+        let _ = to;
+    }
+
     /// Counts a process that claimed the vote of a member without a proof.
     fn claim_refused(&self) {}
 

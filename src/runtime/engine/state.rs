@@ -27,6 +27,9 @@ use std::task::Waker;
 /// Cells that are kept for later holds: a few for each thread that takes one lock after another.
 const SPARE: usize = 64;
 
+/// The most members that hear of a goodbye without need. Each may take a new connection.
+const MOST_FAREWELLS: usize = 32;
+
 /// The answer to a request: the hold, or an outcome without a hold. It is passed on often, so the
 /// outcome is boxed.
 pub(crate) type Answer = Result<Arc<HoldCell>, Box<Outcome>>;
@@ -72,6 +75,8 @@ pub(super) struct EngineState {
     pub(super) armed: Time,
     /// The member was told to leave.
     leaving: bool,
+    /// Whether the other members were told that this one leaves.
+    told_farewell: bool,
     clocks: ClockWatch,
     /// The clock is not to be trusted: nothing is received or sent, and no guard is good.
     pub(super) is_muted: bool,
@@ -188,6 +193,7 @@ impl EngineState {
             lease: Arc::new(MemberLease::new(Time::ZERO, clock)),
             armed: Time::ZERO,
             leaving: false,
+            told_farewell: false,
             clocks: ClockWatch::default(),
             is_muted: false,
             mute_since: Time::ZERO,
@@ -358,6 +364,10 @@ impl EngineState {
                 }
             }
             self.outputs = outputs;
+            if over.is_none() && self.leaving && !self.told_farewell && self.node.says_goodbye() {
+                self.told_farewell = true;
+                self.tell_farewell(effects);
+            }
             match over {
                 None => {}
                 Some(IncarnationEnd::Left { heard }) => {
@@ -502,6 +512,22 @@ impl EngineState {
         if let Some(elder) = elder.filter(|elder| elder.process != me && !self.is_muted) {
             effects.sent = true;
             self.network.send(elder.addr, Some(elder.process), Packet::from(Notice::Leave));
+        }
+    }
+
+    /// Tells the other members that this one leaves, for their logs: they know the reason of the
+    /// next view then. The core has told the elder. No other member acts on a goodbye.
+    fn tell_farewell(&self, effects: &mut TurnEffects) {
+        let me = self.config.me.process;
+        let Some(view) = self.node.view().filter(|_| !self.is_muted) else { return };
+        let elder = view.elder().process;
+        let others = view.members.iter().filter(|member| {
+            let process = member.info.process;
+            !member.ghost && process != me && process != elder
+        });
+        for other in others.take(MOST_FAREWELLS) {
+            effects.sent = true;
+            self.network.farewell(&other.info);
         }
     }
 

@@ -7,7 +7,7 @@ use super::security::Security;
 use super::timeouts::ConnectionTimeouts;
 use super::transport_state::{TransportParts, TransportState};
 use super::{dialer, resolve, tcp, udp};
-use crate::protocol::{MemberInfo, Packet, ProcessId, StaticPublicKey, View};
+use crate::protocol::{MemberInfo, Notice, Packet, ProcessId, StaticPublicKey, View};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::network::{Network, Outbox};
 use crate::runtime::process_id;
@@ -328,6 +328,10 @@ impl Network for Transport {
 
     fn counters(&self) -> Counters {
         Transport::counters(self)
+    }
+
+    fn farewell(&self, to: &MemberInfo) {
+        self.send(to.addr, Some(to.process), Packet::from(Notice::Leave));
     }
 
     fn claim_refused(&self) {
