@@ -127,6 +127,31 @@ fn the_status_the_metrics_and_the_page_show_what_the_member_knows() {
 }
 
 #[test]
+fn the_totals_of_a_service_that_another_member_grants_are_unknown() {
+    let addrs: Vec<String> = ports::free(2).iter().map(ToString::to_string).collect();
+    let member = |index: usize| {
+        let member = Member::builder("shop").bind(&addrs[index]).seeds(&addrs);
+        let member = member.timing(Leases::Long.timing());
+        blocking::join(if index == 0 { member.found() } else { member }).expect("it joins")
+    };
+    let [first, second] = [0, 1].map(member);
+    let service = |member: &Member| member.lock_service("stock").block().unwrap();
+    let held = service(&first).lock("till").block().unwrap();
+    // The second member hears from the grantor, so it knows which member that is.
+    let other = service(&second).lock("other").block().unwrap();
+    for (member, totals) in [(&first, json!(2)), (&second, Value::Null)] {
+        let (_, text) = ask(serve(HttpView::new(member)), "/status.json", HERE);
+        let status: Value = serde_json::from_str(body(&text)).expect("it is JSON");
+        assert_eq!(status["totals"][0]["holders"], totals, "{status}");
+        let waiters = if totals.is_null() { Value::Null } else { json!(0) };
+        assert_eq!(status["totals"][0]["waiters"], waiters, "{status}");
+        let grantor = status["services"][0]["grantor"].as_str().expect("it is known");
+        assert!(grantor.starts_with(&first.process().to_string()), "{status}");
+    }
+    drop((held, other));
+}
+
+#[test]
 fn a_member_without_a_quorum_is_not_ready_and_is_live_until_it_leaves() {
     let addrs: Vec<String> = ports::free(2).iter().map(ToString::to_string).collect();
     let builder = |addr: &String| {
@@ -443,6 +468,9 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
     while stock.inspect("<sku>").block().unwrap().waiters.len() < waits.len() {
         assert!(start.elapsed() < HANG, "the requests do not wait");
     }
+    // Another member grants this service.
+    let [theirs, ours] = [1, 0].map(|index| members[index].lock_service("yard").block().unwrap());
+    let _yard = [theirs.lock("gate").block().unwrap(), ours.lock("door").block().unwrap()];
     // More locks than the page gets, of a service that comes first.
     let many = members[0].lock_service("many").block().unwrap();
     let _many: Vec<_> =
@@ -464,6 +492,8 @@ fn the_page_in_a_browser_shows_holds_waits_leases_and_events_in_words() {
         "this member, elder, council",
         "many grantor here; 300 held, 0 waiting",
         "stock grantor here; 2 held, 2 waiting",
+        "yard grantor: a-member-with-a-name-of-40-letters-or-1; 1 held here, 0 waiting here; \
+         its locks are shown at the grantor",
         "stock / <sku> 2 waiting held by a-member-with-a-name-of-40-letters-or-1 for ",
         "; lease ends in ",
         ", “shelf 3”",

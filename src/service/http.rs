@@ -79,7 +79,7 @@ mod shown_locks;
 
 use super::member::Member;
 use super::status_report::StatusReport;
-use crate::protocol::{LockStatus, ServiceStatus, Status};
+use crate::protocol::{GrantorState, LockStatus, ServiceStatus, Status};
 use crate::runtime::engine::ConnectionStatus;
 use access::Access;
 use axum::Router;
@@ -238,17 +238,21 @@ struct PageStatus {
     waiting: Option<String>,
 }
 
-/// All holders and waiters of a service that this member grants; none for another service.
+/// All holders and waiters of a service. `None`: this member does not grant the service, and does
+/// not know them.
 #[derive(Serialize)]
 struct ServiceTotals {
     service: String,
-    holders: usize,
-    waiters: usize,
+    holders: Option<usize>,
+    waiters: Option<usize>,
 }
 
 impl ServiceTotals {
     fn new(service: &ServiceStatus) -> ServiceTotals {
-        let sum = |count: fn(&LockStatus) -> usize| service.locks.iter().map(count).sum();
+        let is_grantor = service.granting == Some(GrantorState::Acting);
+        let sum = |count: fn(&LockStatus) -> usize| {
+            is_grantor.then(|| service.locks.iter().map(count).sum())
+        };
         ServiceTotals {
             service: service.service.as_str().to_owned(),
             holders: sum(|lock| lock.holder_count),
