@@ -636,6 +636,32 @@ fn a_lock_whose_command_is_stopped_is_logged_as_lost_by_its_member() {
     assert!(reasons.iter().any(|reason| line.contains(reason)), "{line}");
 }
 
+/// Of two members the elder is stopped, so the other one has no quorum.
+#[test]
+fn orders_at_a_suspended_member_name_its_suspension() {
+    let pair = Pair::start(QUICK);
+    let at = &*pair.addrs[1];
+    let used = pair.output(1, &["job", "--", "true"]);
+    assert_eq!(used, (Some(0), String::new()));
+    pair.nodes[0].signal("-STOP");
+    let began = Instant::now();
+    while outcome(&mut elderlock(&["status", "--ready", "--at", at])).0 != Some(1) {
+        assert!(began.elapsed() < HANG, "it is never suspended");
+    }
+    let lock = ["lock", "job", "--at", at, "--wait", "1s", "--", "true"];
+    let held = ["held", "default", "--at", at];
+    let why = ["why", "job", "--at", at];
+    let revoke = ["revoke", "job", "--at", at];
+    let transfer = ["transfer", "default", "--to", at, "--at", at];
+    for (args, code) in
+        [(&lock[..], 75), (&held[..], 2), (&why[..], 2), (&revoke[..], 2), (&transfer[..], 2)]
+    {
+        let (ended, text) = outcome(&mut elderlock(args));
+        let is_told = text.contains("this member is suspended, as it has no quorum");
+        assert!(ended == Some(code) && is_told, "{args:?}: {ended:?} {text}");
+    }
+}
+
 #[test]
 fn a_member_that_serves_no_sessions_says_how_to_change_that() {
     let addr = free_addr();

@@ -354,6 +354,17 @@ impl Engine {
         self.turn(|state, _| state.node.view().map(|view| view.timing))
     }
 
+    /// The reason why an order has failed, and its cause if this member is suspended.
+    pub(crate) fn reason_for(&self, reason: &impl ToString) -> String {
+        let reason = reason.to_string();
+        match self.connection_status() {
+            ConnectionStatus::Suspended => {
+                format!("{reason}: this member is suspended, as it has no quorum")
+            }
+            ConnectionStatus::Connected | ConnectionStatus::Lost => reason,
+        }
+    }
+
     fn leave_now(&self) {
         if self.home.is_left() {
             return;

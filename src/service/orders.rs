@@ -44,7 +44,7 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
         match LockService::new(engine.clone(), service.clone()).exists().await {
             Ok(true) => {}
             Ok(false) => return reporter.tell(OrderReport::NoService).await,
-            Err(error) => return reporter.tell(OrderReport::Failed(error.to_string())).await,
+            Err(error) => return reporter.tell(failed(&engine, &error)).await,
         }
     }
     if let Order::Transfer { .. } | Order::Leave | Order::Force = &order {
@@ -54,28 +54,29 @@ pub(super) async fn carry_out(engine: Arc<Engine>, order: Order, exchange: Order
     let last = match order {
         Order::Revoke { service, name, metadata, operator, wait, force } => {
             let revocation = RevocationOrder {
-                service: LockService::new(engine, service),
+                service: LockService::new(engine.clone(), service),
                 name: name.map(|name| name.as_bytes().to_vec()),
                 wait,
                 order: force.then(|| ForceOrder { operator, reason: metadata.clone() }),
                 reporter: &reporter,
             };
-            revocation.run(metadata.as_bytes()).await.unwrap_or_else(OrderReport::Failed)
+            let run = revocation.run(metadata.as_bytes()).await;
+            run.unwrap_or_else(|reason| failed(&engine, &reason))
         }
         Order::Transfer { service, wait } => {
-            match LockService::new(engine, service).become_grantor().wait(wait).await {
-                Ok(()) => OrderReport::Done { complete: true },
-                Err(error) => OrderReport::Failed(error.to_string()),
-            }
+            let service = LockService::new(engine.clone(), service);
+            done(&engine, service.become_grantor().wait(wait).await)
         }
         Order::Leave => leave(&engine).await,
         Order::Force if engine.force() => OrderReport::Done { complete: true },
         Order::Force => OrderReport::Failed(ForceError::NotOrphaned.to_string()),
         Order::Inspect { service, name } => {
-            listed(inspect(&LockService::new(engine, service), name, &reporter).await)
+            let service = LockService::new(engine.clone(), service);
+            done(&engine, inspect(&service, name, &reporter).await)
         }
         Order::Held { service, leases } => {
-            listed(held(&LockService::new(engine, service), leases, &reporter).await)
+            let service = LockService::new(engine.clone(), service);
+            done(&engine, held(&service, leases, &reporter).await)
         }
         // The network passes such orders on itself.
         Order::PassOn { .. } => OrderReport::Failed("the order is for another member".into()),
@@ -98,11 +99,15 @@ async fn leave(engine: &Arc<Engine>) -> OrderReport {
     OrderReport::Done { complete: matches!(closed, Some(EngineClosed::Heard) | None) }
 }
 
-fn listed(result: Result<(), InspectError>) -> OrderReport {
+fn done(engine: &Engine, result: Result<(), impl ToString>) -> OrderReport {
     match result {
         Ok(()) => OrderReport::Done { complete: true },
-        Err(error) => OrderReport::Failed(error.to_string()),
+        Err(error) => failed(engine, &error),
     }
+}
+
+fn failed(engine: &Engine, error: &impl ToString) -> OrderReport {
+    OrderReport::Failed(engine.reason_for(error))
 }
 
 /// Reports the holders of a lock, or of the suspension, and the waiters.

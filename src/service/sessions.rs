@@ -35,7 +35,7 @@ pub(super) async fn serve(
     let guard = tokio::select! {
         granted = take(&service, &request) => match granted {
             Ok(guard) => guard,
-            Err(error) => return OrderReport::NotGranted(error.to_string()),
+            Err(error) => return OrderReport::NotGranted(engine.reason_for(&error)),
         },
         // A program without the lock can only end its request.
         () = given_up(&mut messages, reports) => return OrderReport::Done { complete: true },
