@@ -3,6 +3,8 @@
 use super::leadership::{Candidacy, Participant, Participants};
 use crate::protocol::{InvalidName, Token};
 use crate::service::{InspectError, LockService, Unavailable};
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use std::time::Duration;
 
 /// The default interval of questions to the grantor.
@@ -87,6 +89,38 @@ impl LeaderObserver {
             }
             self.candidacy.sleep(self.every).await;
         }
+    }
+
+    /// A [`Stream`] of these leaders, for the combinators of other crates. It ends after an
+    /// error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, LeaderObserver, Member};
+    /// use futures_util::StreamExt as _;
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let mut leaders = LeaderObserver::new(&jobs, "cron")?.into_stream();
+    /// assert_eq!(leaders.next().await.expect("it is asked")?, None);
+    /// let latch = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// latch.start()?;
+    /// let leader = leaders.next().await.expect("it is asked")?.expect("a member leads");
+    /// assert_eq!(leader.id.as_str(), "node-1");
+    /// member.leave().await?;
+    /// while let Some(Ok(_)) = leaders.next().await {}
+    /// assert!(leaders.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn into_stream(
+        self,
+    ) -> impl Stream<Item = Result<Option<Participant>, InspectError>> + Send + Unpin {
+        Box::pin(unfold(Some(self), |observer| async {
+            let mut observer = observer?;
+            let next = observer.next().await;
+            let rest = next.is_ok().then_some(observer);
+            Some((next, rest))
+        }))
     }
 
     /// Asks the grantor for the leader and the candidates in the queue, as

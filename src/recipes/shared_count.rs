@@ -7,6 +7,8 @@ use crate::service::{
     LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Unavailable, ValueChanges,
     Versioned, not_open,
 };
+use futures_util::Stream;
+use futures_util::stream::unfold;
 
 /// A number of 32 bits with a version. Every member that has it open sees it, and any of them
 /// changes it. It is a [`SharedValue`] of four bytes.
@@ -438,6 +440,36 @@ impl CountChanges {
     /// Curator: `SharedCountListener.countHasChanged`.
     pub async fn next(&mut self) -> Result<VersionedCount, CountError> {
         self.kind.read(&self.changes.next().await?)
+    }
+
+    /// A [`Stream`] of these changes, for the combinators of other crates. It ends after an
+    /// error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{Member, SharedCount};
+    /// use futures_util::StreamExt as _;
+    /// let member = Member::local().await?;
+    /// let service = member.lock_service("shop").await?;
+    /// let count = SharedCount::open(&service, "seats", 10).await?;
+    /// let mut changes = count.changes()?.into_stream();
+    /// count.add(-1).await?;
+    /// assert_eq!(changes.next().await.expect("it is open")?.count, 9);
+    /// member.leave().await?;
+    /// assert!(changes.next().await.expect("the reason comes first").is_err());
+    /// assert!(changes.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn into_stream(
+        self,
+    ) -> impl Stream<Item = Result<VersionedCount, CountError>> + Send + Unpin {
+        Box::pin(unfold(Some(self), |changes| async {
+            let mut changes = changes?;
+            let next = changes.next().await;
+            let rest = next.is_ok().then_some(changes);
+            Some((next, rest))
+        }))
     }
 }
 

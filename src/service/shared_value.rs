@@ -6,6 +6,8 @@ use super::lock_error::{Lost, ReleaseError, Unavailable, not_open};
 use crate::protocol::{
     Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value,
 };
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use std::sync::Arc;
 
 /// A small value that all members of a service with an opening of it see, from
@@ -321,6 +323,33 @@ impl ValueChanges {
             self.value.changed_so(|content| (content.version, content.maybe_stale) != seen).await?;
         self.seen = (now.version, now.maybe_stale);
         Ok(now)
+    }
+
+    /// A [`Stream`] of these changes, for the combinators of other crates. It ends after the
+    /// error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Member;
+    /// use futures_util::StreamExt as _;
+    /// let member = Member::local().await?;
+    /// let value = member.lock_service("config").await?.open("limit", b"10").await?;
+    /// let mut changes = value.changes()?.into_stream();
+    /// value.set(b"20").await?;
+    /// assert_eq!(changes.next().await.expect("it is open")?.value, b"20");
+    /// member.leave().await?;
+    /// assert!(changes.next().await.expect("the reason comes first").is_err());
+    /// assert!(changes.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn into_stream(self) -> impl Stream<Item = Result<Versioned, Lost>> + Send + Unpin {
+        Box::pin(unfold(Some(self), |changes| async {
+            let mut changes = changes?;
+            let next = changes.next().await;
+            let rest = next.is_ok().then_some(changes);
+            Some((next, rest))
+        }))
     }
 }
 
