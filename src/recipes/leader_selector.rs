@@ -78,7 +78,9 @@ impl LeaderSelector {
     /// Queues until the selector leads, runs `work` with the term, releases leadership, and returns
     /// the result of the work.
     ///
-    /// If the same selector runs more than once at a time, each run queues for itself.
+    /// If the same selector runs more than once at a time, each run queues for itself. The call
+    /// takes no limit, since it would look like a limit of the work: see
+    /// [`await_leadership`](crate::LeaderLatch::await_leadership) for a limited wait.
     ///
     /// # Errors
     /// [`SelectorError::Ended`]: the term was over before the work was done, and the work was

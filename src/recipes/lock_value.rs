@@ -165,7 +165,8 @@ impl LockValue {
     /// are refused. Two round trips; no message at the grantor's own member.
     ///
     /// Such a read counts as a change, to the same value: the version rises. This holder sees the
-    /// mark [`maybe_stale`](Versioned::maybe_stale), and no later reader does.
+    /// mark [`maybe_stale`](Versioned::maybe_stale), and no later reader does. As a change it takes
+    /// no limit: once sent, it may still be made.
     ///
     /// # Errors
     /// [`LockValueError`]; the value is unchanged. With [`LockValueError::Lost`] it is unknown
