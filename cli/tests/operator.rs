@@ -239,6 +239,10 @@ fn the_log_of_a_node_is_on_standard_error() {
     let mut second = logged(&args);
     second.line_with("WARN the cluster was founded with other times");
     first.line_with("INFO member joined name=pod-1");
+    // An order has the word of its command.
+    output(&["why", "job", "--at", &addr]);
+    let order = first.line_with("INFO an operator's order");
+    assert!(order.contains("order=\"why\""), "{order}");
     second.child.kill().expect("it runs");
     let died = first.line_with("INFO member died name=pod-1");
     // Elsewhere no host reports the death, and the member's lease has to end.

@@ -167,14 +167,14 @@ impl Order {
         }
     }
 
-    /// The kind of the order, as a word for logs.
+    /// The kind of the order, as the word of its command: for logs.
     pub fn kind(&self) -> &'static str {
         match self {
             Order::Revoke { .. } => "revoke",
             Order::Transfer { .. } => "transfer",
             Order::Leave => "leave",
             Order::Force => "force",
-            Order::Inspect { .. } => "inspect",
+            Order::Inspect { .. } => "why",
             Order::Held { .. } => "held",
             Order::Lock(_) => "lock",
             Order::PassOn { order, .. } => order.kind(),
