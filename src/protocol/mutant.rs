@@ -133,7 +133,7 @@ pub enum ProtocolMutant {
     /// The elder renews leases although no quorum confirms its pulses.
     RenewWithoutQuorum,
     /// The elder renews the lease of a member that a proposed view leaves out.
-    RenewCondemned,
+    RenewPendingRemoval,
     /// The elder renews the lease of a member that does not receive its messages.
     RenewTheDeaf,
     /// The elder removes a silent member before its lease is over.
@@ -556,7 +556,7 @@ impl ProtocolMutant {
         ProtocolMutant::LeaseFromReceipt,
         ProtocolMutant::LeaseWithoutEnd,
         ProtocolMutant::RenewWithoutQuorum,
-        ProtocolMutant::RenewCondemned,
+        ProtocolMutant::RenewPendingRemoval,
         ProtocolMutant::RenewTheDeaf,
         ProtocolMutant::RemoveEarly,
         ProtocolMutant::ForgetEarlierLeases,

@@ -179,8 +179,8 @@ impl Node {
     /// make a link, a request or a queue position due.
     fn stays_quiet(&mut self, now: Time) -> bool {
         let QuietUntil(Some(quiet_until)) = self.quiet_until else { return false };
-        let [client, places, unfinished] = self.locks.short_deadline();
-        let due = [self.links.deadline(), client, places, unfinished]
+        let [client, positions, unfinished] = self.locks.short_deadline();
+        let due = [self.links.deadline(), client, positions, unfinished]
             .into_iter()
             .flatten()
             .fold(quiet_until, Time::min);

@@ -440,7 +440,7 @@ impl Engine {
     }
 
     /// Notes that the member is suspended; at its end the turn notes the true status.
-    pub(crate) fn flicker(&self) {
+    pub(crate) fn note_brief_suspension(&self) {
         self.turn(|state, effects| state.note_status(ConnectionStatus::Suspended, effects));
     }
 }
@@ -449,7 +449,7 @@ impl Engine {
 impl Engine {
     /// The number of commands that no thread has carried out yet. Takes no turn, which would carry
     /// them out.
-    pub(crate) fn undone(&self) -> usize {
+    pub(crate) fn deferred_count(&self) -> usize {
         self.deferred.len()
     }
 

@@ -419,8 +419,8 @@ impl Member {
     }
 
     /// Reports that the member is suspended, and then that it is not.
-    pub(super) fn flicker(&self) {
-        self.handle.engine.flicker();
+    pub(super) fn note_brief_suspension(&self) {
+        self.handle.engine.note_brief_suspension();
     }
 }
 

@@ -164,7 +164,7 @@ mod hunt {
             ProtocolMutant::HeedFormerElder
             | ProtocolMutant::ForgetPromiseOverView
             | ProtocolMutant::VoteSuccessorVotesAtOnce => TWO_HOLDERS,
-            ProtocolMutant::RenewCondemned => TWO_HOLDERS,
+            ProtocolMutant::RenewPendingRemoval => TWO_HOLDERS,
             // Members that it does not know may have a lock, wait for one, or wait to become the
             // grantor.
             ProtocolMutant::ActInOldView => {

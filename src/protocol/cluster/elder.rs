@@ -50,7 +50,7 @@ pub(crate) struct Elder {
     revives: BTreeSet<ProcessId>,
     /// Members that a proposed view does not have. The view may be decided at any time, so these
     /// members get no renewal any more, even if they are heard again.
-    condemned: BTreeSet<ProcessId>,
+    pending_removals: BTreeSet<ProcessId>,
     /// The time at which the council is asked again while the quorum is missing.
     rally_at: Time,
     /// The time since which this elder has its present view.
@@ -93,7 +93,7 @@ impl Elder {
             most_joins: joins as usize,
             leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
-            condemned: BTreeSet::new(),
+            pending_removals: BTreeSet::new(),
             rally_at: now,
             viewed_at: now,
             answer_at: now,
@@ -121,7 +121,7 @@ impl Elder {
         });
         self.leaves.retain(|process, _| view.contains(*process));
         self.revives.clear();
-        self.condemned.clear();
+        self.pending_removals.clear();
         self.members.retain(|process, _| view.contains(*process));
         self.lease_ends.retain(|(_, process)| view.contains(*process));
         self.missing_view.clear();
@@ -197,8 +197,9 @@ impl Elder {
                 self.no_removal_before = now + view.timing.silence();
             }
         }
-        let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
-        let is_going = self.leaves.contains_key(&from) || is_condemned;
+        let is_removed =
+            self.pending_removals.contains(&from) && !planted!(self.mutant, RenewPendingRemoval);
+        let is_going = self.leaves.contains_key(&from) || is_removed;
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
         let record = self.members.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
@@ -357,8 +358,8 @@ impl Elder {
     }
 
     /// Notes that a view without these members is proposed.
-    pub(crate) fn condemn(&mut self, members: &BTreeSet<ProcessId>) {
-        self.condemned.extend(members);
+    pub(crate) fn note_removals(&mut self, members: &BTreeSet<ProcessId>) {
+        self.pending_removals.extend(members);
     }
 
     /// The change that the next view should make; empty if none. `longer`: the last view had too
@@ -528,7 +529,8 @@ impl Elder {
     fn promotable(&self, now: Time, view: &View, change: &Change) -> Vec<ViewMember> {
         let has_answered = |member: &ViewMember| {
             let process = member.info.process;
-            let is_going = self.leaves.contains_key(&process) || self.condemned.contains(&process);
+            let is_going =
+                self.leaves.contains_key(&process) || self.pending_removals.contains(&process);
             let has_view = |record: &MemberRecord| {
                 let is_heard = record.heard_at + view.timing.silence() > now;
                 record.kept >= member.joined && is_heard && !is_going

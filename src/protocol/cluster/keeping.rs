@@ -103,7 +103,7 @@ impl Cluster {
                 self.send_ballot(now, addr, to, *notice, step)
             }
             AfterStore::Promised { ballot, accepted } => {
-                self.on_vote(now, &self.own_voice(), ballot, Some(accepted), step);
+                self.on_vote(now, &self.own_vote_sender(), ballot, Some(accepted), step);
             }
             AfterStore::Accepted { ballot } => {
                 // Without this vote no other elder can have been chosen before.

@@ -298,7 +298,7 @@ impl Cluster {
     }
 
     /// This process as a voter.
-    pub(super) fn own_voice(&self) -> VoteSender {
+    pub(super) fn own_vote_sender(&self) -> VoteSender {
         let me = &self.config.me;
         let successor = self.votes.successor.is_some().then(|| me.clone());
         VoteSender { vote: self.voter(), process: me.process, addr: me.addr, successor }
@@ -434,7 +434,7 @@ impl Cluster {
             let phase = ProposalPhase::PreVoting { willing: BTreeSet::new() };
             self.votes.proposal = Some(Proposal::new(ballot, phase, now + view.timing.retry));
             self.question(now, &view, step);
-            self.on_vote(now, &self.own_voice(), ballot, None, step);
+            self.on_vote(now, &self.own_vote_sender(), ballot, None, step);
             return;
         }
         let Some(elder) = &mut self.elder else { return };
@@ -512,7 +512,7 @@ impl Cluster {
             return;
         }
         if let Some(elder) = &mut self.elder {
-            elder.condemn(&change.remove);
+            elder.note_removals(&change.remove);
         }
         let own = self.votes.acceptor.on_accept(
             view.elder().process,

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! `request.rs` has one request, and `service_state.rs` the state of one service. `grantors.rs`
-//! finds the grantors, and `holds.rs` has the granted requests.
+//! service_queries the grantors, and `holds.rs` has the granted requests.
 //!
 //! A call that other members answer and that is not a request for a lock is a pending call
 //! (`pending_call.rs`, `calls.rs`). Open objects are in `open_object.rs` and `objects.rs`. Holds
@@ -98,8 +98,8 @@ pub(crate) struct LockClient {
     /// The services among these whose name the elder may have refused.
     unanswered: BTreeSet<ServiceName>,
     /// Pending calls of the kind `Ending`.
-    endings: BTreeSet<RequestId>,
-    /// The endings that the grantor has confirmed.
+    destructions: BTreeSet<RequestId>,
+    /// The destructions that the grantor has confirmed.
     confirmed: BTreeSet<RequestId>,
     /// Locks that this member keeps after their release.
     kept: KeptLocks,
@@ -215,7 +215,7 @@ impl LockClient {
 
     /// Returns whether a pending call waits for the end of a service that was destroyed here.
     pub(crate) fn has_endings(&self) -> bool {
-        !self.endings.is_empty()
+        !self.destructions.is_empty()
     }
 
     /// Ends a request of the application, or drops a pending call.
@@ -223,10 +223,10 @@ impl LockClient {
         let Some(service) = self.service_of(request).cloned() else { return };
         match self.drop_call(request) {
             None => self.end(request, cx),
-            Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => {
+            Some(PendingCall { kind: CallKind::Upgrade(hold, Some(_)), .. }) => {
                 self.stay_reduced(&service, hold, cx)
             }
-            Some(PendingCall { what: CallKind::Write(name, ..), .. }) => {
+            Some(PendingCall { kind: CallKind::Write(name, ..), .. }) => {
                 self.write_next(&service, &name, cx)
             }
             Some(_) => {}
@@ -411,7 +411,7 @@ impl LockClient {
     ) {
         if let Some(call) = self.call_mut(request) {
             // The next grantor was asked meanwhile, and may have answered with an effect.
-            if call.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
+            if call.kind.asked().is_some_and(|asked| *asked > Some(epoch)) {
                 return;
             }
             return self.on_call_refused(request, &refusal, cx);

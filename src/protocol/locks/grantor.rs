@@ -256,10 +256,10 @@ impl Grantor {
     /// The number of locks and requests in the table, and of the entries that early messages and
     /// revalidation answers hold.
     pub(crate) fn size(&self) -> usize {
-        let heard = self.phase.heard().map_or(0, EarlyMessages::len);
+        let early = self.phase.early().map_or(0, EarlyMessages::len);
         let awaited = self.awaiting().count() + self.outdated_reporters.len();
         let reported: usize = self.revalidations.values().map(RevalidationAnswers::len).sum();
-        self.table.size() + heard + awaited + reported
+        self.table.size() + early + awaited + reported
     }
 
     /// The predecessor that may have the table, if this grantor waits for it.
@@ -276,22 +276,22 @@ impl Grantor {
     pub(crate) fn on_request_lock(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let key = (asked.from, asked.request);
         let next_turk = self.phase.next_turk();
-        if let Some(heard) = self.phase.heard_mut()
+        if let Some(early) = self.phase.early_mut()
             && !planted!(cx.mutant, ServeWhileRecovering)
         {
             if let Some(next_turk) = next_turk {
                 self.send_on(&asked, Some(next_turk), cx);
             } else if asked.only_if_free {
                 self.refuse(&asked, Refusal::Undecided, cx);
-            } else if heard.parked.has_room(asked.lock.entry_weight(), cx.limits.parked) {
-                heard.parked.push(key, asked.lock.entry_weight(), asked);
+            } else if early.parked.has_room(asked.lock.entry_weight(), cx.limits.parked) {
+                early.parked.push(key, asked.lock.entry_weight(), asked);
             } else {
                 self.send_on(&asked, None, cx);
             }
             return;
         }
-        if let Some(heard) = self.revalidations.get_mut(&asked.from) {
-            heard.note_reported(asked.request, cx.limits.member_bytes());
+        if let Some(answers) = self.revalidations.get_mut(&asked.from) {
+            answers.note_reported(asked.request, cx.limits.member_bytes());
             // Holds of this member in the transferred table may be over, and would let its request
             // pass a suspension. So the member asks again after its answer to the revalidation.
             let may_pass = self.table.has_suspension()
@@ -440,10 +440,10 @@ impl Grantor {
     /// Handles the end of a request.
     pub(crate) fn on_release(&mut self, from: ProcessId, request: RequestId, cx: &mut StepContext) {
         let key = (from, request);
-        if let Some(heard) = self.phase.heard_mut()
+        if let Some(early) = self.phase.early_mut()
             && !planted!(cx.mutant, ForgetWhatEnded)
         {
-            heard.note_over(key, cx.limits.member_bytes());
+            early.note_over(key, cx.limits.member_bytes());
         }
         self.table.release(key);
         self.kept.drop_try(key);
@@ -729,12 +729,12 @@ impl Grantor {
         self.revalidations.retain(|process, _| view.contains(*process));
         self.outdated_reporters.retain(|process| view.contains(*process));
         self.refused_tables.retain(|process| view.contains(*process));
-        if let Some(heard) = self.phase.heard_mut()
+        if let Some(early) = self.phase.early_mut()
             && !departed.is_empty()
             && !planted!(cx.mutant, KeepWordOfTheGone)
         {
-            heard.keep_members(|process| view.contains(process));
-            departed.iter().for_each(|process| heard.forget(*process));
+            early.keep_members(|process| view.contains(process));
+            departed.iter().for_each(|process| early.forget(*process));
         }
         if let GrantorPhase::Recovering { awaiting, .. } = &mut self.phase {
             awaiting.retain(|process| view.contains(*process));
@@ -752,7 +752,7 @@ impl Grantor {
     }
 
     /// Begins to act. `is_transferred`: whether the whole table came from another grantor.
-    fn begin(&mut self, mut heard: EarlyMessages, is_transferred: bool, cx: &mut StepContext) {
+    fn begin(&mut self, mut early: EarlyMessages, is_transferred: bool, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         cx.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         cx.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
@@ -762,12 +762,12 @@ impl Grantor {
             // existed.
             self.table.objects().for_each(|(name, _)| self.tell_all(name, None, cx));
         }
-        for (key, holds) in heard.take_uses() {
+        for (key, holds) in early.take_uses() {
             self.on_keep_in_use(key, holds, cx);
         }
         self.grant(cx);
-        for asked in std::mem::take(&mut heard.parked) {
-            if !heard.is_over((asked.from, asked.request)) {
+        for asked in std::mem::take(&mut early.parked) {
+            if !early.is_over((asked.from, asked.request)) {
                 self.on_request_lock(asked, cx);
             }
         }

@@ -60,7 +60,7 @@ pub(crate) struct Registry {
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
     /// Grantors that wait for tokens, with the number that they want: only the latest epoch of each
     /// service and process.
-    hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
+    token_requests: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
     /// The member that first asked for each name.
     asked_names: AskedNames,
     pub(super) dealer: Dealer,
@@ -130,7 +130,7 @@ impl Registry {
             parked_queries: BTreeMap::new(),
             waiting_bids: BTreeMap::new(),
             outbid: BTreeMap::new(),
-            hungry: BTreeMap::new(),
+            token_requests: BTreeMap::new(),
             asked_names: AskedNames::default(),
             dealer,
             began: view.first_token(),
@@ -191,7 +191,7 @@ impl Registry {
             return;
         }
         self.awaiting.retain(|process| view.contains(*process));
-        self.hungry.retain(|(_, process, _), _| view.contains(*process));
+        self.token_requests.retain(|(_, process, _), _| view.contains(*process));
         for requesters in self.parked_queries.values_mut() {
             requesters.retain(|process| view.contains(*process));
         }
@@ -355,7 +355,7 @@ impl Registry {
                 entry.acts((grantor, epoch));
                 entry.since = Some(cx.now);
                 let key = (service.clone(), grantor, epoch);
-                if self.hungry.contains_key(&key) && self.may_deal(cx.now) {
+                if self.token_requests.contains_key(&key) && self.may_deal(cx.now) {
                     self.feed(key, cx);
                 }
             }
@@ -392,15 +392,15 @@ impl Registry {
         // A process has at most one grantor of a service at a time, and its epochs rise.
         let earliest = (service.clone(), from, Epoch(Token::new(Slot(0), 0)));
         let of_process = |key: &(ServiceName, ProcessId, Epoch)| key.0 == service && key.1 == from;
-        let before = self.hungry.range(earliest..).map(|(key, _)| key).next();
+        let before = self.token_requests.range(earliest..).map(|(key, _)| key).next();
         if let Some(key) = before.filter(|key| of_process(key)).cloned() {
             if key.2 > epoch {
                 return;
             }
-            self.hungry.remove(&key);
+            self.token_requests.remove(&key);
         }
         let key = (service, from, epoch);
-        self.hungry.insert(key.clone(), count);
+        self.token_requests.insert(key.clone(), count);
         if is_known && may_name && self.may_deal(cx.now) {
             self.feed(key, cx);
         }
@@ -410,13 +410,17 @@ impl Registry {
     /// quorum and may name grantors.
     pub(crate) fn answer(&mut self, may_name: bool, cx: &mut StepContext) {
         self.forget_ended_terms();
-        if may_name && !self.hungry.is_empty() {
+        if may_name && !self.token_requests.is_empty() {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
                 self.entries.get(service).and_then(RegistryEntry::last) == Some((*process, *epoch))
             };
-            let hungry: Vec<_> =
-                self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
-            for key in hungry {
+            let token_requests: Vec<_> = self
+                .token_requests
+                .keys()
+                .filter(|token_requests| known(token_requests))
+                .cloned()
+                .collect();
+            for key in token_requests {
                 if !self.may_deal(cx.now) {
                     break;
                 }
@@ -439,13 +443,14 @@ impl Registry {
     ) {
         for service in services {
             let least = (service.clone(), ProcessId(0), Epoch(Token::new(Slot(0), 0)));
-            let of_service = self.hungry.range(least..).take_while(|((of, ..), _)| of == service);
+            let of_service =
+                self.token_requests.range(least..).take_while(|((of, ..), _)| of == service);
             for key in of_service.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
                 touch();
                 let entry = self.entries.get(service);
                 let epoch = Some((key.1, key.2));
                 if self.awaiting.is_empty() && !entry.is_some_and(|entry| entry.goes_on(epoch)) {
-                    self.hungry.remove(&key);
+                    self.token_requests.remove(&key);
                 } else if may_name
                     && entry.and_then(RegistryEntry::last) == epoch
                     && self.may_deal(cx.now)
@@ -467,7 +472,7 @@ impl Registry {
     fn forget_ended_terms(&mut self) {
         if self.awaiting.is_empty() {
             let entries = &self.entries;
-            self.hungry.retain(|(service, process, epoch), _| {
+            self.token_requests.retain(|(service, process, epoch), _| {
                 entries.get(service).is_some_and(|entry| entry.goes_on(Some((*process, *epoch))))
             });
         }
@@ -530,13 +535,15 @@ impl Registry {
 
     /// The number of grantors that wait for tokens.
     #[cfg(test)]
-    pub(crate) fn hungry(&self) -> usize {
-        self.hungry.len()
+    pub(crate) fn token_requests(&self) -> usize {
+        self.token_requests.len()
     }
 
     /// Returns whether a member waits for an answer.
     pub(crate) fn has_parked(&self) -> bool {
-        !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
+        !self.parked_queries.is_empty()
+            || !self.token_requests.is_empty()
+            || !self.waiting_bids.is_empty()
     }
 
     /// Returns whether every member has answered, except for those taken to be lost.
@@ -778,7 +785,7 @@ impl Registry {
 
     /// Deals tokens to a grantor that wants more. Call it only if ranges may be dealt.
     fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), cx: &mut StepContext) {
-        let Some(count) = self.hungry.remove(&key) else { return };
+        let Some(count) = self.token_requests.remove(&key) else { return };
         let (service, grantor, epoch) = key;
         let range = self.dealer.deal(cx.now, u64::from(count));
         planted!(cx.mutant, DealMoreTwice => self.dealer.deal_again(range));

@@ -161,7 +161,7 @@ impl Engine {
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
         let look = |state: &mut EngineState, effects: &mut TurnEffects| match state
-            .slots
+            .pending
             .get_mut(&request)
         {
             Some(PendingRequest::Waiting(Some(_))) if is_planted(ThreadMutant::OldWaker) => None,
@@ -169,11 +169,11 @@ impl Engine {
                 effects.trash.push(PendingRequest::Waiting(kept.replace(waker)));
                 None
             }
-            Some(PendingRequest::Answered(_)) => match state.slots.remove(&request) {
+            Some(PendingRequest::Answered(_)) => match state.pending.remove(&request) {
                 Some(PendingRequest::Answered(answer)) => Some(answer),
                 _ => None,
             },
-            // A request that was made and not released has a slot. Without one, no answer would
+            // A request that was made and not released is pending. Otherwise no answer would
             // ever come.
             None => Some(closed(LostReason::Left)),
         };

@@ -59,7 +59,7 @@ pub(super) struct EngineState {
     fault: &'static str,
     /// The outputs of a step. The memory is kept from turn to turn.
     outputs: Vec<Output>,
-    pub(super) slots: Map<RequestId, PendingRequest>,
+    pub(super) pending: Map<RequestId, PendingRequest>,
     /// The cells of all held locks.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
     /// The local grants of each service that has a handle.
@@ -185,7 +185,7 @@ impl EngineState {
             refusing: None,
             fault: "the runtime under it ended",
             outputs: Vec::new(),
-            slots: Map::default(),
+            pending: Map::default(),
             holds: PagedMap::default(),
             local_grants: BTreeMap::new(),
             used: Mutex::default(),
@@ -220,7 +220,7 @@ impl EngineState {
     pub(super) fn obey(&mut self, command: Command, now: Time, effects: &mut TurnEffects) {
         match command {
             Command::Release { request } => {
-                effects.trash.extend(self.slots.remove(&request));
+                effects.trash.extend(self.pending.remove(&request));
                 if let Some(cell) = self.holds.remove(&request)
                     && self.spare.len() < SPARE
                 {
@@ -295,10 +295,10 @@ impl EngineState {
         destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
         let answer = self.step(Input::Command(command.clone()), Some(request), effects);
         if answer.is_none() {
-            self.slots.insert(request, PendingRequest::Waiting(waker));
+            self.pending.insert(request, PendingRequest::Waiting(waker));
             // If other requests wait as well, their callers are about to send more: one write takes
             // all of it.
-            effects.is_urgent = self.slots.len() == 1;
+            effects.is_urgent = self.pending.len() == 1;
         }
         answer
     }
@@ -531,7 +531,7 @@ impl EngineState {
         }
     }
 
-    /// Fills the slot of `request`. Returns the input for the core if no task waits for a grant.
+    /// Notes the answer to `request`. Returns the input for the core if no task waits for a grant.
     fn on_answer(
         &mut self,
         request: RequestId,
@@ -566,10 +566,10 @@ impl EngineState {
             own.answer = Some(answer);
             return None;
         }
-        match self.slots.get_mut(&request) {
-            Some(slot) => {
+        match self.pending.get_mut(&request) {
+            Some(pending) => {
                 if let PendingRequest::Waiting(waker) =
-                    std::mem::replace(slot, PendingRequest::Answered(answer))
+                    std::mem::replace(pending, PendingRequest::Answered(answer))
                 {
                     effects.wakers.extend(waker);
                 }
@@ -789,10 +789,10 @@ impl EngineState {
         }
         // The lease ends after the marks: a guard that sees no lease any more must find its reason.
         self.lease.set_end(Time::ZERO);
-        for slot in self.slots.values_mut() {
-            if let PendingRequest::Waiting(waker) = slot {
+        for request in self.pending.values_mut() {
+            if let PendingRequest::Waiting(waker) = request {
                 effects.wakers.extend(waker.take());
-                *slot = PendingRequest::Answered(closed(reason));
+                *request = PendingRequest::Answered(closed(reason));
             }
         }
     }

@@ -13,7 +13,7 @@ const MAX_PARTS: usize = 1024;
 /// each minute.
 pub(crate) struct RateLimit {
     burst: u32,
-    /// The events that may pass in a period of so many milliseconds.
+    /// The events that may pass in a period, and its milliseconds.
     rate: (u32, u32),
     /// The events that may pass now, the time of that count, and the number of events stopped since
     /// one passed.

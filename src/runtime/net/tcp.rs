@@ -100,7 +100,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
                 if waiting.len() > shared.admissions.most_waiting() {
                     let unknown = waiting.iter().position(|(_, (_, is_known))| !is_known);
                     if let Some((stream, _)) = waiting.remove(unknown.unwrap_or(0)) {
-                        turn_away(&shared, &stream);
+                        close_refused(&shared, &stream);
                     }
                 }
             }
@@ -132,12 +132,12 @@ fn admit(shared: &Arc<TransportState>, stream: TcpStream, (ip, is_known): (IpAdd
             let listening = listen(shared.clone(), incarnation.clone(), stream, admission);
             shared.spawn(&incarnation, listening);
         }
-        None => turn_away(shared, &stream),
+        None => close_refused(shared, &stream),
     }
 }
 
 /// Closes a connection for which there is no room.
-fn turn_away(shared: &TransportState, stream: &TcpStream) {
+fn close_refused(shared: &TransportState, stream: &TcpStream) {
     add(&shared.reception.counters.busy, 1);
     // A member with a key sends no more bytes than it received, and it has received none here.
     if shared.security.is_none() && shared.may_answer() {

@@ -95,13 +95,13 @@ async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_th
     let (member, _stock) = service().await;
     let mut connection = member.connection();
     for _ in 0..100 {
-        member.flicker();
+        member.note_brief_suspension();
     }
     assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Connected));
     let missed = ConnectionEvent::Missed { count: 200, status: ConnectionStatus::Connected };
     assert_eq!(next(&mut connection).await, Some(missed));
     assert!(missed.is_connected());
-    member.flicker();
+    member.note_brief_suspension();
     assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Suspended));
     assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Reconnected));
 }
@@ -136,11 +136,11 @@ async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() 
     let connection = Arc::new(tokio::sync::Mutex::new(member.connection()));
     assert_eq!(connection.lock().await.next().await, Some(ConnectionEvent::Connected));
     let began = Arc::new(tokio::sync::Notify::new());
-    let flicker = tokio::spawn({
+    let brief_suspensions = tokio::spawn({
         let (member, began) = (member.clone(), began.clone());
         async move {
             began.notified().await;
-            member.flicker();
+            member.note_brief_suspension();
         }
     });
     let heard = Mutex::new(Vec::new());
@@ -160,7 +160,7 @@ async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() 
         async |_| (),
     )
     .await;
-    flicker.await.unwrap();
+    brief_suspensions.await.unwrap();
     let last = next(&mut *connection.lock().await).await;
     heard.lock().unwrap().extend(last);
     assert_eq!(*heard.lock().unwrap(), [ConnectionEvent::Suspended, ConnectionEvent::Reconnected]);

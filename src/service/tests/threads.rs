@@ -90,7 +90,7 @@ impl Alone {
     /// turn.
     fn rest(&self) {
         for _ in 0..STEPS_OF_A_TURN {
-            if self.engine.undone() == 0 {
+            if self.engine.deferred_count() == 0 {
                 assert_eq!(
                     self.engine.kept(),
                     (0, 0),

@@ -79,7 +79,7 @@ impl LockClient {
         if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt(token) {
             return; // a newer grantor knows the share, and is asked again
         }
-        let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.call_mut(request)
+        let Some(PendingCall { kind: CallKind::Upgrade(hold, _), .. }) = self.call_mut(request)
         else {
             return;
         };
@@ -142,7 +142,7 @@ impl LockClient {
         }
         self.run_call(
             (request, service.clone()),
-            CallKind::Look(at, None),
+            CallKind::Query(at, None),
             Time::MAX,
             cx.now + answer,
         );
@@ -161,7 +161,7 @@ impl LockClient {
             return;
         }
         // The first question is sent at once, in the same way as later ones.
-        self.run_call((request, service), CallKind::Find, cx.now, cx.now + answer);
+        self.run_call((request, service), CallKind::FindService, cx.now, cx.now + answer);
         self.agenda.remove(&(cx.now, request));
         self.repeat(request, cx);
     }
@@ -214,8 +214,8 @@ impl LockClient {
         }
         let limit = cx.now + limit;
         let awaited = awaited.filter(|_| !planted!(cx.mutant, DestroyedAtOnce));
-        self.run_call((request, service), CallKind::Ending(awaited), Time::MAX, limit);
-        self.endings.insert(request);
+        self.run_call((request, service), CallKind::Destruction(awaited), Time::MAX, limit);
+        self.destructions.insert(request);
         if awaited.is_none() {
             self.confirmed.insert(request);
         }
@@ -246,7 +246,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let Some(call) = self.call_mut(request) else { return };
-        match (&call.what, refusal) {
+        match (&call.kind, refusal) {
             (CallKind::Upgrade(..), Refusal::Shared(others)) => {
                 self.answer_call(request, Outcome::Shared(*others), cx);
             }
@@ -373,7 +373,8 @@ impl LockClient {
 
     /// Handles a member's confirmation that it has done all that this one sent before.
     pub(crate) fn on_destroy_confirmed(&mut self, from: ProcessId, request: RequestId) {
-        if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) = self.call_mut(request)
+        if let Some(PendingCall { kind: CallKind::Destruction(awaited), .. }) =
+            self.call_mut(request)
             && *awaited == Some(from)
         {
             *awaited = None;
@@ -392,7 +393,8 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let elder = cx.elder.filter(|elder| *elder != from);
-        if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) = self.call_mut(request)
+        if let Some(PendingCall { kind: CallKind::Destruction(awaited), .. }) =
+            self.call_mut(request)
             && *awaited == Some(from)
         {
             *awaited = elder.or(instead).or(*awaited);
@@ -409,8 +411,8 @@ impl LockClient {
         is_there: impl Fn(ProcessId) -> bool,
         cx: &mut StepContext,
     ) {
-        match self.call_mut(request).map(|call| &call.what) {
-            Some(CallKind::Look(..) | CallKind::Find) => {}
+        match self.call_mut(request).map(|call| &call.kind) {
+            Some(CallKind::Query(..) | CallKind::FindService) => {}
             Some(CallKind::Confirm(..)) if seen == QueryReply::Unknown => {
                 return self.answer_call(request, Outcome::Confirmed, cx);
             }
@@ -431,19 +433,19 @@ impl LockClient {
         let mut is_bid = false;
         let Some(call) = self.call_mut(request) else { return };
         call.again = Time::MAX;
-        match &mut call.what {
+        match &mut call.kind {
             CallKind::Bid => {
                 call.again = cx.now + cx.timing.retry * BID_RETRIES;
                 is_bid = true;
             }
             // The elder may have changed by then.
-            CallKind::Find => {
+            CallKind::FindService => {
                 cx.send_elder(RegistryMessage::FindService { service: service.clone(), request });
                 call.again = cx.now + cx.timing.retry;
             }
-            CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
+            CallKind::Query(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => *asked = None,
-            CallKind::Holder(holder) => {
+            CallKind::AskHolder(holder) => {
                 let (process, hold, token) = (holder.process, holder.request, holder.token);
                 let service = service.clone();
                 cx.send(process, ClientMessage::AskHolder { service, request, hold, token });
@@ -456,7 +458,7 @@ impl LockClient {
                     call.again = cx.now + cx.timing.retry;
                 }
             }
-            CallKind::Ending(awaited) => {
+            CallKind::Destruction(awaited) => {
                 if let Some(awaited) = *awaited {
                     cx.send(
                         awaited,
@@ -489,18 +491,18 @@ impl LockClient {
     pub(super) fn run_call(
         &mut self,
         (request, service): (RequestId, ServiceName),
-        what: CallKind,
+        kind: CallKind,
         again: Time,
         limit: Time,
     ) {
-        let call = PendingCall { what, again, limit };
+        let call = PendingCall { kind, again, limit };
         if call.due() != Time::MAX {
             self.agenda.insert((call.due(), request));
         }
         let state = self.state(&service);
         // A question about a service requests nothing of it.
-        if call.what != CallKind::Find {
-            state.destroyed = call.is_ending();
+        if call.kind != CallKind::FindService {
+            state.destroyed = call.is_destruction();
         }
         state.calls.insert(request, call);
         let number = state.number;
@@ -511,16 +513,16 @@ impl LockClient {
         let service = self.service_of(request)?.clone();
         let call = self.states.get_mut(&service)?.calls.remove(request)?;
         self.services.remove(&request);
-        self.endings.remove(&request);
+        self.destructions.remove(&request);
         self.confirmed.remove(&request);
         self.agenda.remove(&(call.due(), request));
-        if let CallKind::Write(name, ..) = &call.what
+        if let CallKind::Write(name, ..) = &call.kind
             && let Some(object) = self.object_mut(&service, name)
         {
             object.writes.remove(&request);
             object.writing = object.writing.filter(|writing| *writing != request);
         }
-        if let CallKind::Find = call.what {
+        if let CallKind::FindService = call.kind {
             self.forget_unused(&service);
         }
         Some(call)

@@ -84,7 +84,7 @@ impl LockClient {
             state.refused = Some(epoch);
             state.each_waiting(unsent);
             for (_, call) in state.calls.iter_mut() {
-                if let Some(asked) = call.what.asked()
+                if let Some(asked) = call.kind.asked()
                     && *asked == Some(epoch)
                 {
                     *asked = None;
@@ -146,7 +146,7 @@ impl LockClient {
         self.reports.insert(service.clone(), progress);
         self.go_on_report(service, cx);
         let state = self.state(service);
-        state.calls.each_ending(|request, awaited| {
+        state.calls.each_destruction(|request, awaited| {
             if awaited.is_some() {
                 // The process that was told before may have transferred its table earlier. A
                 // request that is missing in this member's report is over here.
@@ -208,7 +208,7 @@ impl LockClient {
             }
             // The elder may have changed.
             state.send_bids(service, cx);
-            state.calls.each_ending(|request, awaited| {
+            state.calls.each_destruction(|request, awaited| {
                 if let Some(awaited) = awaited
                     && !view.contains(*awaited)
                 {

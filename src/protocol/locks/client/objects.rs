@@ -134,7 +134,7 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let Some(service) = self.service_of(request).cloned() else { return };
-        if let Some(PendingCall { what: CallKind::Write(name, ..), .. }) = self.drop_call(request) {
+        if let Some(PendingCall { kind: CallKind::Write(name, ..), .. }) = self.drop_call(request) {
             cx.out.push(Output::Answer { request, outcome });
             self.write_next(&service, &name, cx);
         }

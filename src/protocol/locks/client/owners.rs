@@ -29,7 +29,7 @@ impl LockClient {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        let what = CallKind::Holder(Box::new(holder));
+        let what = CallKind::AskHolder(Box::new(holder));
         self.run_call((request, service), what, Time::MAX, cx.now + answer);
         self.answer_for_the_gone(request, is_there, cx);
         self.repeat(request, cx);
@@ -43,7 +43,7 @@ impl LockClient {
         state: HoldState,
         cx: &mut StepContext,
     ) {
-        if let Some(PendingCall { what: CallKind::Holder(holder), .. }) = self.call_mut(request)
+        if let Some(PendingCall { kind: CallKind::AskHolder(holder), .. }) = self.call_mut(request)
             && holder.process == from
         {
             self.answer_call(request, Outcome::Holder(state), cx);
@@ -58,7 +58,7 @@ impl LockClient {
         is_there: impl Fn(ProcessId) -> bool,
         cx: &mut StepContext,
     ) {
-        if let Some(PendingCall { what: CallKind::Holder(holder), .. }) = self.call_mut(request)
+        if let Some(PendingCall { kind: CallKind::AskHolder(holder), .. }) = self.call_mut(request)
             && !is_there(holder.process)
         {
             self.answer_call(request, Outcome::Holder(HoldState::NotHeld), cx);

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PendingCall {
-    pub(super) what: CallKind,
+    pub(super) kind: CallKind,
     /// The time at which the call is sent again, unless answered.
     pub(super) again: Time,
     pub(super) limit: Time,
@@ -35,18 +35,18 @@ pub(super) enum CallKind {
     /// This member asks to become the grantor.
     Bid,
     /// A query of the grantor, with the epoch in which it was sent.
-    Look(Query, Option<Epoch>),
+    Query(Query, Option<Epoch>),
     /// A question to the elder whether the service exists.
-    Find,
+    FindService,
     /// The confirmation that the grantor knows of the end of a request, or how much is left of its
     /// hold. The epoch is the one in which the grantor was asked.
     Confirm(RequestId, Option<Epoch>),
     /// A question to the holder's member about its hold.
-    Holder(Box<HolderInfo>),
+    AskHolder(Box<HolderInfo>),
     /// A revocation of a hold.
     Revoke(Box<RevocationCall>),
     /// The destruction of the service, with the member that has yet to confirm it.
-    Ending(Option<ProcessId>),
+    Destruction(Option<ProcessId>),
     /// The upgrade of a request's share to the lock, with the epoch in which the grantor was asked.
     Upgrade(RequestId, Option<Epoch>),
     /// A write into an object, with the epoch in which the grantor was asked.
@@ -57,10 +57,13 @@ impl CallKind {
     /// Returns the epoch in which a grantor was asked, for a call that a grantor answers.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
-            CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
+            CallKind::Query(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => Some(asked),
             CallKind::Revoke(revoking) => revoking.asked(),
-            CallKind::Bid | CallKind::Find | CallKind::Holder(_) | CallKind::Ending(_) => None,
+            CallKind::Bid
+            | CallKind::FindService
+            | CallKind::AskHolder(_)
+            | CallKind::Destruction(_) => None,
         }
     }
 
@@ -73,7 +76,7 @@ impl CallKind {
     ) -> Option<GrantorMessage> {
         let service = service.clone();
         let at = match self {
-            CallKind::Look(at, _) => at.clone(),
+            CallKind::Query(at, _) => at.clone(),
             CallKind::Confirm(over, _) => Query::Position(*over),
             CallKind::Revoke(revoking) => revoking.at(),
             CallKind::Upgrade(hold, _) => {
@@ -83,7 +86,10 @@ impl CallKind {
                 let (name, edit) = (name.clone(), Box::new(edit.clone()));
                 return Some(GrantorMessage::Write { service, epoch, request, name, edit });
             }
-            CallKind::Bid | CallKind::Find | CallKind::Holder(_) | CallKind::Ending(_) => {
+            CallKind::Bid
+            | CallKind::FindService
+            | CallKind::AskHolder(_)
+            | CallKind::Destruction(_) => {
                 return None;
             }
         };
@@ -96,21 +102,21 @@ impl PendingCall {
         self.limit.min(self.again)
     }
 
-    pub(super) fn is_ending(&self) -> bool {
-        matches!(self.what, CallKind::Ending(_))
+    pub(super) fn is_destruction(&self) -> bool {
+        matches!(self.kind, CallKind::Destruction(_))
     }
 
     /// The outcome for the caller when the limit is reached.
     pub(super) fn at_limit(&self) -> Outcome {
-        match self.what {
+        match self.kind {
             CallKind::Bid => Outcome::TimedOut,
-            CallKind::Look(..)
-            | CallKind::Find
-            | CallKind::Holder(_)
+            CallKind::Query(..)
+            | CallKind::FindService
+            | CallKind::AskHolder(_)
             | CallKind::Upgrade(..)
             | CallKind::Write(..)
             | CallKind::Revoke(_) => Outcome::Undecided,
-            CallKind::Confirm(..) | CallKind::Ending(_) => Outcome::Unconfirmed,
+            CallKind::Confirm(..) | CallKind::Destruction(_) => Outcome::Unconfirmed,
         }
     }
 }
@@ -122,10 +128,10 @@ pub(super) struct PendingCalls {
     all: BTreeMap<RequestId, PendingCall>,
     bids: BTreeSet<RequestId>,
     /// The number of calls that ask whether the service exists.
-    finds: usize,
+    service_queries: usize,
     /// The calls that holders' members answer.
     of_holders: BTreeSet<RequestId>,
-    endings: BTreeSet<RequestId>,
+    destructions: BTreeSet<RequestId>,
     /// Calls for an upgrade, each behind the share that should become the lock.
     upgrades: BTreeSet<(RequestId, RequestId)>,
     /// Whether the bids wait for a copy of the grantor's table.
@@ -138,26 +144,26 @@ impl PendingCalls {
     }
 
     pub(super) fn insert(&mut self, request: RequestId, call: PendingCall) {
-        match &call.what {
+        match &call.kind {
             CallKind::Bid => drop(self.bids.insert(request)),
-            CallKind::Find => self.finds += 1,
-            CallKind::Holder(_) | CallKind::Revoke(_) => drop(self.of_holders.insert(request)),
-            CallKind::Ending(_) => drop(self.endings.insert(request)),
+            CallKind::FindService => self.service_queries += 1,
+            CallKind::AskHolder(_) | CallKind::Revoke(_) => drop(self.of_holders.insert(request)),
+            CallKind::Destruction(_) => drop(self.destructions.insert(request)),
             CallKind::Upgrade(hold, _) => drop(self.upgrades.insert((*hold, request))),
-            CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
+            CallKind::Query(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
         }
         self.all.insert(request, call);
     }
 
     pub(super) fn remove(&mut self, request: RequestId) -> Option<PendingCall> {
         let call = self.all.remove(&request)?;
-        match &call.what {
+        match &call.kind {
             CallKind::Bid => drop(self.bids.remove(&request)),
-            CallKind::Find => self.finds -= 1,
-            CallKind::Holder(_) | CallKind::Revoke(_) => drop(self.of_holders.remove(&request)),
-            CallKind::Ending(_) => drop(self.endings.remove(&request)),
+            CallKind::FindService => self.service_queries -= 1,
+            CallKind::AskHolder(_) | CallKind::Revoke(_) => drop(self.of_holders.remove(&request)),
+            CallKind::Destruction(_) => drop(self.destructions.remove(&request)),
             CallKind::Upgrade(hold, _) => drop(self.upgrades.remove(&(*hold, request))),
-            CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
+            CallKind::Query(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
         }
         Some(call)
     }
@@ -171,18 +177,21 @@ impl PendingCalls {
         self.all
             .keys()
             .inspect(|_| touch())
-            .filter(|request| !self.endings.contains(request))
+            .filter(|request| !self.destructions.contains(request))
             .copied()
     }
 
     /// Returns whether a call waits for an answer of a grantor.
     pub(super) fn want_grantor(&self) -> bool {
-        let is_looking = |request: &RequestId| match self.all.get(request).map(|call| &call.what) {
+        let is_query = |request: &RequestId| match self.all.get(request).map(|call| &call.kind) {
             Some(CallKind::Revoke(revoking)) => revoking.looks(),
             _ => false,
         };
-        let others = self.bids.len() + self.finds + self.of_holders.len() + self.endings.len();
-        self.all.len() > others || self.of_holders.iter().inspect(|_| touch()).any(is_looking)
+        let others = self.bids.len()
+            + self.service_queries
+            + self.of_holders.len()
+            + self.destructions.len();
+        self.all.len() > others || self.of_holders.iter().inspect(|_| touch()).any(is_query)
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -200,11 +209,14 @@ impl PendingCalls {
         of_hold.inspect(|_| touch()).map(|(_, request)| *request)
     }
 
-    /// Calls `act` for each [`CallKind::Ending`], with the member that the call waits for.
-    pub(super) fn each_ending(&mut self, mut act: impl FnMut(RequestId, &mut Option<ProcessId>)) {
-        for request in &self.endings {
+    /// Calls `act` for each [`CallKind::Destruction`], with the member that the call waits for.
+    pub(super) fn each_destruction(
+        &mut self,
+        mut act: impl FnMut(RequestId, &mut Option<ProcessId>),
+    ) {
+        for request in &self.destructions {
             touch();
-            if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) =
+            if let Some(PendingCall { kind: CallKind::Destruction(awaited), .. }) =
                 self.all.get_mut(request)
             {
                 act(*request, awaited);

@@ -154,7 +154,7 @@ impl LockClient {
     }
 
     fn revoking(&mut self, request: RequestId) -> Option<&mut RevocationCall> {
-        match &mut self.call_mut(request)?.what {
+        match &mut self.call_mut(request)?.kind {
             CallKind::Revoke(revoking) => Some(revoking),
             _ => None,
         }

@@ -146,18 +146,18 @@ impl ServiceState {
     ) {
         let (objects, requests) = (&self.objects, &self.requests);
         let mut ask = |request: RequestId, call: &mut PendingCall| {
-            if let CallKind::Write(name, ..) = &call.what
+            if let CallKind::Write(name, ..) = &call.kind
                 && objects.get(name).is_none_or(|object| object.writing != Some(request))
             {
                 return;
             }
-            let Some(asked) = call.what.asked() else { return };
+            let Some(asked) = call.kind.asked() else { return };
             if asked.replace(epoch) == Some(epoch) {
                 return;
             }
             // If other requests stand in for it, the grantor is told of those, and thereby of its
             // end.
-            if let CallKind::Confirm(over, _) = call.what
+            if let CallKind::Confirm(over, _) = call.kind
                 && kept.stand_ins_of(over).next().is_none()
             {
                 // The release goes before the question, on the same link. So a grantor that answers
@@ -176,7 +176,7 @@ impl ServiceState {
                 };
                 cx.send(grantor, word);
             }
-            if let Some(question) = call.what.question(service, epoch, request) {
+            if let Some(question) = call.kind.question(service, epoch, request) {
                 cx.send(grantor, question);
             }
         };

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) enum GrantorPhase {
     /// The grantor asks every member before it grants.
     Recovering {
-        heard: EarlyMessages,
+        early: EarlyMessages,
         /// Members whose reports are missing.
         awaiting: BTreeSet<ProcessId>,
         /// Whether the table of a predecessor is here, but one of the awaited members may host a
@@ -20,9 +20,9 @@ pub(super) enum GrantorPhase {
         has_earlier_table: bool,
     },
     /// The grantor waits for the table of its predecessor.
-    Receiving { heard: EarlyMessages, source: ProcessId },
+    Receiving { early: EarlyMessages, source: ProcessId },
     /// A younger turk gets the table as soon as it arrives.
-    PassingOn { heard: EarlyMessages, table: PassedTable, next_turk: (ProcessId, Epoch) },
+    PassingOn { early: EarlyMessages, table: PassedTable, next_turk: (ProcessId, Epoch) },
     /// The grantor grants.
     Acting,
 }
@@ -79,21 +79,21 @@ impl GrantorPhase {
     }
 
     /// The early messages, unless the grantor acts.
-    pub(super) fn heard(&self) -> Option<&EarlyMessages> {
+    pub(super) fn early(&self) -> Option<&EarlyMessages> {
         match self {
-            GrantorPhase::Recovering { heard, .. }
-            | GrantorPhase::Receiving { heard, .. }
-            | GrantorPhase::PassingOn { heard, .. } => Some(heard),
+            GrantorPhase::Recovering { early, .. }
+            | GrantorPhase::Receiving { early, .. }
+            | GrantorPhase::PassingOn { early, .. } => Some(early),
             GrantorPhase::Acting => None,
         }
     }
 
-    /// Like [`heard`](GrantorPhase::heard), but mutable.
-    pub(super) fn heard_mut(&mut self) -> Option<&mut EarlyMessages> {
+    /// Like [`early`](GrantorPhase::early), but mutable.
+    pub(super) fn early_mut(&mut self) -> Option<&mut EarlyMessages> {
         match self {
-            GrantorPhase::Recovering { heard, .. }
-            | GrantorPhase::Receiving { heard, .. }
-            | GrantorPhase::PassingOn { heard, .. } => Some(heard),
+            GrantorPhase::Recovering { early, .. }
+            | GrantorPhase::Receiving { early, .. }
+            | GrantorPhase::PassingOn { early, .. } => Some(early),
             GrantorPhase::Acting => None,
         }
     }
@@ -281,19 +281,19 @@ mod tests {
 
     #[test]
     fn waits_beyond_the_bound_of_a_member_take_no_memory() {
-        let (mut heard, most) = (EarlyMessages::default(), 3 * wait(1).lock.entry_weight());
+        let (mut early, most) = (EarlyMessages::default(), 3 * wait(1).lock.entry_weight());
         let part = |part: u64| (0..10).map(|number| wait(10 * part + number)).collect::<Vec<_>>();
         let left_out: Vec<LeftOutWaits> =
-            (0..100).map(|number| heard.keep_waits(ProcessId(1), part(number), most)).collect();
+            (0..100).map(|number| early.keep_waits(ProcessId(1), part(number), most)).collect();
         let of = |first, count| LeftOutWaits { first: Some(RequestId(first)), count };
         assert_eq!(left_out[..2], [of(3, 7), of(10, 10)]);
-        assert_eq!(heard.len(), 3);
-        assert_eq!(heard.waits.len(), 1, "later parts leave nothing");
-        let room = heard.waits[0].1.capacity();
+        assert_eq!(early.len(), 3);
+        assert_eq!(early.waits.len(), 1, "later parts leave nothing");
+        let room = early.waits[0].1.capacity();
         assert!(room < 10, "room for {room} waits");
-        heard.keep_waits(ProcessId(2), part(0), most);
-        assert_eq!(heard.len(), 6, "each member has bytes of its own");
+        early.keep_waits(ProcessId(2), part(0), most);
+        assert_eq!(early.len(), 6, "each member has bytes of its own");
         let none = LeftOutWaits::default();
-        assert_eq!(heard.keep_waits(ProcessId(3), vec![wait(1)], most), none);
+        assert_eq!(early.keep_waits(ProcessId(3), vec![wait(1)], most), none);
     }
 }

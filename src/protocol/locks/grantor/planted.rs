@@ -103,9 +103,9 @@ impl Grantor {
 
     /// Acts with an empty table, without waiting for answers.
     pub(super) fn begin_empty(&mut self, cx: &mut StepContext) {
-        let heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
+        let early = self.phase.early_mut().map(std::mem::take).unwrap_or_default();
         self.phase = GrantorPhase::Acting;
-        self.begin(heard, false, cx);
+        self.begin(early, false, cx);
     }
 
     /// A request, and whether it can be granted.
@@ -175,8 +175,8 @@ impl Grantor {
     }
 
     /// Serves the requests that arrived during the recovery.
-    pub(super) fn serve_parked(&mut self, heard: &mut EarlyMessages, cx: &mut StepContext) {
-        for asked in std::mem::take(&mut heard.parked) {
+    pub(super) fn serve_parked(&mut self, early: &mut EarlyMessages, cx: &mut StepContext) {
+        for asked in std::mem::take(&mut early.parked) {
             self.on_request_lock(asked, cx);
         }
     }

@@ -185,8 +185,8 @@ impl Grantor {
         if holds.len() > MAX_USERS {
             return;
         }
-        if let Some(heard) = self.phase.heard_mut() {
-            heard.keep_use(key, holds, cx.limits.parked);
+        if let Some(early) = self.phase.early_mut() {
+            early.keep_use(key, holds, cx.limits.parked);
         } else {
             if !self.has_room(key.0, cx) {
                 for HoldReport { request, .. } in holds.drain(1.min(holds.len())..) {

@@ -15,7 +15,7 @@ use super::*;
 
 impl Grantor {
     /// Begins a recovery: asks every member for a report.
-    pub(super) fn recover(&mut self, heard: EarlyMessages, view: &View, cx: &mut StepContext) {
+    pub(super) fn recover(&mut self, early: EarlyMessages, view: &View, cx: &mut StepContext) {
         self.activation_path = ActivationPath(Some((GrantorState::Recovering, cx.now)));
         self.revalidations.clear();
         let awaiting: BTreeSet<ProcessId> =
@@ -24,8 +24,8 @@ impl Grantor {
         for &process in &awaiting {
             self.ask_for_report(process, cx);
         }
-        let heard = heard.without_reports();
-        self.phase = GrantorPhase::Recovering { heard, awaiting, has_earlier_table: false };
+        let early = early.without_reports();
+        self.phase = GrantorPhase::Recovering { early, awaiting, has_earlier_table: false };
     }
 
     /// Asks a member for its holds and waits.
@@ -40,9 +40,9 @@ impl Grantor {
         self.table = Table::new(self.epoch).within(cx);
         self.departed.clear();
         match &mut self.phase {
-            GrantorPhase::Receiving { heard, .. } => {
-                let heard = std::mem::take(heard);
-                self.recover(heard, view, cx);
+            GrantorPhase::Receiving { early, .. } => {
+                let early = std::mem::take(early);
+                self.recover(early, view, cx);
             }
             GrantorPhase::PassingOn { table, .. } => *table = PassedTable::Lost,
             GrantorPhase::Recovering { .. } | GrantorPhase::Acting => {}
@@ -64,7 +64,7 @@ impl Grantor {
         if self.is_acting() {
             return self.on_revalidation_report(from, objects, (holds, waits), last, cx);
         }
-        let GrantorPhase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
+        let GrantorPhase::Recovering { early, awaiting, .. } = &mut self.phase else { return };
         if !awaiting.contains(&from) {
             return;
         }
@@ -72,7 +72,7 @@ impl Grantor {
         for (name, content) in objects {
             let maybe_stale = !planted!(cx.mutant, CallItSure);
             planted!(cx.mutant, FirstValueWins => if self.table.has_content(&name) { continue });
-            if !heard.count_object(from, content.weight(&name), most)
+            if !early.count_object(from, content.weight(&name), most)
                 && !planted!(cx.mutant, TakeAllObjects)
             {
                 continue;
@@ -81,19 +81,19 @@ impl Grantor {
         }
         for hold in holds {
             let key = (from, hold.request);
-            if heard.is_over(key) {
+            if early.is_over(key) {
                 continue;
             }
             let is_known = matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_)));
             // Without room for its content, an object would come back with an earlier content.
             let has_room = self.table.bytes_of(from) < most
-                && (!hold.lock.want.opens() || heard.has_room_for_objects(from, most));
+                && (!hold.lock.want.opens() || early.has_room_for_objects(from, most));
             let (token, since) = (hold.token, cx.now.back(hold.held_for));
             let losers = if has_room || is_known {
                 self.table.enter_reported(key, hold.lock, token, since)
             } else {
                 planted!(cx.mutant, LeaveHoldsOut => continue);
-                heard.oversized.insert(from);
+                early.oversized.insert(from);
                 vec![key]
             };
             for (process, request) in losers {
@@ -108,11 +108,11 @@ impl Grantor {
             }
         }
         planted!(=> let most = planted::most_of_waits(most, cx));
-        let left_out = heard.keep_waits(from, waits, most);
-        let is_oversized = last && heard.oversized.remove(&from);
+        let left_out = early.keep_waits(from, waits, most);
+        let is_oversized = last && early.oversized.remove(&from);
         let reports_again = is_oversized && !planted!(cx.mutant, ActBeforeSecondReport);
         if reports_again {
-            heard.forget_waits(from);
+            early.forget_waits(from);
         } else if last {
             awaiting.remove(&from);
         }
@@ -137,9 +137,9 @@ impl Grantor {
         if last {
             self.outdated_reporters.remove(&from);
         }
-        match self.phase.heard_mut() {
-            Some(heard) => {
-                let left_out = heard.keep_waits(from, waits, cx.limits.member_bytes());
+        match self.phase.early_mut() {
+            Some(early) => {
+                let left_out = early.keep_waits(from, waits, cx.limits.member_bytes());
                 self.send_waits_on(from, left_out, cx);
             }
             None => self.enter_missing_waits(from, waits, cx),
@@ -157,19 +157,19 @@ impl Grantor {
     /// Begins to act once every member has answered. Waits with an acknowledged position come
     /// first, in their old order. Other waits follow, then requests that arrived meanwhile.
     pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
-        let GrantorPhase::Recovering { heard, awaiting, has_earlier_table } = &mut self.phase
+        let GrantorPhase::Recovering { early, awaiting, has_earlier_table } = &mut self.phase
         else {
             return;
         };
         if !awaiting.is_empty() {
             return;
         }
-        let mut heard = std::mem::take(heard);
+        let mut early = std::mem::take(early);
         if *has_earlier_table {
-            return self.act_on_table(heard, cx);
+            return self.act_on_table(early, cx);
         }
         self.phase = GrantorPhase::Acting;
-        let reports = std::mem::take(&mut heard.waits).into_iter();
+        let reports = std::mem::take(&mut early.waits).into_iter();
         let waits =
             reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
         let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
@@ -178,12 +178,12 @@ impl Grantor {
         planted!(cx.mutant, LoseWaiters => waits.clear());
         planted!(cx.mutant, LosePositions => planted::lose_positions(&mut waits));
         planted!(cx.mutant, LoseOwnPositions => planted::lose_positions_of(cx.me, &mut waits));
-        planted!(cx.mutant, NewcomersFirst => self.serve_parked(&mut heard, cx));
+        planted!(cx.mutant, NewcomersFirst => self.serve_parked(&mut early, cx));
         // Holds and waits had separate bounds so far. The table has one for both.
         let mut left_out: BTreeMap<ProcessId, LeftOutWaits> = BTreeMap::new();
         for (from, wait) in waits {
             let key = (from, wait.request);
-            if self.table.entry_status(key).is_some() || heard.is_over(key) {
+            if self.table.entry_status(key).is_some() || early.is_over(key) {
                 continue;
             }
             if !self.has_room(from, cx) {
@@ -200,7 +200,7 @@ impl Grantor {
             }
         }
         left_out.into_iter().for_each(|(from, waits)| self.send_waits_on(from, waits, cx));
-        self.begin(heard, false, cx);
+        self.begin(early, false, cx);
     }
 
     /// Queues the waits that a member reported to a recovery and that the transferred table lacks.

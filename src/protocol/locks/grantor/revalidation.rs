@@ -29,12 +29,12 @@ impl Grantor {
         last: bool,
         cx: &mut StepContext,
     ) {
-        let Some(mut heard) = self.revalidations.remove(&from) else { return };
+        let Some(mut answers) = self.revalidations.remove(&from) else { return };
         let most = cx.limits.member_bytes();
         planted!(=> let most = planted::most_reported(most, cx));
         let told =
             holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
-        told.clone().for_each(|request| heard.note_reported(request, most));
+        told.clone().for_each(|request| answers.note_reported(request, most));
         let highest = told.max();
         for (name, content) in objects {
             // The member may have refused the predecessor's last content, because the predecessor's
@@ -50,8 +50,8 @@ impl Grantor {
             let key = (from, hold.request);
             // A hold with a token of this epoch is newer than the report: its member will get that
             // change.
-            let place = self.table.entry_status(key);
-            if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
+            let status = self.table.entry_status(key);
+            if matches!(status, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
                 self.table.reduce(key, &hold.lock.want, hold.token);
             }
             if !matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_))) {
@@ -64,15 +64,15 @@ impl Grantor {
         // A report lists requests in their order, so a missing request before the highest one has
         // ended. So no part ends the requests of a whole report. Such requests end before the
         // report's waits are queued: an ended hold lets no request of its owner pass a suspension.
-        if heard.tells_ends(most) || planted!(cx.mutant, EndUnnoted) {
-            let rest = self.table.requests_from(from, heard.ended.unwrap_or(RequestId(0)));
+        if answers.tells_ends(most) || planted!(cx.mutant, EndUnnoted) {
+            let rest = self.table.requests_from(from, answers.ended.unwrap_or(RequestId(0)));
             let told = rest.take_while(|request| last || Some(*request) < highest);
             let over: Vec<RequestId> =
-                told.filter(|request| !heard.reported.contains(request)).collect();
+                told.filter(|request| !answers.reported.contains(request)).collect();
             for request in over {
                 self.table.release((from, request));
             }
-            heard.note_ended(highest);
+            answers.note_ended(highest);
         }
         let mut left_out = LeftOutWaits::default();
         for wait in waits {
@@ -89,7 +89,7 @@ impl Grantor {
         }
         self.send_waits_on(from, left_out, cx);
         if !last {
-            self.revalidations.insert(from, heard);
+            self.revalidations.insert(from, answers);
         }
         self.grant(cx);
     }

@@ -20,11 +20,11 @@ impl Grantor {
     /// Asks the predecessor for its table. `copy`: the number of the whole copy that is here.
     pub(super) fn receive(
         &mut self,
-        (heard, source): (EarlyMessages, ProcessId),
+        (early, source): (EarlyMessages, ProcessId),
         copy: Option<u64>,
         cx: &mut StepContext,
     ) {
-        self.phase = GrantorPhase::Receiving { heard, source };
+        self.phase = GrantorPhase::Receiving { early, source };
         self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
         cx.send(
             source,
@@ -44,7 +44,7 @@ impl Grantor {
         if self.refused_tables.contains(&from) && !planted!(cx.mutant, TakeRestOfTable) {
             return;
         }
-        if let GrantorPhase::Recovering { heard, awaiting, .. } = &mut self.phase
+        if let GrantorPhase::Recovering { early, awaiting, .. } = &mut self.phase
             && awaiting.remove(&from)
         {
             // A predecessor that was taken to be lost still acts, and answers the recovery with its
@@ -57,17 +57,17 @@ impl Grantor {
             self.outdated_reporters.remove(&from);
             self.outdated_reporters.append(awaiting);
             self.table = Table::new(self.epoch).within(cx);
-            self.phase = GrantorPhase::Receiving { heard: std::mem::take(heard), source: from };
+            self.phase = GrantorPhase::Receiving { early: std::mem::take(early), source: from };
         }
         if self.phase.source() != Some(from) {
             return;
         }
-        let Some(heard) = self.phase.heard_mut() else { return };
+        let Some(early) = self.phase.early_mut() else { return };
         let most = cx.limits.table_bytes();
         planted!(=> let most = planted::most_of_table(most, cx));
         let most_objects = most.saturating_mul(view.members.len());
         for (name, content) in objects {
-            if !heard.count_object(from, content.weight(&name), most_objects) {
+            if !early.count_object(from, content.weight(&name), most_objects) {
                 return self.refuse_table(from, view, cx);
             }
             let maybe_stale = content.maybe_stale || planted!(cx.mutant, StaleByTransfer);
@@ -78,7 +78,7 @@ impl Grantor {
             let (key, token) = ((process, hold.request), hold.token);
             let since = cx.now.back(hold.held_for);
             let is_there = view.contains(process) || planted!(cx.mutant, TakeOverTheDead);
-            if !heard.is_over(key) && is_there {
+            if !early.is_over(key) && is_there {
                 if self.table.bytes_of(process) >= most {
                     return self.refuse_table(from, view, cx);
                 }
@@ -88,7 +88,7 @@ impl Grantor {
         for (process, wait) in waits {
             let key = (process, wait.request);
             if let Some(ticket) = wait.ticket
-                && !heard.is_over(key)
+                && !early.is_over(key)
                 && view.contains(process)
                 && self.table.entry_status(key).is_none()
             {
@@ -102,8 +102,8 @@ impl Grantor {
         if !last {
             return;
         }
-        let heard = std::mem::take(heard);
-        self.end_table(from, heard, cx);
+        let early = std::mem::take(early);
+        self.end_table(from, early, cx);
     }
 
     /// Takes over a copy of the predecessor's table, whose last changes have arrived.
@@ -117,37 +117,37 @@ impl Grantor {
         if self.phase.source() != Some(from) {
             return;
         }
-        let Some(heard) = self.phase.heard_mut() else { return };
-        let heard = std::mem::take(heard);
+        let Some(early) = self.phase.early_mut() else { return };
+        let early = std::mem::take(early);
         self.table = table.renew(self.epoch).within(cx);
-        heard.ended().for_each(|key| self.table.release(key));
+        early.ended().for_each(|key| self.table.release(key));
         // The predecessor ends the requests of departed members in slices, too.
         let departed = self.table.processes().filter(|process| !view.contains(*process));
         self.departed.extend(departed);
-        self.end_table(from, heard, cx);
+        self.end_table(from, early, cx);
         self.end_departed(cx);
     }
 
     /// Ends the receipt of the predecessor's table: acts, or passes it on.
-    fn end_table(&mut self, from: ProcessId, heard: EarlyMessages, cx: &mut StepContext) {
+    fn end_table(&mut self, from: ProcessId, early: EarlyMessages, cx: &mut StepContext) {
         // A later predecessor could begin only after this member had answered it. So this member
         // knows of it.
         let awaits_others = self.last_known.is_some_and(|known| known != Some(from))
             && !self.outdated_reporters.is_empty()
             && !planted!(cx.mutant, ActOnEarlierTable);
-        if let GrantorPhase::PassingOn { table, heard: kept, .. } = &mut self.phase
+        if let GrantorPhase::PassingOn { table, early: kept, .. } = &mut self.phase
             && !planted!(cx.mutant, ActBeforeNextTurk)
         {
             *table = if awaits_others { PassedTable::Lost } else { PassedTable::Arrived };
-            *kept = heard;
+            *kept = early;
             return;
         }
         if awaits_others {
             let awaiting = self.outdated_reporters.clone();
-            self.phase = GrantorPhase::Recovering { heard, awaiting, has_earlier_table: true };
+            self.phase = GrantorPhase::Recovering { early, awaiting, has_earlier_table: true };
             return;
         }
-        self.act_on_table(heard, cx);
+        self.act_on_table(early, cx);
     }
 
     /// Refuses the table of a predecessor, because it exceeds the bounds. An honest grantor has no
@@ -162,15 +162,15 @@ impl Grantor {
     }
 
     /// Begins to act on the last predecessor's table.
-    pub(super) fn act_on_table(&mut self, mut heard: EarlyMessages, cx: &mut StepContext) {
+    pub(super) fn act_on_table(&mut self, mut early: EarlyMessages, cx: &mut StepContext) {
         self.phase = GrantorPhase::Acting;
         self.revalidate(cx);
-        planted!(cx.mutant, LoseWaitsBesideTable => heard.waits.clear());
-        for (process, waits) in std::mem::take(&mut heard.waits) {
-            let lasting = waits.into_iter().filter(|wait| !heard.is_over((process, wait.request)));
+        planted!(cx.mutant, LoseWaitsBesideTable => early.waits.clear());
+        for (process, waits) in std::mem::take(&mut early.waits) {
+            let lasting = waits.into_iter().filter(|wait| !early.is_over((process, wait.request)));
             self.enter_missing_waits(process, lasting, cx);
         }
-        self.begin(heard, true, cx);
+        self.begin(early, true, cx);
     }
 
     /// The younger turk to which the table is due, if the table has arrived.
@@ -199,10 +199,10 @@ impl Grantor {
         if let Some((process, epoch)) = self.phase.next_turk() {
             cx.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
-        let mut heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
-        let parked = std::mem::take(&mut heard.parked);
+        let mut early = self.phase.early_mut().map(std::mem::take).unwrap_or_default();
+        let parked = std::mem::take(&mut early.parked);
         self.phase =
-            GrantorPhase::PassingOn { heard, table: PassedTable::AwaitedFrom(source), next_turk };
+            GrantorPhase::PassingOn { early, table: PassedTable::AwaitedFrom(source), next_turk };
         for asked in parked {
             planted!(cx.mutant, ForgetEarlyRequesters => continue);
             let (service, request) = (service.clone(), asked.request);
@@ -302,7 +302,7 @@ impl Grantor {
                 instead,
             })
         };
-        let Some(heard) = self.phase.heard() else {
+        let Some(early) = self.phase.early() else {
             planted!(cx.mutant, EndInSilence => return self.table);
             // An answer to one request counts for all requests of its member.
             let waiters = self.table.last_requests(true);
@@ -316,10 +316,10 @@ impl Grantor {
         }
         // Reported requests wait here, too: a later grantor that already has its table asks no
         // member.
-        let reports = heard.waits.iter();
+        let reports = early.waits.iter();
         let reported =
             reports.flat_map(|(process, waits)| waits.iter().map(|wait| (*process, wait.request)));
-        let parked = heard.parked.iter().map(|asked| (asked.from, asked.request));
+        let parked = early.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| cx.send(process, not_here(request)));
         // A member that has an object open waits for no answer, but for the writes of other
         // members.

@@ -121,11 +121,11 @@ impl<V> NameMap<V> {
                 change(filter, spot);
             }
         }
-        self.tend();
+        self.continue_filter();
     }
 
     /// Continues the work on the filters by one step.
-    fn tend(&mut self) {
+    fn continue_filter(&mut self) {
         let len = self.tree.len();
         if self.filters.is_none() && len < PER_PAGE {
             return;

@@ -68,7 +68,7 @@ fn an_elder_keeps_one_request_for_tokens_of_a_grantor_whatever_epochs_it_names()
         names_after(&mut node, from, message);
     }
     let registry = node.locks.registry.as_ref().expect("it has founded");
-    assert_eq!(registry.hungry(), 2);
+    assert_eq!(registry.token_requests(), 2);
 }
 
 /// The services for whose grantors the elder is asked.
@@ -119,14 +119,14 @@ fn an_elder_keeps_requests_for_tokens_of_a_member_whose_inventory_is_incomplete(
         for name in ["a", "b"] {
             registry.on_more_tokens(ANN, (named(name), epoch, 1), false, cx);
         }
-        assert_eq!(registry.hungry(), 2);
+        assert_eq!(registry.token_requests(), 2);
         let known = vec![(named("b"), ANN, epoch)];
         for from in [ANN, BOB, cx.me] {
             let known = if from == ANN { known.clone() } else { Vec::new() };
             registry.on_inventory_reply((from, view.number), known, true, false, cx);
         }
         registry.answer(false, cx);
-        assert_eq!(registry.hungry(), 0, "the one is served, the other's epoch is over");
+        assert_eq!(registry.token_requests(), 0, "the one is served, the other's epoch is over");
     });
 }
 

@@ -16,7 +16,7 @@ fn rival_at(port: u16) -> MemberInfo {
     MemberInfo::new(RIVAL, SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
-/// The affiliation of the rival: its lineage was founded so many slots after that of `node`.
+/// The affiliation of the rival: its lineage was founded `after` slots after that of `node`.
 fn affiliation(node: &Node, after: i64, led: bool) -> Affiliation {
     let mine = node.cluster.view.as_ref().expect("it has founded").lineage;
     let founded = Slot(mine.founded.0.checked_add_signed(after).expect("a slot"));

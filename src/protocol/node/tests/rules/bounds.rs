@@ -181,7 +181,7 @@ rule!(
         let mut node = with_two_more();
         plant(&mut node);
         node.cluster.config.limits.link.names = 0;
-        let mut hungry = 0;
+        let mut token_requests = 0;
         said_in(&mut node, true, |view, cx| {
             let clock = WallClock::new(NOW, view.tenure);
             let mut registry = Registry::new(view, true, (clock, clock), cx);
@@ -191,9 +191,9 @@ rule!(
                 count: 1,
             };
             registry.on_message(ANN, message, cx);
-            hungry = registry.hungry();
+            token_requests = registry.token_requests();
         });
-        hungry == 1
+        token_requests == 1
     }
 );
 
