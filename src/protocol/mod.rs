@@ -180,8 +180,10 @@
 //!
 //! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
 //! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`)
-//! and acts when the table is complete. It revalidates the table while it grants: it asks each
-//! member with an entry. If a younger turk asks it meanwhile, it *passes* the table *on*.
+//! and acts when the table is complete. A young turk copies a large table before it bids, so that
+//! only the last changes are missing then (docs/protocol/copy.md). It revalidates the table while
+//! it grants: it asks each member with an entry. If a younger turk asks it meanwhile, it *passes*
+//! the table *on*.
 //!
 //! # Fewer messages
 //!
