@@ -267,14 +267,8 @@ impl LockClient {
         only: Option<RequestId>,
         cx: &mut StepContext,
     ) {
-        // The elder may keep no further name of a service for this member without saying so. It
-        // may do so for a learner at any time, but rarely.
-        let own = cx.view.and_then(|view| view.member(cx.me));
-        let is_over = self.states.len() > cx.limits.link.names as usize;
-        let again = match is_over {
-            true => Some(cx.timing.retry),
-            false => own.filter(|own| own.learner).map(|_| cx.timing.member_lease),
-        };
+        // The elder may keep no further name of a service for this member, without saying so.
+        let may_be_refused = self.states.len() > cx.limits.link.names as usize;
         let Some(state) = self.states.get_mut(service) else { return };
         if let Some((grantor, _)) = state.grantor
             && cx.suspected.contains(&grantor)
@@ -285,11 +279,11 @@ impl LockClient {
             if !state.asked_elder && cx.elder.is_some() && state.wants_grantor() {
                 state.asked_elder = true;
                 cx.send_elder(state.question(service));
-                if let Some(again) = again
+                if may_be_refused
                     && !planted!(cx.mutant, AskRefusedOnce)
                     && self.unanswered.insert(service.clone())
                 {
-                    self.again.insert((cx.now + again, service.clone()));
+                    self.again.insert((cx.now + cx.timing.retry, service.clone()));
                 }
             }
             return;
