@@ -337,7 +337,7 @@ impl ValueChanges {
     /// let value = member.lock_service("config").await?.open("limit", b"10").await?;
     /// let mut changes = value.changes()?.into_stream();
     /// value.set(b"20").await?;
-    /// assert_eq!(changes.next().await.expect("it is open")?.value, b"20");
+    /// assert_eq!(*changes.next().await.expect("it is open")?.value, b"20"[..]);
     /// member.leave().await?;
     /// assert!(changes.next().await.expect("the reason comes first").is_err());
     /// assert!(changes.next().await.is_none());
