@@ -183,8 +183,9 @@ fn sabotage(text: &str) -> Vec<&str> {
         line == "#[cfg(elderlock_mutants)]" || line.starts_with("#[cfg(all(elderlock_mutants")
     };
     let pairs = lines.windows(2).filter(|pair| is_cfg(pair[0]));
-    const PLUMBING: [&str; 6] = [
+    const PLUMBING: [&str; 7] = [
         "mod planted;",
+        "mod mutant;",
         "pub mod mutant;",
         "mutant:",
         "pub mutant:",

@@ -209,6 +209,8 @@ pub enum ProtocolMutant {
     LoseInFlight,
     /// A message that arrives twice is delivered twice.
     HearTwice,
+    /// A link takes a message ahead of its turn for the next one.
+    SkipAhead,
     /// A link repeats all its unacknowledged messages at once, with each new connection.
     RepeatAllAtOnce,
     /// Detours use the council in turn, whether or not the member reaches the other side.
@@ -505,7 +507,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 213] = [
+    pub const ALL: [ProtocolMutant; 214] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -593,6 +595,7 @@ impl ProtocolMutant {
         ProtocolMutant::VoteSuccessorVotesAtOnce,
         ProtocolMutant::LoseInFlight,
         ProtocolMutant::HearTwice,
+        ProtocolMutant::SkipAhead,
         ProtocolMutant::RepeatAllAtOnce,
         ProtocolMutant::DetoursInTurn,
         ProtocolMutant::AnswerTheDeafStraight,

@@ -151,6 +151,7 @@ mod hunt {
             ProtocolMutant::ForgetEarlyDone => &["recovered_table_is_the_union", "no_leaked_hold"],
             ProtocolMutant::HearTwice => &["recovered_table_is_the_union", "cost_is_bounded"],
             ProtocolMutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
+            ProtocolMutant::SkipAhead => &["recovered_table_is_the_union", "no_lost_wakeup"],
             ProtocolMutant::RepeatAllAtOnce => &["cost_is_bounded"],
             ProtocolMutant::DetoursInTurn | ProtocolMutant::AnswerTheDeafStraight => {
                 &["detours_keep_leases"]

@@ -83,6 +83,7 @@ impl AdmissionLimits {
 pub(super) fn origin(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
+        IpAddr::V6(_) if planted!(CountEachAddress) => ip,
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
     }
 }
@@ -237,14 +238,16 @@ impl Admissions {
         let origin = origin(ip);
         let is_from_here =
             |entry: &AdmissionEntry| entry.process.is_none() && entry.origin == origin;
-        if !ip.is_loopback() && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
+        let is_exempt = ip.is_loopback() || planted!(AdmitAllOfOneAddress);
+        if !is_exempt && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
             let grace = self.grace.as_millis() as u64;
             if table.oldest(is_from_here).is_some_and(|begun| begun + grace > self.now()) {
                 return None;
             }
             self.evict(&mut table, is_from_here);
         }
-        if table.count(|entry| entry.process.is_none()) >= self.limits.unfinished {
+        let unfinished = table.count(|entry| entry.process.is_none());
+        if unfinished >= self.limits.unfinished && !planted!(AdmitAllHandshakes) {
             self.evict(&mut table, |entry| entry.process.is_none());
         }
         if !self.make_room(&mut table) {
@@ -290,14 +293,14 @@ impl Admissions {
     }
 
     fn limit_strangers(&self, table: &mut AdmissionTable, most: usize) {
-        while table.count(|entry| !entry.is_member) > most {
+        while table.count(|entry| !entry.is_member) > most && !planted!(AdmitAllStrangers) {
             self.evict(table, |entry| !entry.is_member);
         }
     }
 
     fn limit_process(&self, table: &mut AdmissionTable, process: ProcessId) {
         let is_its = |entry: &AdmissionEntry| entry.process == Some(process) && !entry.is_kept;
-        if table.count(is_its) > MAX_OF_PROCESS {
+        if table.count(is_its) > MAX_OF_PROCESS && !planted!(AdmitAllOfOneProcess) {
             self.evict(table, is_its);
         }
     }
@@ -328,7 +331,8 @@ impl Admissions {
         let candidates = table.entries.iter().filter(|(_, entry)| fits(entry));
         let first = candidates.min_by_key(|(_, entry)| {
             let heard = entry.heard.load(Relaxed);
-            (now.saturating_sub(heard) < silence, entry.is_known, heard)
+            let speaks = now.saturating_sub(heard) < silence && !planted!(EvictSpeakers);
+            (speaks, entry.is_known && !planted!(EvictKnownHosts), heard)
         });
         first.map(|(id, _)| *id)
     }
@@ -352,6 +356,7 @@ impl Admissions {
             let was_member = entry.is_member;
             entry.is_member =
                 entry.is_kept || entry.process.is_some_and(|process| members.contains(&process));
+            planted!(KeepPlacesOfTheGone => entry.is_member |= was_member);
             if was_member && !entry.is_member {
                 entry.heard.store(now, Relaxed);
             }
@@ -366,7 +371,7 @@ impl Admissions {
         let mut table = self.table();
         let is_idle =
             |entry: &AdmissionEntry| !entry.is_member && entry.heard.load(Relaxed) < since;
-        while self.evict(&mut table, is_idle) {}
+        while !planted!(KeepTheSilent) && self.evict(&mut table, is_idle) {}
     }
 }
 
@@ -390,7 +395,7 @@ impl Admission {
     pub(super) fn finish(&self, process: ProcessId) {
         self.note_packet();
         let mut table = self.admissions.table();
-        let is_member = table.members.contains(&process);
+        let is_member = table.members.contains(&process) && !planted!(EvictMembers);
         if let Some(entry) = table.entries.get_mut(&self.id) {
             entry.process = Some(process);
             entry.is_member = is_member || entry.is_kept;

@@ -68,7 +68,9 @@ impl BegunTable {
     /// The longest frame; of equally long ones the one that began first.
     fn longest(&self) -> Option<u64> {
         let frames = self.frames.iter();
-        let longest = frames.max_by_key(|(number, frame)| (frame.bytes, Reverse(**number)));
+        let by_bytes = usize::from(!planted!(EndFirstBegun));
+        let longest =
+            frames.max_by_key(|(number, frame)| (frame.bytes * by_bytes, Reverse(**number)));
         longest.map(|(number, _)| *number)
     }
 }
@@ -115,6 +117,7 @@ impl BegunShare {
         table.frames.insert(number, BegunFrame { bytes, addr, end });
         table.used += bytes;
         while table.used > self.all.limit
+            && !planted!(KeepAllBegun)
             && let Some(longest) = table.longest()
             && let Some(frame) = table.remove(longest)
         {

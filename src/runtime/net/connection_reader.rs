@@ -406,7 +406,9 @@ impl ConnectionReader {
             }
         }
         if !decoder.is_empty() && due.is_none() {
-            *due = Some(Instant::now() + reception.timeouts.frame);
+            let limit = reception.timeouts.frame;
+            *due = Some(Instant::now() + limit);
+            planted!(AwaitAnyFrame => *due = Some(Instant::now() + 1000 * limit));
         }
         // A process at a seed's address counts too: it may begin a long frame and never end it.
         for addr in share.resize(decoder.len()) {
@@ -433,8 +435,8 @@ impl ConnectionReader {
                     is_seed || reception.has_member_at(self.addr)
                 }
             };
-            decoder.set_strange(is_strange && !may_be_long);
-            decoder.set_unknown(!is_member && !may_be_long);
+            decoder.set_strange(is_strange && !may_be_long && !planted!(TakeLongFrames));
+            decoder.set_unknown(!is_member && !may_be_long && !planted!(TakeLongUnknown));
             share.move_to(reception.begun_of(process));
             *standing = PeerStanding { is_member, is_strange, changed };
             if is_strange && part.is_none() {

@@ -112,7 +112,8 @@ mod linux {
             let host = neighbour(self.mine, info)?;
             let process = info.process;
             let mut watched = self.watched();
-            if watched.len() >= self.most || watched.contains_key(&process) {
+            let is_full = watched.len() >= self.most && !planted!(WatchAll);
+            if is_full || watched.contains_key(&process) {
                 return None;
             }
             let descriptor = hold(&host)?;

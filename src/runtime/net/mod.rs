@@ -8,6 +8,27 @@
 //! answers. `admission`, `begun_frames`, `rate_limit` and `stranger_budget` bound strangers, and
 //! `security` seals what a cluster with a key sends.
 
+/// A planted break of the network. Says whether it is planted, or runs the statement after `=>` if
+/// it is. Only builds with `--cfg elderlock_mutants` have any.
+macro_rules! planted {
+    ($name:ident => $($statement:tt)+) => {
+        #[cfg(elderlock_mutants)]
+        if planted!($name) {
+            $($statement)+;
+        }
+    };
+    ($name:ident) => {{
+        #[cfg(elderlock_mutants)]
+        let planted = {
+            use $crate::runtime::net::mutant::{NetMutant, is_planted};
+            is_planted(NetMutant::$name)
+        };
+        #[cfg(not(elderlock_mutants))]
+        let planted = false;
+        planted
+    }};
+}
+
 mod admission;
 mod begun_frames;
 mod connection_reader;
@@ -18,6 +39,8 @@ mod dial_error;
 mod dialer;
 mod hello;
 mod incarnation;
+#[cfg(elderlock_mutants)]
+mod mutant;
 mod operator;
 mod orders;
 mod peer;

@@ -92,7 +92,7 @@ impl Peer {
         let PeerQueue { wants, notices, bulk, budget, strange, .. } = &mut *queue;
         let queues = wants.entry(want).or_default();
         let is_full = queues.len() >= STRANGER_BYTES || budget.is_spent();
-        if is_strange && !queues.is_empty() && is_full {
+        if is_strange && !queues.is_empty() && is_full && !planted!(QueueAllForStrangers) {
             return false;
         }
         let pushed = if is_notice(frame.0) {

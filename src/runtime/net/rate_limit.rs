@@ -92,11 +92,11 @@ impl SharedRate {
     pub(crate) fn part(&self, ip: Option<IpAddr>) -> Arc<RateLimit> {
         let (burst, a_second) = self.of_one;
         let new = || Arc::new(RateLimit::new(burst, a_second));
-        let Some(ip) = ip else { return new() };
+        let Some(ip) = ip.filter(|_| !planted!(PartForEachConnection)) else { return new() };
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let RateParts { asked, of } = &mut *parts;
         *asked += 1;
-        if of.len() >= MAX_PARTS && !of.contains_key(&ip) {
+        if of.len() >= MAX_PARTS && !of.contains_key(&ip) && !planted!(KeepAllParts) {
             // A part that a connection has is in use, and goes last.
             let oldest = of
                 .iter()

@@ -148,7 +148,7 @@ impl Reception {
     pub(super) fn begun_of(&self, process: ProcessId) -> &Arc<BegunFrames> {
         let members = self.members();
         let member = members.as_ref().and_then(|members| members.get(&process));
-        match member.is_some_and(|member| !member.is_learner) {
+        match member.is_some_and(|member| !member.is_learner || planted!(BeginAsVoter)) {
             true => &self.begun_of_voters,
             false => &self.begun,
         }
@@ -160,7 +160,7 @@ impl Reception {
         members
             .as_ref()
             .and_then(|members| members.get(&process))
-            .is_some_and(|own| own.addr != addr)
+            .is_some_and(|own| own.addr != addr && !planted!(BelieveAnyAddress))
     }
 
     /// Returns whether a process of the view has this address. Without a view none has: also
@@ -199,7 +199,7 @@ impl Reception {
     /// Whether a log line that another process causes may be written, with the number of lines that
     /// were left out before it.
     pub(super) fn may_warn(&self) -> Option<u64> {
-        self.warnings.pass()
+        self.warnings.pass().or(planted!(WarnAlways).then_some(0))
     }
 
     /// The part of the strangers' rate for a connection from `ip`. Each connection of the loopback
@@ -210,12 +210,12 @@ impl Reception {
 
     /// Returns whether one more frame of a process outside the view is taken.
     pub(super) fn may_take_strange(&self, part: &RateLimit) -> bool {
-        self.strangers.pass(part)
+        self.strangers.pass(part) || planted!(TakeAllFrames)
     }
 
     /// Returns whether one more datagram from an address outside the view and the seeds is taken.
     pub(super) fn may_take_gossip(&self) -> bool {
-        self.gossips.pass().is_some()
+        self.gossips.pass().is_some() || planted!(TakeAllGossip)
     }
 
     /// Logs that input from this address was refused, within the limit of such lines.

