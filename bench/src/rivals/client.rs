@@ -2,7 +2,7 @@
 
 use super::Rival;
 use super::etcd::Etcd;
-use crate::Done;
+use crate::CommandResult;
 use crate::clock;
 use crate::load::{Locker, Outcome, run};
 use crate::message::{
@@ -43,7 +43,7 @@ const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
 /// The lock that the killed client held and another client waits for.
 const LEGACY: &str = "legacy";
 
-pub(crate) async fn serve(args: ClientArgs) -> Done {
+pub(crate) async fn serve(args: ClientArgs) -> CommandResult {
     let (sender, mut orders) = unbounded_channel();
     listen(move |order: Result<BenchOrder, String>| drop(sender.send(order)))?;
     let until = Instant::now() + STARTING;

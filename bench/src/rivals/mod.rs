@@ -51,8 +51,9 @@ struct Entry {
 }
 
 enum RivalKind {
-    /// Members of elderlock, and one more that grants.
-    Ours,
+    /// Members of elderlock, and one more that grants. `keeps`: they keep the locks that they use
+    /// again and again.
+    Ours { keeps: bool },
     /// Clients of a server. `is_durable`: each grant is on the disk first, if the service offers a
     /// choice.
     Theirs { rival: Rival, is_durable: bool },
@@ -62,8 +63,9 @@ const fn theirs(name: &'static str, rival: Rival, is_durable: bool) -> Entry {
     Entry { name, kind: RivalKind::Theirs { rival, is_durable } }
 }
 
-const ENTRIES: [Entry; 8] = [
-    Entry { name: "elderlock, from other members", kind: RivalKind::Ours },
+const ENTRIES: [Entry; 9] = [
+    Entry { name: "elderlock, from other members", kind: RivalKind::Ours { keeps: false } },
+    Entry { name: "elderlock, from members that keep", kind: RivalKind::Ours { keeps: true } },
     theirs("PostgreSQL advisory", Rival::Postgresql, true),
     theirs("Redis, memory only", Rival::Redis, false),
     theirs("Redis, appendfsync always", Rival::Redis, true),
@@ -156,7 +158,7 @@ impl Entry {
     fn complain(&self, sheet: &mut Sheet, what: &str, why: &str) {
         let complaint = format!("{}: {what}: {why}", self.name);
         match self.kind {
-            RivalKind::Ours => sheet.problems.push(complaint),
+            RivalKind::Ours { .. } => sheet.problems.push(complaint),
             RivalKind::Theirs { .. } => sheet.notes.push(complaint),
         }
     }
@@ -176,9 +178,12 @@ impl RunningRival {
         let folder = logs.join(entry.name.replace([' ', ',', '\''], "-"));
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(match entry.kind {
-            RivalKind::Ours => {
+            RivalKind::Ours { keeps } => {
                 let mut cluster = BenchCluster::set(1 + CLIENTS, folder)?;
                 cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
+                for member in 1..=CLIENTS {
+                    cluster.ask(member, &BenchOrder::Keep(keeps), BenchReport::done)?;
+                }
                 RunningRival { entry, cluster, first: 1, server: None }
             }
             RivalKind::Theirs { rival, is_durable } => {
@@ -197,7 +202,8 @@ impl RunningRival {
     fn measure(&mut self, args: &BenchArgs, counts: bool, sheets: &mut [Sheet]) -> BenchResult<()> {
         for (work, sheet) in WORKS.iter().zip(&mut *sheets) {
             let mut entries = vec![(self.entry.name, self.first)];
-            if self.server.is_none() && work.clients == 1 {
+            let is_first = matches!(self.entry.kind, RivalKind::Ours { keeps: false });
+            if is_first && work.clients == 1 {
                 entries.insert(0, (AT_HOME, 0));
             }
             for (name, first) in entries {
@@ -233,6 +239,9 @@ impl RunningRival {
                 }
             })?;
         self.cluster.enter(holder)?;
+        if let RivalKind::Ours { keeps } = self.entry.kind {
+            self.cluster.ask(holder, &BenchOrder::Keep(keeps), BenchReport::done)?;
+        }
         Ok(between(from, granted))
     }
 }
