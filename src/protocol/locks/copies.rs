@@ -13,16 +13,20 @@ impl Locks {
     pub(super) fn copy_for_bid(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let Some(source) = self.client.home(service) else { return };
         let is_reached = !cx.suspected.contains(&source.0) && !cx.is_lost(source.0);
-        if is_reached && !self.client.has_bids(service) && self.begin_copy(service, source, cx) {
+        if is_reached
+            && !self.client.has_bids(service)
+            && self.begin_copy(service, source, false, cx)
+        {
             self.client.hold_bids_back(service);
         }
     }
 
-    /// Begins a copy. Returns whether it has begun.
+    /// Begins a copy. `is_offered`: whether the grantor offered it. Returns whether it has begun.
     fn begin_copy(
         &mut self,
         service: &ServiceName,
         source: (ProcessId, Epoch),
+        is_offered: bool,
         cx: &mut StepContext,
     ) -> bool {
         if self.copies.copies.contains_key(service)
@@ -42,7 +46,7 @@ impl Locks {
             table: Table::new_copy(epoch).within(cx),
             taken: 0,
             is_whole: false,
-            is_offered: false,
+            is_offered,
             object_bytes: 0,
             until: cx.now + cx.timing.retry,
         };
@@ -132,11 +136,7 @@ impl Locks {
         if is_outdated || !cx.is_dealt_epoch(epoch) || self.client.is_destroyed(service) {
             return;
         }
-        if self.begin_copy(service, (from, epoch), cx)
-            && let Some(copy) = self.copies.copies.get_mut(service)
-        {
-            copy.is_offered = true;
-        }
+        self.begin_copy(service, (from, epoch), true, cx);
     }
 
     /// Handles the end of a predecessor's table whose copy is here.

@@ -374,7 +374,7 @@ impl Grantor {
         entry: impl FnOnce() -> LockRequest,
         now: Time,
     ) -> Option<Token> {
-        if !self.is_at_rest() || self.tokens.spare() == 0 || self.has_noted() {
+        if !self.is_at_rest() || self.tokens.spare() == 0 || self.is_copy_due() {
             return None;
         }
         let entry = entry();
@@ -390,7 +390,7 @@ impl Grantor {
         let others = self.tokens.spare().checked_sub(1)?;
         let first = self.tokens.ranges.front()?.first;
         let last = first.plus(others);
-        (self.is_at_rest() && !self.has_noted() && self.table.is_clear(name))
+        (self.is_at_rest() && !self.is_copy_due() && self.table.is_clear(name))
             .then_some(TokenRange { first, last })
     }
 
@@ -419,7 +419,7 @@ impl Grantor {
 
     /// Ends a hold of a lock that no request waits for. Returns whether the hold was ended.
     pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
-        let is_quiet = self.is_at_rest() && !self.has_noted() && self.table.is_unwanted(name);
+        let is_quiet = self.is_at_rest() && !self.is_copy_due() && self.table.is_unwanted(name);
         if is_quiet {
             self.table.release(key);
         }

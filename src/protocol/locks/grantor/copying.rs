@@ -6,7 +6,6 @@
 
 use super::table_copying::{CopyOffer, TableCopying};
 use super::*;
-use crate::protocol::limits::Limits;
 use crate::protocol::locks::client::speaks_of_keeping;
 use crate::protocol::locks::table::CopiedEntries;
 use crate::protocol::message::GrantorMessage;
@@ -34,8 +33,10 @@ impl Grantor {
             }
             self.end_copying(cx);
             self.table.begin_copy();
-            self.copying =
-                Some(TableCopying { to: from, copy, sent: 0, taken: 0, walked: None, whole: None });
+            let (to, slice) = (from, cx.limits.slice);
+            let copying =
+                TableCopying { to, copy, slice, sent: 0, taken: 0, walked: None, whole: None };
+            self.copying = Some(copying);
         }
         if let Some(copying) = &mut self.copying {
             copying.taken = taken.clamp(copying.taken, copying.sent);
@@ -44,28 +45,25 @@ impl Grantor {
     }
 
     /// Returns whether the member that copies the table awaits a part that is not sent yet.
-    pub(super) fn is_copy_due(&self, slice: u32) -> bool {
+    pub(super) fn is_copy_due(&self) -> bool {
         self.copying.as_ref().is_some_and(|copying| {
             copying.sent < copying.taken + WINDOW
-                && (copying.whole.is_none() || self.table.noted() >= slice as usize)
+                && (copying.whole.is_none() || self.table.noted() >= copying.slice as usize)
         })
-    }
-
-    /// Returns whether so much is noted for a copy that the grantor's next step should send it.
-    pub(super) fn has_noted(&self) -> bool {
-        self.copying.is_some() && self.is_copy_due(Limits::DEFAULT.slice)
     }
 
     /// Sends the next parts of a copy, as far as the member has asked for them.
     pub(super) fn feed_copy(&mut self, cx: &mut StepContext) {
-        while self.is_copy_due(cx.limits.slice) {
+        while self.is_copy_due() {
             self.send_copied(cx);
         }
     }
 
     /// Sends the next part of a copy.
     fn send_copied(&mut self, cx: &mut StepContext) {
-        let slice = cx.limits.slice as usize;
+        let Some(slice) = self.copying.as_ref().map(|copying| copying.slice as usize) else {
+            return;
+        };
         let entries = self.table.next_copied((slice, cx.limits.part_bytes as usize), cx.now);
         let (is_walked, noted) = (self.table.is_walked(), self.table.noted());
         let Some(copying) = &mut self.copying else { return };
@@ -92,28 +90,31 @@ impl Grantor {
         cx.send(copying.to, message);
     }
 
+    /// Ends the copy, if there is one and `is_over` says so. Returns it.
+    fn take_copying(
+        &mut self,
+        is_over: impl FnOnce(&TableCopying) -> bool,
+    ) -> Option<TableCopying> {
+        let copying = self.copying.take_if(|copying| is_over(copying))?;
+        self.table.end_copy();
+        Some(copying)
+    }
+
     /// Ends the copy, and tells its member.
     pub(super) fn end_copying(&mut self, cx: &mut StepContext) {
-        self.table.end_copy();
-        if let Some(TableCopying { to, copy, .. }) = self.copying.take() {
+        if let Some(TableCopying { to, copy, .. }) = self.take_copying(|_| true) {
             cx.send(to, GrantorMessage::NoCopy { service: self.service.clone(), copy });
         }
     }
 
     /// Handles that a member does not need its copy any more.
     pub(crate) fn on_no_copy(&mut self, from: ProcessId, copy: u64) {
-        if self.copying.as_ref().is_some_and(|copying| copying.is(from, copy)) {
-            self.copying = None;
-            self.table.end_copy();
-        }
+        self.take_copying(|copying| copying.is(from, copy));
     }
 
     /// Forgets the copy of a member that has left.
     pub(super) fn keep_copying(&mut self, view: &View) {
-        if self.copying.as_ref().is_some_and(|copying| !view.contains(copying.to)) {
-            self.copying = None;
-            self.table.end_copy();
-        }
+        self.take_copying(|copying| !view.contains(copying.to));
     }
 
     /// Returns whether the member has the whole copy with this number.
@@ -128,8 +129,8 @@ impl Grantor {
         while self.table.noted() > 0 && !planted!(cx.mutant, KeepLastChanges) {
             self.send_copied(cx);
         }
-        let Some(TableCopying { to, copy, .. }) = self.copying.take() else { return };
         let (service, seal) = (self.service.clone(), self.table.seal());
+        let Some(TableCopying { to, copy, .. }) = self.take_copying(|_| true) else { return };
         cx.send(to, GrantorMessage::TableRest { service, epoch, copy, seal });
     }
 

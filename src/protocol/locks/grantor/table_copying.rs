@@ -10,6 +10,8 @@ pub(super) struct TableCopying {
     pub(super) to: ProcessId,
     /// That member's number of the copy.
     pub(super) copy: u64,
+    /// The most entries of a part. As many noted ones make a part due when the copy is whole.
+    pub(super) slice: u32,
     /// The number of parts sent.
     pub(super) sent: u64,
     /// The number of parts that the member has taken.

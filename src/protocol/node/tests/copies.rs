@@ -261,6 +261,65 @@ fn a_leaving_grantor_proposes_the_successor_that_has_a_copy() {
 }
 
 #[test]
+fn an_offer_of_an_epoch_that_is_over_or_was_never_dealt_begins_no_copy() {
+    let offered = |known: Option<Epoch>, epoch: Epoch| {
+        let mut node = member();
+        act(&mut node, |locks, cx| {
+            cx.standing.is_member = true;
+            if let Some(known) = known {
+                locks.client.on_grantor_is(&service(), BOB, known, cx);
+            }
+            let offer = GrantorMessage::OfferCopy { service: service(), epoch };
+            cx.outbox.clear();
+            locks.on_message(ANN, to_grantor(offer), cx);
+        })
+    };
+    for known in [None, Some(EPOCH)] {
+        let said = offered(known, EPOCH);
+        assert_eq!(said, [(ANN, copy_table(0))], "{known:?}");
+    }
+    assert!(offered(Some(Epoch(token(101))), EPOCH).is_empty(), "the epoch is over");
+    let undealt = Epoch(Token::new(Slot(u64::from(u32::MAX)), 1));
+    assert!(offered(None, undealt).is_empty(), "no elder dealt the epoch");
+}
+
+#[test]
+fn a_copy_with_more_of_a_member_than_a_grantor_keeps_is_dropped() {
+    let mut small = member();
+    small.cluster.config.limits.link.request_bytes = 64;
+    let most = small.cluster.config.limits.table_bytes();
+    let (mut grantor, (mut turk, said)) = (granting(), bidding_at(small));
+    copied(&mut grantor, &mut turk, said);
+    assert!(!turk.locks.has_copies(), "{HOLDS} holds have more than {most} bytes");
+}
+
+#[test]
+fn a_copy_with_more_processes_than_members_can_have_left_is_dropped() {
+    let of_processes = |count: u128| {
+        let (mut turk, _) = bidding();
+        let held = names(count as usize).into_iter().zip(1..).map(|(name, number)| {
+            let mut hold = hold("any", number);
+            hold.lock.want = Want::Lock(name);
+            (ProcessId(1_000 + u128::from(number)), hold)
+        });
+        let part = GrantorMessage::CopyPart {
+            service: service(),
+            copy: 1,
+            part: 1,
+            objects: Box::default(),
+            holds: held.collect(),
+            waits: Vec::new(),
+            over: Box::default(),
+            whole: false,
+        };
+        hear(&mut turk, to_grantor(part));
+        turk.locks.has_copies()
+    };
+    assert!(of_processes(6), "twice as many as there are members");
+    assert!(!of_processes(7));
+}
+
+#[test]
 fn a_transferred_table_is_freed_slice_by_slice_with_pauses() {
     let (mut grantor, (mut turk, said)) = (granting(), bidding());
     copied(&mut grantor, &mut turk, said);
