@@ -1,5 +1,5 @@
 //! The time for which a service with a large table is without a grantor: in a transfer, a leave and
-//! a recovery.
+//! a recovery. The case `move` compares the gaps of a transfer and of a leave at several sizes.
 //!
 //! ```text
 //! 0  elder, a third of the holds and of the waits
@@ -16,7 +16,7 @@
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
 use crate::message::{BenchOrder, BenchReport, Event, Holdings, QueuedWaiter, Served};
-use crate::sheet::{Figure, Sheet};
+use crate::sheet::{Figure, Sheet, Unit};
 use crate::{BenchArgs, Progress};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,12 +38,21 @@ const CLIENT: usize = 4;
 const MEMBERS: usize = 5;
 /// The number of locks that others wait for.
 const QUEUES: u32 = 10;
+/// The figure of the longest wait of the client.
+const GAP: &str = "gap in service";
 /// The time for which the client continues before and after the operation. A round trip and the
 /// revalidation after a transfer end within it. Another grantor may follow (two `retry` of 200 ms).
 const SETTLE: Duration = Duration::from_millis(600);
 /// The target for the time until a young turk has won, and until a leaving member has left. It is
 /// also the target for the longest wait of the client meanwhile.
 const TARGET: Duration = Duration::from_millis(200);
+/// The target for the longest wait for a free lock while the table moves, at each size of the case
+/// `move`.
+const MOVED: Duration = Duration::from_millis(10);
+/// The target for that wait as a multiple of the wait with [`FEW_HELD`] held locks.
+const NO_GROWTH: f64 = 1.5;
+/// The number of held locks with which larger tables are compared.
+const FEW_HELD: u32 = 10_000;
 /// The target for the time from the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);
 
@@ -72,6 +81,45 @@ pub(crate) fn recovery(
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
     measure(GrantorChange::Recovery, args, logs, progress, sheet)
+}
+
+/// Moves the table by a transfer and by a leave, in each round. The waits at each size are compared
+/// with those at [`FEW_HELD`].
+pub(crate) fn moved(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
+    let kinds = [
+        (GrantorChange::Transfer, "gap in a transfer", "gap in a transfer, / with 10,000"),
+        (GrantorChange::Leave, "gap in a leave", "gap in a leave, / with 10,000"),
+    ];
+    sheet.notes.push(format!("{} requests wait", args.waiters));
+    for &holds in &args.moves {
+        progress.show(&format!("{holds} locks are taken"));
+        let mut play = TakeoverRun::begin(holds, args.waiters, logs)?;
+        for round in 1..=args.rounds {
+            progress.show(&format!("{holds} locks held, round {round} of {}", args.rounds));
+            for (kind, name, _) in kinds {
+                let figures = play.round(kind)?;
+                for (_, gap) in figures.iter().filter(|(figure, _)| figure.name == GAP) {
+                    sheet.note_time(holds, figure(name, Some(MOVED)), *gap);
+                }
+            }
+            progress.step();
+        }
+    }
+    for (_, name, ratio) in kinds {
+        let gaps: Vec<(u32, f64)> =
+            sheet.figure(name).into_iter().map(|row| (row.size, row.median())).collect();
+        let few = gaps.iter().find(|(holds, _)| *holds == FEW_HELD).map(|(_, gap)| *gap);
+        for (holds, gap) in gaps.into_iter().filter(|(holds, _)| *holds > FEW_HELD) {
+            let ratio = Figure::new(ratio, Unit::Times).at_most(NO_GROWTH);
+            few.into_iter().for_each(|few| sheet.note(holds, ratio, gap / few));
+        }
+    }
+    Ok(())
 }
 
 fn measure(
@@ -287,8 +335,7 @@ impl Measured {
         let during = probes.iter().filter(|(asked, granted)| *granted >= from && *asked <= end);
         let gap = during.map(|(asked, granted)| between(*asked, *granted)).max();
         let target = seen.is_none().then_some(TARGET);
-        figures
-            .push((figure("gap in service", target), gap.ok_or("the client asked for nothing")?));
+        figures.push((figure(GAP, target), gap.ok_or("the client asked for nothing")?));
         Ok(figures)
     }
 }

@@ -97,7 +97,7 @@ const fn case(
     Case { name, sizes, steps, run }
 }
 
-const CASES: [Case; 20] = [
+const CASES: [Case; 21] = [
     case("local", "tasks", |_| 1, speed::local),
     case("remote", "tasks", |_| 1, speed::remote),
     case("remote-64", "tasks", |_| 1, speed::remote_many),
@@ -112,6 +112,7 @@ const CASES: [Case; 20] = [
     case("wake", "waiting", |_| 1, wake::wake),
     case("transfer", HELD, |args| args.holds.len(), grantor_change::transfer),
     case("leave", HELD, |args| args.holds.len(), grantor_change::leave),
+    case("move", HELD, |args| args.moves.len(), grantor_change::moved),
     case("recovery", HELD, |args| args.holds.len(), grantor_change::recovery),
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
     case("keeper-dies", "members", |_| 2, kept::keeper_dies),
@@ -137,7 +138,11 @@ struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 100_000],
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     holds: Vec<u32>,
-    /// Cases transfer, leave, recovery: the number of waiting requests.
+    /// Case move: the numbers of held locks. Those above 10,000 are compared with 10,000.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 1_000_000],
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    moves: Vec<u32>,
+    /// Cases transfer, leave, recovery, move: the number of waiting requests.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=2000))]
     waiters: u32,
     /// Case held: the number of held locks.
@@ -184,8 +189,10 @@ impl BenchArgs {
 }
 
 fn run(mut args: BenchArgs) -> CommandResult {
-    args.holds.sort_unstable();
-    args.holds.dedup();
+    for sizes in [&mut args.holds, &mut args.moves] {
+        sizes.sort_unstable();
+        sizes.dedup();
+    }
     interrupt::heed()?;
     let has_equal_addresses = !args.random_addresses && cluster::choose_equal_addresses();
     let directory = Directory::make("bench")?;
