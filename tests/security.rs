@@ -12,6 +12,7 @@ use elderlock::protocol::{Notice, Packet, Versions, ViewNumber};
 use elderlock::wire::secure::{HandshakeSetup, Initiator, Purpose, StaticKey};
 use elderlock::wire::{Decoder, Frame, Handshake, HandshakeRefusal, VERSIONS};
 use elderlock::{JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError};
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -365,17 +366,7 @@ fn four_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key() {
         Attacks::seen_by(elder, &cluster.name, None)
     };
     let heard = view().number;
-    let joiners = (1..5_u16).map(|number| {
-        let addr = SocketAddr::from(([127, 0, 0, 1], 8 + number));
-        let me = MemberInfo::new(ProcessId(1000 + u128::from(number)), addr);
-        let (name, reserved) = (cluster.name.clone(), Vec::new());
-        let hello = Handshake { cluster: name, me: me.clone(), reserved };
-        let mut stream = TcpStream::connect(&elder.addr).expect("it listens");
-        stream.write_all(&bytes_of(&Frame::Hello(Box::new(hello)))).expect("it reads");
-        let join = Packet::from(Notice::Join { me: me.clone(), heard });
-        stream.write_all(&bytes_of(&Frame::Packet(join))).expect("it reads");
-        (me, stream)
-    });
+    let joiners = (1..5).map(|number| silent_joiner(&cluster.name, &elder.addr, number, heard));
     let joiners: Vec<_> = joiners.collect();
     let in_view = || {
         let view = view();
@@ -388,6 +379,62 @@ fn four_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key() {
     load.until_more(50);
     wait::until("they are out of the view", || match in_view() {
         0 => Ok(()),
+        count => Err(format!("{count} are in it")),
+    });
+    load.until_more(20);
+    load.stop();
+    assert_undisturbed(&cluster.peers);
+    cluster.agree();
+}
+
+/// A process that asks a member to join, and does nothing more.
+fn silent_joiner(
+    cluster: &str,
+    at: &str,
+    number: u16,
+    heard: ViewNumber,
+) -> (MemberInfo, TcpStream) {
+    let addr = SocketAddr::from(([127, 0, 0, 1], 8 + number));
+    let me = MemberInfo::new(ProcessId(1000 + u128::from(number)), addr);
+    let hello = Handshake { cluster: cluster.into(), me: me.clone(), reserved: Vec::new() };
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let join = Packet::from(Notice::Join { me: me.clone(), heard });
+    for frame in [Frame::Hello(Box::new(hello)), Frame::Packet(join)] {
+        // A member closes connections of strangers beyond their limit.
+        let _ = stream.write_all(&bytes_of(&frame));
+    }
+    (me, stream)
+}
+
+#[test]
+fn a_thousand_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key() {
+    const JOINERS: u16 = 1000;
+    /// The most learners that have not shown themselves, see `docs/internals/security.md`.
+    const UNSHOWN: usize = 64;
+    let cluster = Cluster::start(3, Leases::Short, &mut Rng::new("a flood of joiners", 12));
+    let elder = &cluster.peers[cluster.agree()];
+    let load = Load::start(&cluster.peers);
+    load.until_more(20);
+    let view = || {
+        // A member answers a limited number of status questions each second.
+        std::thread::sleep(Duration::from_millis(20));
+        Attacks::seen_by(elder, &cluster.name, None)
+    };
+    let (mut open, mut most, mut seen) = (VecDeque::new(), 0, view());
+    for number in 0..JOINERS {
+        if number % 10 == 0 {
+            seen = view();
+            most = most.max(seen.members.len());
+        }
+        open.push_back(silent_joiner(&cluster.name, &elder.addr, number, seen.number));
+        if open.len() > 100 {
+            open.pop_front();
+        }
+    }
+    assert!(most > 3 && most <= 3 + UNSHOWN, "{most} members at the same time");
+    load.until_more(20);
+    wait::until("they are out of the view", || match view().members.len() {
+        3 => Ok(()),
         count => Err(format!("{count} are in it")),
     });
     load.until_more(20);

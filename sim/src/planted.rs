@@ -74,6 +74,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::HearAnyVoucher
             | ProtocolMutant::FoundForAny
             | ProtocolMutant::KeepAnyGoodbye
+            | ProtocolMutant::AdmitAllUnshown
             | ProtocolMutant::ForgetCopiedEndings
             | ProtocolMutant::ForgetCopiedChanges
             | ProtocolMutant::KeepLastChanges

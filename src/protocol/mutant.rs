@@ -459,6 +459,8 @@ pub enum ProtocolMutant {
     FoundForAny,
     /// An elder keeps the goodbye of a process outside its view.
     KeepAnyGoodbye,
+    /// An elder takes processes in, however many learners have not shown themselves.
+    AdmitAllUnshown,
     /// A grantor does not tell a copy of its table which requests have ended.
     ForgetCopiedEndings,
     /// A grantor does not note changes of requests that a copy of its table has.
@@ -507,7 +509,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 214] = [
+    pub const ALL: [ProtocolMutant; 215] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -717,6 +719,7 @@ impl ProtocolMutant {
         ProtocolMutant::HearAnyVoucher,
         ProtocolMutant::FoundForAny,
         ProtocolMutant::KeepAnyGoodbye,
+        ProtocolMutant::AdmitAllUnshown,
         ProtocolMutant::ForgetCopiedEndings,
         ProtocolMutant::ForgetCopiedChanges,
         ProtocolMutant::KeepLastChanges,

@@ -68,6 +68,10 @@ pub(crate) struct Elder {
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
+/// The most learners of a view that have not shown themselves. Without a key any process can ask for
+/// thousands that do not exist.
+const MAX_UNSHOWN: usize = 64;
+
 /// The time after which one more view takes processes in, once many have done so in a row.
 fn join_interval(timing: &Timing) -> Duration {
     timing.retry / 4
@@ -395,7 +399,7 @@ impl Elder {
             self.revives.iter().copied().filter(|process| !change.remove.contains(process)),
         );
         change.join = match self.join_rate.may_join(now, join_interval(&view.timing)) {
-            true => self.wanted_joins(),
+            true => self.wanted_joins(view),
             // They ask again, and are taken in together.
             false => Vec::new(),
         };
@@ -464,17 +468,23 @@ impl Elder {
         change
     }
 
-    /// The processes that join, at most `most_joins` in one view.
-    fn wanted_joins(&self) -> Vec<MemberInfo> {
+    /// The processes that join, at most `most_joins` in one view. With the learners of the view that
+    /// have not shown themselves they are at most [`MAX_UNSHOWN`].
+    fn wanted_joins(&self, view: &View) -> Vec<MemberInfo> {
+        let is_unshown = |process| self.members.get(&process).is_some_and(|one| one.renewed == 0);
+        let learners = view.living().filter(|member| member.learner);
+        let unshown = learners.filter(|member| is_unshown(member.info.process)).count();
+        let unshown = if planted!(self.mutant, AdmitAllUnshown) { 0 } else { unshown };
+        let room = MAX_UNSHOWN.saturating_sub(unshown).min(self.most_joins);
         // If two processes ask from one address, the earlier one has ended.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {
             let at = latest.entry(info.addr).or_insert(*heard);
             *at = (*at).max(*heard);
         }
-        let joins = joins::in_turn(&self.joins).into_iter();
+        let joins = joins::in_turn(&self.joins, room, view.number).into_iter();
         let joins = joins.filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
-        joins.map(|(info, _)| info.clone()).take(self.most_joins).collect()
+        joins.map(|(info, _)| info.clone()).take(room).collect()
     }
 
     /// The members in whose place a process joins. The process gives no vote in their place any

@@ -2,9 +2,11 @@
 //!
 //! A process asks again until it is in a view. The table is bounded, and without a key one host can
 //! fill it with processes that do not exist. So a full table makes room for a host with fewer
-//! entries. In a view one process of each host joins before the second one of any.
+//! entries. In a view one process of each host joins before the second one of any. Where not all
+//! have room, the first ones differ from view to view. So no choice of process ids keeps others
+//! waiting.
 
-use crate::protocol::id::{MemberInfo, ProcessId};
+use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::time::Time;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -107,20 +109,35 @@ fn make_room(joins: &mut WaitingJoins, of: IpAddr) -> bool {
     latest.is_some_and(|process| joins.remove(&process).is_some())
 }
 
-/// The waiting processes in the order in which they join: the first of each host, then the second
-/// of each.
-pub(super) fn in_turn(joins: &WaitingJoins) -> Vec<&(MemberInfo, Time)> {
+/// The waiting processes in the order in which they join the view after this one: the first of each
+/// host, then the second of each. `room`: how many of them that view takes in.
+pub(super) fn in_turn(
+    joins: &WaitingJoins,
+    room: usize,
+    view: ViewNumber,
+) -> Vec<&(MemberInfo, Time)> {
+    let mut order: Vec<_> = joins.iter().collect();
+    if order.len() > room {
+        order.sort_by_key(|(process, _)| (place(**process, view), **process));
+    }
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-    let mut ranked: Vec<_> = joins
-        .iter()
-        .map(|(process, join)| {
+    let mut ranked: Vec<_> = order
+        .into_iter()
+        .map(|(_, join)| {
             let count = counts.entry(host(&join.0)).or_default();
             *count += 1;
-            (*count, *process, join)
+            (*count, join)
         })
         .collect();
-    ranked.sort_by_key(|(rank, process, _)| (*rank, *process));
-    ranked.into_iter().map(|(.., join)| join).collect()
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, join)| join).collect()
+}
+
+/// The place of a process among those that wait. It is another one in each view.
+fn place(process: ProcessId, view: ViewNumber) -> u128 {
+    /// An odd number whose bits look random: 2^128 divided by the golden ratio.
+    const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+    (process.0 ^ u128::from(view.0).wrapping_mul(SPREAD)).wrapping_mul(SPREAD)
 }
 
 #[cfg(test)]
@@ -196,8 +213,17 @@ mod tests {
         let mut joins = full_of("10.0.0.9");
         note(&mut joins, 16, Time::ZERO, info(100, "10.0.0.1"));
         note(&mut joins, 16, Time::ZERO, info(101, "10.0.0.1"));
-        let order: Vec<u128> =
-            in_turn(&joins).iter().map(|(info, _)| info.process.0).take(5).collect();
-        assert_eq!(order, [1, 100, 2, 101, 3]);
+        let order = |view| -> Vec<u128> {
+            in_turn(&joins, 4, ViewNumber(view)).iter().map(|(info, _)| info.process.0).collect()
+        };
+        let mut first = std::collections::BTreeSet::new();
+        for view in 1..100 {
+            let order = order(view);
+            let of_few = [&order[..2], &order[2..4], &order[4..]]
+                .map(|some| some.iter().filter(|process| **process >= 100).count());
+            assert_eq!(of_few, [1, 1, 0], "{order:?}");
+            first.extend(order[..2].iter().copied());
+        }
+        assert_eq!(first.len(), 10, "each process is among the first in some view");
     }
 }

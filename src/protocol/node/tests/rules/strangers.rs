@@ -128,3 +128,42 @@ rule!(a_process_founds_only_with_seeds_that_it_has_asked, FoundForAny, |plant: P
     assert!(agrees(None), "a holder of the key is believed");
     !agrees(NonZeroU64::new(9))
 });
+
+/// The founder of a cluster, alone.
+fn elder(plant: &Plant) -> Node {
+    let mut node = lone();
+    plant(&mut node);
+    #[cfg(elderlock_mutants)]
+    {
+        let mutant = node.cluster.config.mutant;
+        node.cluster.elder = node.cluster.elder.take().map(|elder| elder.with_mutant(mutant));
+    }
+    node
+}
+
+/// A process asks to join, from a host of its own.
+fn join(node: &mut Node, now: Time, process: u128) {
+    let addr = SocketAddr::from(([10, 1, (process >> 8) as u8, process as u8], 7500));
+    let me = MemberInfo::new(ProcessId(process), addr);
+    let packet = Notice::Join { me, heard: present(node) }.into();
+    let received = Input::Received { from: ProcessId(process), addr, packet };
+    node.step(now, received, &mut Vec::new());
+}
+
+fn learners(node: &Node) -> usize {
+    let view = node.cluster.view.as_ref().expect("it has founded");
+    view.living().filter(|member| member.learner).count()
+}
+
+rule!(an_elder_takes_in_few_processes_that_have_not_shown_themselves, AdmitAllUnshown, |plant| {
+    let mut node = elder(&plant);
+    let most = node.cluster.config.limits.joins as usize;
+    let mut now = NOW;
+    for process in 0..200 {
+        join(&mut node, now, 1000 + process);
+        now = now + Duration::from_millis(5);
+        node.step(now, Input::Timer, &mut Vec::new());
+    }
+    assert!(learners(&node) >= most);
+    learners(&node) == most
+});
