@@ -80,5 +80,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::KeepLastChanges
             | ProtocolMutant::TrustAnySeal
             | ProtocolMutant::ActOnCopy
+            | ProtocolMutant::ForgetRememberedVoters
+            | ProtocolMutant::TakeJoinOfLaterView
     )
 }

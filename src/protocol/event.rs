@@ -131,6 +131,19 @@ impl Config {
         seeds
     }
 
+    /// Returns whether an answer from this address is a proof. The address is configured, or was a
+    /// voter's in the last view that this process knew. One notice makes any process a learner.
+    pub(crate) fn knows(&self, addr: SocketAddr) -> bool {
+        self.seeds.contains(&addr)
+            || self.contacts.contains(&addr)
+            || !planted!(self.mutant, ForgetRememberedVoters)
+                && self
+                    .last_view()
+                    .into_iter()
+                    .flat_map(View::voter_addrs)
+                    .any(|known| known == addr)
+    }
+
     /// The addresses of members that this process knew.
     pub(crate) fn known_addrs(&self) -> BTreeSet<SocketAddr> {
         let members = self

@@ -471,6 +471,10 @@ pub enum ProtocolMutant {
     TrustAnySeal,
     /// A named turk acts on its copy without the grantor's last changes.
     ActOnCopy,
+    /// A process without a key takes no answer from a voter of its remembered view for a proof.
+    ForgetRememberedVoters,
+    /// A member takes the request of a stranger to join that names a view of the future.
+    TakeJoinOfLaterView,
 }
 
 /// Reads the name of a planted break.
@@ -509,7 +513,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 215] = [
+    pub const ALL: [ProtocolMutant; 217] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -725,5 +729,7 @@ impl ProtocolMutant {
         ProtocolMutant::KeepLastChanges,
         ProtocolMutant::TrustAnySeal,
         ProtocolMutant::ActOnCopy,
+        ProtocolMutant::ForgetRememberedVoters,
+        ProtocolMutant::TakeJoinOfLaterView,
     ];
 }

@@ -269,12 +269,15 @@ mod hunt {
             | ProtocolMutant::DropTokensOfInventory
             | ProtocolMutant::BelieveAnyEpoch => &["no_lost_wakeup"],
             ProtocolMutant::HearStrangers | ProtocolMutant::HearAnyVoucher => TWO_HOLDERS,
-            ProtocolMutant::AdmitTheGone => &["converges_after_heal"],
+            ProtocolMutant::AdmitTheGone | ProtocolMutant::ForgetRememberedVoters => {
+                &["converges_after_heal"]
+            }
             ProtocolMutant::FoundForAny => &["one_lineage"],
             // They cost packets or memory only.
             ProtocolMutant::TakeAnyJoin
             | ProtocolMutant::SuspectForAny
-            | ProtocolMutant::KeepAnyGoodbye => &[],
+            | ProtocolMutant::KeepAnyGoodbye
+            | ProtocolMutant::TakeJoinOfLaterView => &[],
             ProtocolMutant::HeedAnyPulse => &["holds_survive"],
             ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
             // No invariant counts bytes.

@@ -711,6 +711,24 @@ fn seeds_that_all_start_again_find_a_cluster_without_a_key() {
     w.settle();
 }
 
+/// A founder that no seed list of its own names another process to is cut off until it is expelled.
+/// Without a key it knows the others only from the view that expelled it, and joins them again.
+#[test]
+fn a_founder_without_other_seeds_comes_back_without_a_key() {
+    let mut w = World::new(63).members(1).joiners(2).keyless();
+    for joiner in [1, 2] {
+        w.start(joiner);
+    }
+    w.settle();
+    let founder = w.process(0);
+    w.pause(0);
+    w.expect("it is expelled", |w| w.latest_view().is_some_and(|view| !view.contains(founder)));
+    w.resume(0);
+    w.expect("it is a member again", |w| w.is_ready(0) && w.process(0) != founder);
+    w.settle();
+    assert_eq!(w.in_view().len(), 3);
+}
+
 /// A joiner is taken in and does not hear of it. Meanwhile views come and go until none of them
 /// names it among the departed any more. It does not come back under the same id.
 #[test]

@@ -216,6 +216,14 @@ impl Cluster {
         if !is_own && !view.contains(from) {
             return;
         }
+        // A stranger may name any view, and its request would never be void. A joiner that did hear
+        // of a later view asks again, after this member has asked for that view.
+        if heard > view.number
+            && !self.is_believed(from, 0)
+            && !planted!(self.config.mutant, TakeJoinOfLaterView)
+        {
+            return self.fetch(now, from, info.addr, step);
+        }
         let is_spoken = view.is_spoken_by(&info) || planted!(self.config.mutant, AdmitAnyVersion);
         let is_admitted = view.admits(&info, heard) || planted!(self.config.mutant, AdmitTheGone);
         if view.contains(info.process) || !is_admitted || !is_spoken {
@@ -417,20 +425,11 @@ impl Cluster {
     /// or from a member's, is proof of anything. 0: none.
     pub(super) fn nonce_for(&self, addr: SocketAddr) -> u64 {
         let Some(nonce) = self.config.nonce else { return 0 };
-        let is_in = |view: &View| {
-            view.members.iter().any(|member| member.info.addr == addr && !member.learner)
-        };
-        let is_proven = match &self.phase {
-            MemberPhase::Discovery(discovery) => {
-                discovery.proven_addrs().any(|known| known == addr)
-            }
-            _ => false,
-        };
-        let is_known = self.config.seeds.contains(&addr)
-            || self.config.contacts.contains(&addr)
-            || self.ballot_view().is_some_and(|view| is_in(&view))
-            || self.config.last_view().is_some_and(is_in)
-            || is_proven;
+        let is_in = |view: Arc<View>| view.voter_addrs().any(|known| known == addr);
+        let is_known = match &self.phase {
+            MemberPhase::Discovery(discovery) => discovery.knows(&self.config, addr),
+            _ => self.config.knows(addr),
+        } || self.ballot_view().is_some_and(is_in);
         if is_known { nonce.get() } else { 0 }
     }
 

@@ -197,15 +197,22 @@ impl Discovery {
         // The seeds are greeted each time, the others one at a time, in turn. In a crowd in
         // discovery, gossip reports every process to every other one.
         let often: BTreeSet<SocketAddr> = self.seeds.union(&self.voters).copied().collect();
+        // Remembered members that had a vote come first: the answer of a learner is no proof.
         let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
-        self.greeted = in_turn(others, self.greeted, 1).pop();
+        let with_vote: BTreeSet<SocketAddr> =
+            config.last_view().into_iter().flat_map(View::voter_addrs).collect();
+        let (first, rest): (Vec<SocketAddr>, Vec<SocketAddr>) =
+            others.partition(|addr| with_vote.contains(addr));
+        let others = [first, rest].concat();
+        let last = others.iter().position(|addr| Some(*addr) == self.greeted);
+        let next = last.and_then(|last| others.get(last + 1)).or(others.first());
+        self.greeted = next.copied();
         let own = config.nonce.map_or(0, NonZeroU64::get);
         for &addr in often.iter().chain(&self.greeted) {
             if addr == config.me.addr {
                 continue;
             }
-            let is_known = often.contains(&addr) || config.contacts.contains(&addr);
-            let nonce = if is_known { own } else { 0 };
+            let nonce = if self.knows(config, addr) { own } else { 0 };
             let (me, belonging) = (config.me.clone(), belonging.clone());
             let hello = Notice::Hello { me, asked: addr, belonging, nonce };
             out.push(Output::Send { to: addr, process: None, packet: hello.into() });
@@ -509,6 +516,13 @@ impl Discovery {
                 _ => Vec::new(),
             }
         })
+    }
+
+    /// Returns whether an answer from this address is a proof.
+    pub(crate) fn knows(&self, config: &Config, addr: SocketAddr) -> bool {
+        config.knows(addr)
+            || self.voters.contains(&addr)
+            || self.proven_addrs().any(|known| known == addr)
     }
 
     /// Returns the time until which this process listens for a cluster that continues without it.

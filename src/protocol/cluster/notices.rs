@@ -181,7 +181,8 @@ impl Cluster {
         if self.fetched_at != Time::ZERO && now < self.fetched_at + self.config.timing.retry / 8 {
             return;
         }
-        let addrs = discovery.proven_addrs().collect();
+        let remembered = self.config.last_view().into_iter().flat_map(View::council);
+        let addrs = discovery.proven_addrs().chain(remembered.map(|info| info.addr)).collect();
         self.fetched_at = now;
         self.ask_known(addrs, lineage, ViewNumber(0), step);
     }

@@ -4,6 +4,7 @@ use crate::protocol::id::{Lineage, MemberInfo, ProcessId, Slot, Token, ViewNumbe
 use crate::protocol::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A member in a view.
@@ -215,6 +216,12 @@ impl View {
     /// Returns whether `process` is in the view, ghosts included.
     pub fn contains(&self, process: ProcessId) -> bool {
         self.member(process).is_some()
+    }
+
+    /// The addresses of the members with a vote, and of ghosts that had one.
+    pub(crate) fn voter_addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        let voters = self.members.iter().filter(|member| !member.learner);
+        voters.map(|member| member.info.addr)
     }
 
     /// The members that are not ghosts, oldest first.

@@ -167,3 +167,62 @@ rule!(an_elder_takes_in_few_processes_that_have_not_shown_themselves, AdmitAllUn
     assert!(learners(&node) >= most);
     learners(&node) == most
 });
+
+/// A keyless process in no view, and the view that it remembers. ANN at this address was the only
+/// voter there, and BOB at a lower address was a learner.
+fn after_an_expulsion(ann: SocketAddr, plant: &Plant) -> (Node, View) {
+    let info = |process, addr| MemberInfo::new(process, addr);
+    let me = info(ProcessId(7), ([127, 0, 0, 1], 7400).into());
+    let config = Config { nonce: NonZeroU64::new(9), ..Config::new(me, Timing::fast()) };
+    let mut view = View::first(Slot(5), vec![info(ANN, ann)], config.timing, config.council_size);
+    let bob = info(BOB, ([127, 0, 0, 1], 7500).into());
+    view.members.push(ViewMember { info: bob, joined: view.number, ghost: false, learner: true });
+    let config = Config { remembered: Some(view.clone()), ..config };
+    let mut node = Node::new(config, Time::from_nanos(1));
+    plant(&mut node);
+    (node, view)
+}
+
+rule!(
+    an_answer_from_a_voter_of_the_remembered_view_is_a_proof,
+    ForgetRememberedVoters,
+    |plant: Plant| {
+        let ann: SocketAddr = ([127, 0, 0, 1], 7501).into();
+        let (mut node, mut view) = after_an_expulsion(ann, &plant);
+        let hellos = |out: &[Output]| {
+            let hellos = notices(out).into_iter().filter_map(|notice| match notice {
+                Notice::Hello { asked, nonce, .. } => Some((asked, nonce)),
+                _ => None,
+            });
+            hellos.collect::<Vec<_>>()
+        };
+        let mut greeted = Vec::new();
+        for _ in 0..2 {
+            let (due, mut out) = (node.deadline().expect("it seeks"), Vec::new());
+            node.step(due, Input::Timer, &mut out);
+            greeted.extend(hellos(&out));
+        }
+        let bob: SocketAddr = ([127, 0, 0, 1], 7500).into();
+        let asks_for_proof = greeted == [(ann, 9), (bob, 0)];
+        // The elder tells the joiner its view, and is asked for it with a proof.
+        let info = node.cluster.config.me.clone();
+        view.members.push(ViewMember { info, joined: view.number, ghost: false, learner: true });
+        let answers = answers(&mut node, ANN, Notice::full_view(&view));
+        let fetches = answers.iter().any(|notice| matches!(notice, Notice::Fetch { nonce: 9, .. }));
+        asks_for_proof && fetches
+    }
+);
+
+rule!(a_stranger_asks_to_join_after_no_later_view, TakeJoinOfLaterView, |plant: Plant| {
+    let is_taken_in = |ahead: u64, nonce: Option<NonZeroU64>| {
+        let mut node = lone();
+        node.cluster.config.nonce = nonce;
+        plant(&mut node);
+        let (me, heard) = (at_another_address(&node, CYD), ViewNumber(present(&node).0 + ahead));
+        let out = received(&mut node, CYD, Notice::Join { me, heard }.into());
+        out.iter().any(|output| matches!(output, Output::Event(Event::ViewInstalled(_))))
+    };
+    assert!(is_taken_in(1, None), "a holder of the key is believed");
+    assert!(is_taken_in(0, NonZeroU64::new(9)), "it names the present view");
+    !is_taken_in(1, NonZeroU64::new(9)) && !is_taken_in(1 << 62, NonZeroU64::new(9))
+});
