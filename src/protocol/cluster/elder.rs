@@ -68,8 +68,8 @@ pub(crate) struct Elder {
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
-/// The most learners of a view that have not shown themselves. Without a key any process can ask for
-/// thousands that do not exist.
+/// The most learners of a view that have not shown themselves. Without a key any process can ask
+/// for thousands that do not exist.
 const MAX_UNSHOWN: usize = 64;
 
 /// The time after which one more view takes processes in, once many have done so in a row.
@@ -468,8 +468,8 @@ impl Elder {
         change
     }
 
-    /// The processes that join, at most `most_joins` in one view. With the learners of the view that
-    /// have not shown themselves they are at most [`MAX_UNSHOWN`].
+    /// The processes that join, at most `most_joins` in one view. With the learners of the view
+    /// that have not shown themselves they are at most [`MAX_UNSHOWN`].
     fn wanted_joins(&self, view: &View) -> Vec<MemberInfo> {
         let is_unshown = |process| self.members.get(&process).is_some_and(|one| one.renewed == 0);
         let learners = view.living().filter(|member| member.learner);
