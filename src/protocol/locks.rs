@@ -415,10 +415,11 @@ impl Locks {
         let is_due = self.background_at <= cx.now;
         if self.client.is_report_awaited() || is_due && self.client.is_reporting() {
             self.client.go_on_reporting(cx);
-        } else if is_due && let Some(mut table) = self.spent_tables.pop_front() {
-            if table.shed(cx.limits.slice as usize) {
-                self.spent_tables.push_front(table);
-            }
+        } else if is_due
+            && let Some(mut table) = self.spent_tables.pop_front()
+            && table.shed(cx.limits.slice as usize)
+        {
+            self.spent_tables.push_front(table);
         }
         if is_due {
             // Further tables wait, so their memory is freed no more slowly than they come.
