@@ -277,6 +277,7 @@ mod hunt {
             ProtocolMutant::TakeAnyJoin
             | ProtocolMutant::SuspectForAny
             | ProtocolMutant::KeepAnyGoodbye
+            | ProtocolMutant::AdmitAllUnshown
             | ProtocolMutant::TakeJoinOfLaterView => &[],
             ProtocolMutant::HeedAnyPulse => &["holds_survive"],
             ProtocolMutant::TakeAnyVersion => &["values_are_seen_in_order"],
