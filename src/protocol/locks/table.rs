@@ -462,7 +462,7 @@ impl Table {
         self.opening.remove(&rank);
         self.take(key, &entry.want, token);
         entry.want.names().iter().for_each(|name| self.leave(name, rank));
-        self.count(key, &entry.want, entry.owner);
+        self.count(key.0, &entry.want, entry.owner);
         Some(key)
     }
 
@@ -523,9 +523,11 @@ impl Table {
 
     /// The number of entries.
     pub(crate) fn size(&self) -> usize {
+        let (holds, waits) = self.load();
+        let opens: usize = self.parts.values().map(|part| part.opens).sum();
         let (names, line) =
             (self.held.len() + self.queues.len(), self.suspensions.len() + self.ready.len());
-        self.entries() + names + line + self.objects.len() + self.opening.len()
+        holds + waits + opens + names + line + self.objects.len() + self.opening.len()
     }
 
     /// Returns whether no request holds or waits.

@@ -179,7 +179,7 @@ impl Table {
         let (rank, want) = ((ticket, key), entry.want.clone());
         let missing = want.names().len() as u16;
         let state = TableRequestState::Waits { ticket, missing, since: WaitStart::new(now) };
-        self.insert_wait(key, TableRequest { entry, state });
+        self.insert(key, TableRequest { entry, state });
         match &want {
             Want::Suspension => drop(self.suspensions.insert(rank)),
             Want::Open(_) => drop(self.opening.insert(rank)),

@@ -6,7 +6,7 @@ use crate::protocol::id::{
 use crate::protocol::message::LockRequest;
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::time::Time;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -79,8 +79,6 @@ pub(super) struct MemberRequests {
     pub(super) holds: usize,
     /// The number of requests that have an object open.
     pub(super) opens: usize,
-    /// The requests that wait. They are few beside the holds of a large table.
-    pub(super) waiting: BTreeSet<RequestId>,
     /// The number of holds of each owner. Owner 0, the whole member, is left out.
     pub(super) owners: BTreeMap<OwnerId, usize>,
 }
@@ -101,13 +99,11 @@ impl TableRequest {
 
 impl MemberRequests {
     pub(super) fn waits(&self) -> usize {
-        self.waiting.len()
+        self.requests.len() - self.holds - self.opens
     }
 
-    /// Counts one more request that holds, or has an object open, and does not wait any more.
-    /// Returns whether it is a hold.
-    pub(super) fn count(&mut self, id: RequestId, want: &Want, owner: OwnerId) -> bool {
-        self.waiting.remove(&id);
+    /// Counts one more request that holds, or has an object open. Returns whether it is a hold.
+    pub(super) fn count(&mut self, want: &Want, owner: OwnerId) -> bool {
         if want.opens() {
             self.opens += 1;
             return false;

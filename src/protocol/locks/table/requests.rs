@@ -38,12 +38,12 @@ impl Table {
 
     /// The last request of each member, or the last that waits.
     pub(crate) fn last_requests(&self, waits: bool) -> impl Iterator<Item = RequestKey> {
-        self.parts.iter().filter_map(move |(process, part)| {
-            let last = match waits {
-                true => part.waiting.last().copied(),
-                false => part.requests.backwards().next().map(|(request, _)| request),
-            };
-            last.map(|request| (*process, request))
+        let parts = self.parts.iter().filter(move |(_, part)| !waits || part.waits() > 0);
+        parts.filter_map(move |(process, part)| {
+            let counts =
+                |one: &TableRequest| !waits || matches!(one.state, TableRequestState::Waits { .. });
+            let last = part.requests.backwards().find(|(_, one)| counts(one));
+            last.map(|(request, _)| (*process, request))
         })
     }
 
@@ -99,12 +99,10 @@ impl Table {
         })
     }
 
-    /// Inserts a request that waits.
-    pub(super) fn insert_wait(&mut self, (process, id): RequestKey, request: TableRequest) {
+    pub(super) fn insert(&mut self, (process, id): RequestKey, request: TableRequest) {
         self.note((process, id));
         let part = self.part(process);
         part.bytes += request.entry.kept_weight();
-        part.waiting.insert(id);
         part.requests.insert(id, request);
         self.note_added((process, id));
     }
@@ -113,15 +111,14 @@ impl Table {
         self.note((process, id));
         let part = self.part(process);
         part.bytes += request.entry.kept_weight();
-        let is_hold = part.count(id, &request.entry.want, request.entry.owner);
+        let is_hold = part.count(&request.entry.want, request.entry.owner);
         part.requests.insert(id, request);
         self.holds += usize::from(is_hold);
         self.note_added((process, id));
     }
 
-    /// Counts a request that waited and holds now.
-    pub(super) fn count(&mut self, (process, id): RequestKey, want: &Want, owner: OwnerId) {
-        let is_hold = self.part(process).count(id, want, owner);
+    pub(super) fn count(&mut self, process: ProcessId, want: &Want, owner: OwnerId) {
+        let is_hold = self.part(process).count(want, owner);
         self.holds += usize::from(is_hold);
     }
 
@@ -130,7 +127,6 @@ impl Table {
         let part = self.parts.get_mut(&process)?;
         let request = part.requests.remove(&id)?;
         part.bytes -= request.entry.kept_weight();
-        part.waiting.remove(&id);
         if let TableRequestState::Holds { .. } = request.state
             && request.entry.want.opens()
         {

@@ -3,10 +3,9 @@
 
 use super::*;
 
-/// Removes entries while `left` allows it. `pop`: removes an entry, and returns whether there was
-/// one.
-fn shed(left: &mut usize, mut pop: impl FnMut() -> bool) {
-    while *left > 0 && pop() {
+/// Removes entries of a map while `left` allows it.
+fn shed<K: Ord, V>(map: &mut BTreeMap<K, V>, left: &mut usize) {
+    while *left > 0 && map.pop_first().is_some() {
         *left -= 1;
     }
 }
@@ -17,14 +16,16 @@ impl Table {
         let mut left = most;
         let left = &mut left;
         self.trace = None;
+        self.holds = 0;
         while *left > 0
             && let Some(mut part) = self.parts.first_entry()
         {
-            let MemberRequests { requests, waiting, owners, .. } = part.get_mut();
+            let MemberRequests { requests, owners, holds, opens, .. } = part.get_mut();
+            // The rest counts as waiting.
+            (*holds, *opens) = (0, 0);
             *left -= requests.shed(*left);
-            shed(left, || waiting.pop_first().is_some());
-            shed(left, || owners.pop_first().is_some());
-            if requests.is_empty() && waiting.is_empty() && owners.is_empty() {
+            shed(owners, left);
+            if requests.is_empty() && owners.is_empty() {
                 part.remove();
             }
         }
@@ -32,15 +33,17 @@ impl Table {
         while *left > 0
             && let Some(mut queue) = self.queues.first_entry()
         {
-            shed(left, || queue.get_mut().pop_first().is_some());
-            if queue.get().is_empty() {
-                queue.remove();
+            match queue.get_mut().pop_first() {
+                Some(_) => *left -= 1,
+                None => drop(queue.remove()),
             }
         }
         for ranks in [&mut self.suspensions, &mut self.ready, &mut self.opening] {
-            shed(left, || ranks.pop_first().is_some());
+            while *left > 0 && ranks.pop_first().is_some() {
+                *left -= 1;
+            }
         }
-        shed(left, || self.objects.pop_first().is_some());
+        shed(&mut self.objects, left);
         *left == 0
     }
 }

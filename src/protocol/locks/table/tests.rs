@@ -300,22 +300,6 @@ impl Table {
 }
 
 #[test]
-fn the_last_wait_of_a_member_is_found_past_any_number_of_later_holds() {
-    let mut story = TableScript::new();
-    story.locks(ANN, "busy");
-    let waits = story.locks(BOB, "busy");
-    for number in 0..1_000 {
-        story.locks(BOB, &format!("free-{number}"));
-    }
-    let mut last = Vec::new();
-    let visits = touched(|| last.extend(story.table.last_requests(true)));
-    assert_eq!(last, [waits]);
-    assert!(visits < 10, "{visits} visits");
-    story.table.release(waits);
-    assert_eq!(story.table.last_requests(true).count(), 0);
-}
-
-#[test]
 fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
     let mut story = TableScript::new();
     let holder = story.locks(ANN, "x");
