@@ -229,7 +229,9 @@ impl Locks {
     /// Frees the memory of a table that is used no more, in slices.
     pub(super) fn discard(&mut self, mut table: Table, cx: &StepContext) {
         if table.shed(cx.limits.slice as usize) {
-            self.begin_background(cx);
+            if !self.is_unfinished() {
+                self.unfinished_at = cx.now;
+            }
             self.spent_tables.push_back(table);
         }
     }

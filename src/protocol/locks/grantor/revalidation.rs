@@ -12,8 +12,10 @@ impl Grantor {
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidations.keys());
         for process in asked.difference(&self.departed).copied() {
-            let (service, epoch) = (self.service.clone(), self.epoch);
-            cx.send(process, ClientMessage::Recover { service, epoch, acts: true });
+            cx.send(
+                process,
+                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
+            );
             self.revalidations.insert(process, RevalidationAnswers::default());
         }
     }
