@@ -11,7 +11,7 @@ use attacks::{Attacks, ContestedLock, Load, assert_undisturbed, bytes_of, new_ke
 use elderlock::protocol::{Notice, Packet, Versions, ViewNumber};
 use elderlock::wire::secure::{HandshakeSetup, Initiator, Purpose, StaticKey};
 use elderlock::wire::{Decoder, Frame, Handshake, HandshakeRefusal, VERSIONS};
-use elderlock::{JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError};
+use elderlock::{JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError, View};
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -360,11 +360,7 @@ fn four_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key() {
     let elder = &cluster.peers[cluster.agree()];
     let load = Load::start(&cluster.peers);
     load.until_more(20);
-    // A member answers a limited number of status questions each second.
-    let view = || {
-        std::thread::sleep(Duration::from_millis(20));
-        Attacks::seen_by(elder, &cluster.name, None)
-    };
+    let view = || seen_at_times(elder, &cluster.name);
     let heard = view().number;
     let joiners = (1..5).map(|number| silent_joiner(&cluster.name, &elder.addr, number, heard));
     let joiners: Vec<_> = joiners.collect();
@@ -385,6 +381,13 @@ fn four_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key() {
     load.stop();
     assert_undisturbed(&cluster.peers);
     cluster.agree();
+}
+
+/// The view of a member. It answers a limited number of status questions each second, so this waits
+/// before it asks.
+fn seen_at_times(at: &Peer, cluster: &str) -> View {
+    std::thread::sleep(Duration::from_millis(20));
+    Attacks::seen_by(at, cluster, None)
 }
 
 /// A process that asks a member to join, and does nothing more.
@@ -415,11 +418,7 @@ fn a_thousand_joiners_that_fall_silent_stop_no_lock_of_a_cluster_without_a_key()
     let elder = &cluster.peers[cluster.agree()];
     let load = Load::start(&cluster.peers);
     load.until_more(20);
-    let view = || {
-        // A member answers a limited number of status questions each second.
-        std::thread::sleep(Duration::from_millis(20));
-        Attacks::seen_by(elder, &cluster.name, None)
-    };
+    let view = || seen_at_times(elder, &cluster.name);
     let (mut open, mut most, mut seen) = (VecDeque::new(), 0, view());
     for number in 0..JOINERS {
         if number % 10 == 0 {

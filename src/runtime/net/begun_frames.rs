@@ -68,9 +68,8 @@ impl BegunTable {
     /// The longest frame; of equally long ones the one that began first.
     fn longest(&self) -> Option<u64> {
         let frames = self.frames.iter();
-        let by_bytes = usize::from(!planted!(EndFirstBegun));
-        let longest =
-            frames.max_by_key(|(number, frame)| (frame.bytes * by_bytes, Reverse(**number)));
+        let bytes = |frame: &BegunFrame| if planted!(EndFirstBegun) { 0 } else { frame.bytes };
+        let longest = frames.max_by_key(|(number, frame)| (bytes(frame), Reverse(**number)));
         longest.map(|(number, _)| *number)
     }
 }

@@ -444,7 +444,7 @@ impl TransportState {
         let is_strange = process.is_some_and(|process| !self.reception.is_member(process));
         if is_strange && self.budget().is_spent() {
             // The peer with the most bytes goes first, so that a flood drops its own frames.
-            let bytes = |peer: &Peer| peer.strange_bytes() * usize::from(!planted!(DropAny));
+            let bytes = |peer: &Peer| if planted!(DropAny) { 0 } else { peer.strange_bytes() };
             let largest = current.peers.values().max_by_key(|peer| bytes(peer));
             add(&self.reception.counters.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
         }

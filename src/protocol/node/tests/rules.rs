@@ -50,6 +50,18 @@ fn second(plant: &Plant) -> Node {
     node
 }
 
+/// The founder of a cluster, alone.
+fn elder(plant: &Plant) -> Node {
+    let mut node = lone();
+    plant(&mut node);
+    #[cfg(elderlock_mutants)]
+    {
+        let mutant = node.cluster.config.mutant;
+        node.cluster.elder = node.cluster.elder.take().map(|elder| elder.with_mutant(mutant));
+    }
+    node
+}
+
 fn speaker(process: ProcessId, node: &Node) -> VoteSender {
     VoteSender { vote: process, process, addr: node.cluster.config.me.addr, successor: None }
 }
@@ -366,13 +378,7 @@ rule!(the_word_of_a_learner_counts_as_that_of_a_stranger, BelieveLearners, |plan
 });
 
 rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: Plant| {
-    let mut node = lone();
-    plant(&mut node);
-    #[cfg(elderlock_mutants)]
-    {
-        let mutant = node.cluster.config.mutant;
-        node.cluster.elder = node.cluster.elder.take().map(|elder| elder.with_mutant(mutant));
-    }
+    let mut node = elder(&plant);
     let joiners = [ANN, BOB].map(|process| {
         let addr = SocketAddr::from(([127, 0, 0, 1], 7500 + process.0 as u16));
         MemberInfo::new(process, addr)

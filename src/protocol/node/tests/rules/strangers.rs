@@ -129,18 +129,6 @@ rule!(a_process_founds_only_with_seeds_that_it_has_asked, FoundForAny, |plant: P
     !agrees(NonZeroU64::new(9))
 });
 
-/// The founder of a cluster, alone.
-fn elder(plant: &Plant) -> Node {
-    let mut node = lone();
-    plant(&mut node);
-    #[cfg(elderlock_mutants)]
-    {
-        let mutant = node.cluster.config.mutant;
-        node.cluster.elder = node.cluster.elder.take().map(|elder| elder.with_mutant(mutant));
-    }
-    node
-}
-
 /// A process asks to join, from a host of its own.
 fn join(node: &mut Node, now: Time, process: u128) {
     let addr = SocketAddr::from(([10, 1, (process >> 8) as u8, process as u8], 7500));
