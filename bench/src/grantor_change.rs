@@ -95,21 +95,15 @@ pub(crate) fn moved(
         (GrantorChange::Transfer, "gap in a transfer", "gap in a transfer, / with 10,000"),
         (GrantorChange::Leave, "gap in a leave", "gap in a leave, / with 10,000"),
     ];
-    sheet.notes.push(format!("{} requests wait", args.waiters));
-    for &holds in &args.moves {
-        progress.show(&format!("{holds} locks are taken"));
-        let mut play = TakeoverRun::begin(holds, args.waiters, logs)?;
-        for round in 1..=args.rounds {
-            progress.show(&format!("{holds} locks held, round {round} of {}", args.rounds));
-            for (kind, name, _) in kinds {
-                let figures = play.round(kind)?;
-                for (_, gap) in figures.iter().filter(|(figure, _)| figure.name == GAP) {
-                    sheet.note_time(holds, figure(name, Some(MOVED)), *gap);
-                }
+    at_each_size(&args.moves, args, (logs, progress), sheet, |run, holds, sheet| {
+        for (kind, name, _) in kinds {
+            let figures = run.round(kind)?;
+            for (_, gap) in figures.iter().filter(|(figure, _)| figure.name == GAP) {
+                sheet.note_time(holds, figure(name, Some(MOVED)), *gap);
             }
-            progress.step();
         }
-    }
+        Ok(())
+    })?;
     for (_, name, ratio) in kinds {
         let gaps: Vec<(u32, f64)> =
             sheet.figure(name).into_iter().map(|row| (row.size, row.median())).collect();
@@ -129,15 +123,30 @@ fn measure(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
+    at_each_size(&args.holds, args, (logs, progress), sheet, |run, holds, sheet| {
+        for (figure, took) in run.round(kind)? {
+            sheet.note_time(holds, figure, took);
+        }
+        Ok(())
+    })
+}
+
+/// Makes all rounds with each of these numbers of held locks. `measure`: makes one round, and notes
+/// its figures.
+fn at_each_size(
+    sizes: &[u32],
+    args: &BenchArgs,
+    (logs, progress): (&Path, &Progress),
+    sheet: &mut Sheet,
+    mut measure: impl FnMut(&mut TakeoverRun, u32, &mut Sheet) -> BenchResult<()>,
+) -> BenchResult<()> {
     sheet.notes.push(format!("{} requests wait", args.waiters));
-    for &holds in &args.holds {
+    for &holds in sizes {
         progress.show(&format!("{holds} locks are taken"));
-        let mut play = TakeoverRun::begin(holds, args.waiters, logs)?;
+        let mut run = TakeoverRun::begin(holds, args.waiters, logs)?;
         for round in 1..=args.rounds {
             progress.show(&format!("{holds} locks held, round {round} of {}", args.rounds));
-            for (figure, took) in play.round(kind)? {
-                sheet.note_time(holds, figure, took);
-            }
+            measure(&mut run, holds, sheet)?;
             progress.step();
         }
     }
