@@ -78,6 +78,8 @@ pub enum ProtocolMutant {
     RefuseTryForKeep,
     /// A grantor answers a query with locks that members may keep unused.
     TellFreeKeep,
+    /// A grantor tells of a transferred hold whose member may have kept it and has not reported.
+    TellUnreportedPlace,
     /// A member grants a kept lock a second time while it is in use.
     UseKeepTwice,
     /// A member that keeps a share grants itself the lock.
@@ -513,7 +515,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 217] = [
+    pub const ALL: [ProtocolMutant; 218] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -540,6 +542,7 @@ impl ProtocolMutant {
         ProtocolMutant::RecallForNoSuspension,
         ProtocolMutant::RefuseTryForKeep,
         ProtocolMutant::TellFreeKeep,
+        ProtocolMutant::TellUnreportedPlace,
         ProtocolMutant::UseKeepTwice,
         ProtocolMutant::UseShareAsLock,
         ProtocolMutant::RecallNoShare,

@@ -120,7 +120,9 @@ mod hunt {
                 &["no_grant_after_recall", "no_lost_wakeup"]
             }
             ProtocolMutant::RefuseTryForKeep => &["no_grant_after_recall"],
-            ProtocolMutant::TellFreeKeep => &["what_is_seen_is_so"],
+            ProtocolMutant::TellFreeKeep | ProtocolMutant::TellUnreportedPlace => {
+                &["what_is_seen_is_so"]
+            }
             ProtocolMutant::UseKeepTwice | ProtocolMutant::UseShareAsLock => {
                 &["exclusive_by_lease"]
             }

@@ -630,7 +630,9 @@ impl Grantor {
         // Recalled members say which requests use their kept locks.
         let is_heard = is_heard && !self.recall_for(from, at, cx);
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
-        let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
+        let seen = Some(at).filter(|_| knows).map(|at| self.table.answer(from, at, cx.now));
+        let seen = seen.filter(|seen| !self.may_tell_of_place(seen, cx));
+        let seen = seen.unwrap_or(QueryReply::Undecided);
         planted!(=> let seen = planted::reply(seen, cx));
         cx.send(
             from,

@@ -31,6 +31,14 @@ pub struct HolderInfo {
     pub held_for: Duration,
 }
 
+impl HolderInfo {
+    /// Returns whether the hold may have been granted to be kept.
+    pub(crate) fn may_be_place(&self) -> bool {
+        let is_plain = !self.revocable && self.metadata.as_bytes().is_empty();
+        is_plain && self.name.is_some() && matches!(self.mode, Mode::Lock | Mode::Share)
+    }
+}
+
 /// A waiting request, as its grantor knows it. A waiter has no lease until it is granted, so it has
 /// no end to tell. [`LockService::hold_state`](crate::LockService::hold_state) tells the lease of a
 /// holder.
@@ -151,4 +159,16 @@ pub enum QueryReply {
         /// Whether there may be more.
         more: bool,
     },
+}
+
+impl QueryReply {
+    /// The holders that the answer tells of.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &HolderInfo> {
+        let (holders, holds): (&[HolderInfo], &[BlockingHold]) = match self {
+            QueryReply::Lock { holders, .. } | QueryReply::Held { holders, .. } => (holders, &[]),
+            QueryReply::Blockers { holds, .. } => (&[], holds),
+            _ => (&[], &[]),
+        };
+        holders.iter().chain(holds.iter().map(|hold| &hold.holder))
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::phase::LeftOutWaits;
 use super::*;
+use crate::protocol::locks::client::speaks_of_keeping;
 
 impl Grantor {
     /// Asks members for their present holds and waits: those with entries in the transferred table,
@@ -18,6 +19,22 @@ impl Grantor {
             );
             self.revalidations.insert(process, RevalidationAnswers::default());
         }
+    }
+
+    /// Returns whether an answer may tell of the place of a kept lock. The predecessor may have
+    /// granted a plain hold to be kept, and the table does not say so. Then only the report of the
+    /// holder's member tells which request has the lock.
+    pub(super) fn may_tell_of_place(&self, seen: &QueryReply, cx: &StepContext) -> bool {
+        if self.revalidations.is_empty()
+            || !speaks_of_keeping(cx)
+            || planted!(cx.mutant, TellUnreportedPlace)
+        {
+            return false;
+        }
+        seen.holders().any(|holder| {
+            let is_unreported = self.revalidations.contains_key(&holder.process);
+            is_unreported && !self.is_own(holder.token) && holder.may_be_place()
+        })
     }
 
     /// Handles a member's answer to the revalidation.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::locks::registry::Registry;
-use crate::protocol::message::RegistryMessage;
+use crate::protocol::message::{Blocked, RegistryMessage};
 use crate::protocol::time::WallClock;
 
 /// An epoch above all that elders deal in the view of [`with_two_more`].
@@ -242,3 +242,46 @@ rule!(a_write_makes_no_version_above_that_of_its_content, TakeAnyVersion, |plant
     assert!(written(1) && written(2), "the content may be later than the write");
     !written(3)
 });
+
+/// Whether a grantor with an earlier table answers a query that tells of a holder: before the
+/// report of the holder's member, and after it.
+fn tells_of_holder(plant: &Plant, query: &Query, revocable: bool) -> [bool; 2] {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let later = TokenRange { first: token(300), last: token(400) };
+    let mut told = [false; 2];
+    node.cx(NOW, &mut Vec::new(), |_, cx| {
+        cx.standing.leased = true;
+        let view = cx.view.expect("it has founded").clone();
+        let mut grantor = Grantor::new(service(), range(), Origin::Free, &view, cx);
+        let asked = asked(ANN, 1);
+        let lock = LockRequest { revocable, ..asked.lock.clone() };
+        grantor.on_request_lock(ReceivedRequest { lock: lock.clone(), ..asked }, cx);
+        let (_, _, request, token) = grantor.held().next().expect("it holds");
+        let hold = HoldReport { request, lock, token, held_for: Duration::ZERO };
+        let mut grantor = grantor.renew(later, cx);
+        for told in &mut told {
+            cx.outbox.clear();
+            grantor.on_query(BOB, RequestId(8), query, cx);
+            let (_, reply) = cx.outbox.iter().next().expect("it answers");
+            let Message::Client(ClientMessage::QueryReply { seen, .. }) = reply else {
+                panic!("another answer: {reply:?}")
+            };
+            *told = **seen != QueryReply::Undecided;
+            grantor.on_report(ANN, Vec::new(), (vec![hold.clone()], Vec::new()), true, cx);
+        }
+    });
+    told
+}
+
+rule!(
+    a_transferred_hold_that_may_be_kept_is_told_when_its_member_has_reported,
+    TellUnreportedPlace,
+    |plant: Plant| {
+        let told = |query| tells_of_holder(&plant, &query, false);
+        assert_eq!(tells_of_holder(&plant, &Query::Held(None), true), [true; 2]);
+        let name = || want("x").names()[0].clone();
+        let blockers = Query::Blockers(Blocked::Name(name()));
+        [Query::Held(None), Query::Lock(name()), blockers].map(told) == [[false, true]; 3]
+    }
+);
