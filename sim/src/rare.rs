@@ -736,7 +736,7 @@ impl RareStateCounter {
                 self.asked.remove(&(process, *epoch));
                 self.reports(process, service, *epoch);
             }
-            Message::Client(ClientMessage::Recover { service, epoch }) => {
+            Message::Client(ClientMessage::Recover { service, epoch, .. }) => {
                 self.asked.insert((to, *epoch));
                 // A grantor that asks others has also asked itself, and answered without a packet.
                 if self.reported.get(&(process, service.clone())) != Some(epoch) {

@@ -40,7 +40,8 @@ pub struct Limits {
     pub wanted: u32,
     /// The most work of each kind in one step; the next steps do the rest. The kinds are grants of
     /// one grantor, ends of requests of departed members, queue positions that are reported, and
-    /// requests whose limit is reached.
+    /// requests whose limit is reached. Further kinds are entries of a report, of a copy, and of a
+    /// table that is used no more.
     pub slice: u32,
     /// The limits of the link to each other process, and of the memory for that process.
     pub link: LinkLimits,

@@ -61,6 +61,9 @@ pub(super) struct Locks {
     unfinished: VecDeque<ServiceName>,
     /// The time since which such a service is unfinished.
     unfinished_at: Time,
+    /// The time of the next slice of background work: of a report that no grantor waits for, or of
+    /// the end of a table.
+    background_at: Time,
     /// Requests for epochs that this member does not know yet.
     pub(super) early_requests: EarlyRequests,
     /// Queue positions that must be reported to other members, in the order in which they were
@@ -149,6 +152,7 @@ impl Locks {
             pending_transfers: PendingTransfers::default(),
             unfinished: VecDeque::new(),
             unfinished_at: Time::ZERO,
+            background_at: Time::ZERO,
             early_requests: EarlyRequests::default(),
             pending_positions: VecDeque::new(),
             copies: TableCopies::default(),
@@ -366,14 +370,26 @@ impl Locks {
         [self.client.deadline(), self.positions_due(), self.unfinished_since()]
     }
 
-    /// Returns the time since which a grantor has unfinished work.
+    /// Returns the time since which work of an earlier step is due, or the next such time.
     fn unfinished_since(&self) -> Option<Time> {
-        self.is_unfinished().then_some(self.unfinished_at)
+        let awaited = self.is_awaited().then_some(self.unfinished_at);
+        let background = self.has_background().then_some(self.background_at);
+        awaited.into_iter().chain(background).min()
     }
 
-    /// Returns whether a grantor has unfinished work of an earlier step.
+    /// Returns whether work of an earlier step is unfinished.
     pub(super) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty() || !self.spent_tables.is_empty() || self.client.is_reporting()
+        self.is_awaited() || self.has_background()
+    }
+
+    /// Returns whether other members wait for unfinished work, so that it goes on at once.
+    fn is_awaited(&self) -> bool {
+        !self.unfinished.is_empty() || self.client.is_report_awaited()
+    }
+
+    /// Returns whether a report, or the end of a table, is unfinished.
+    fn has_background(&self) -> bool {
+        !self.spent_tables.is_empty() || self.client.is_reporting()
     }
 
     /// Notes that these grantors have unfinished work.
@@ -384,17 +400,36 @@ impl Locks {
         }
     }
 
-    /// Continues a report, and the work of one of the unfinished grantors.
+    /// Notes that a report, or the end of a table, is about to begin.
+    pub(super) fn begin_background(&mut self, cx: &StepContext) {
+        self.unfinished_at = cx.now;
+        if !self.has_background() {
+            self.background_at = cx.now + cx.timing.pause();
+        }
+    }
+
+    /// Continues the work of one of the unfinished grantors, and a report or the end of a table.
+    /// Work for which no member waits goes on after a pause only. It would otherwise take the
+    /// processor from requests.
     pub(super) fn go_on(&mut self, cx: &mut StepContext) {
-        self.client.go_on_reporting(cx);
-        if let Some(service) = self.unfinished.pop_front() {
-            if let Some(grantor) = self.grantors.get_mut(&service) {
-                grantor.go_on(cx);
-            }
-        } else if let Some(mut table) = self.spent_tables.pop_front()
+        let is_due = self.background_at <= cx.now;
+        if self.client.is_report_awaited() || is_due && self.client.is_reporting() {
+            self.client.go_on_reporting(cx);
+        } else if is_due
+            && let Some(mut table) = self.spent_tables.pop_front()
             && table.shed(cx.limits.slice as usize)
         {
             self.spent_tables.push_front(table);
+        }
+        if is_due {
+            // Further tables wait, so their memory is freed no more slowly than they come.
+            let is_late = self.spent_tables.len() > 1;
+            self.background_at = if is_late { cx.now } else { cx.now + cx.timing.pause() };
+        }
+        if let Some(service) = self.unfinished.pop_front()
+            && let Some(grantor) = self.grantors.get_mut(&service)
+        {
+            grantor.go_on(cx);
         }
     }
 

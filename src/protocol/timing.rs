@@ -98,6 +98,12 @@ impl Timing {
         self.retry / 32
     }
 
+    /// The time between two slices of work for which no member waits. Other work gets the processor
+    /// meanwhile.
+    pub(crate) fn pause(&self) -> Duration {
+        (self.retry / 100).min(Duration::from_millis(2))
+    }
+
     /// The time that a seed listens before it founds: two greetings by every member of a council
     /// that may live on.
     pub(crate) fn listen(&self) -> Duration {

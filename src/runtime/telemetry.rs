@@ -548,7 +548,7 @@ impl SpanTracker {
                 self.begin(service, *epoch, GrantorState::Receiving, (node, now), notes);
             }
             Packet::Linked {
-                message: Message::Client(ClientMessage::Recover { service, epoch }),
+                message: Message::Client(ClientMessage::Recover { service, epoch, .. }),
                 ..
             } => {
                 self.begin(service, *epoch, GrantorState::Recovering, (node, now), notes);
@@ -730,6 +730,7 @@ mod tests {
         let message = Message::Client(ClientMessage::Recover {
             service,
             epoch: Epoch(Token::new(Slot(2), 1)),
+            acts: false,
         });
         let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
         watch.sent(&late, &node, Time::ZERO, &mut notes);

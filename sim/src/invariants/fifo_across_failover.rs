@@ -245,7 +245,7 @@ impl Invariant for FifoAcrossFailover {
                 // The next grantor has asked itself without a packet, and no longer accepts
                 // messages of an older grantor.
                 if let Packet::Linked { message, .. } = packet
-                    && let Message::Client(ClientMessage::Recover { service, epoch })
+                    && let Message::Client(ClientMessage::Recover { service, epoch, .. })
                     | Message::Grantor(GrantorMessage::RequestTable { service, epoch, .. }) =
                         message
                     && self

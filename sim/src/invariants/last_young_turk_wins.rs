@@ -368,7 +368,7 @@ impl Invariant for LastYoungTurkWins {
                     // An elder names itself without a packet. Its first message as grantor shows
                     // it.
                     Message::Grantor(GrantorMessage::RequestTable { service, epoch, .. })
-                    | Message::Client(ClientMessage::Recover { service, epoch }) => {
+                    | Message::Client(ClientMessage::Recover { service, epoch, .. }) => {
                         self.name(service, *process, *epoch);
                     }
                     Message::Grantor(GrantorMessage::TableChunk { service, epoch, .. })

@@ -147,7 +147,7 @@ impl Invariant for NoGrantAfterRecall {
                     }
                     // Other questions are not remembered: a model checker would tell Worlds apart
                     // by them.
-                    ClientMessage::Recover { service, epoch }
+                    ClientMessage::Recover { service, epoch, .. }
                         if self.keeps(*to, service, *epoch) =>
                     {
                         let recalled = Recalled::Before(service.clone(), *epoch);

@@ -65,7 +65,7 @@ impl Invariant for NoResurrectedGrant {
                     }
                 }
                 // A grantor that asks others has also asked itself, and answered without a packet.
-                Message::Client(ClientMessage::Recover { service, epoch })
+                Message::Client(ClientMessage::Recover { service, epoch, .. })
                     if self
                         .answered
                         .get(&(*process, service.clone()))

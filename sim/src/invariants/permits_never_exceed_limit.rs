@@ -104,7 +104,7 @@ impl Invariant for PermitsNeverExceedLimit {
                     self.on_version(key, content.version, &content.value);
                 }
                 Message::Client(ClientMessage::Grant { service, epoch, .. })
-                | Message::Client(ClientMessage::Recover { service, epoch }) => {
+                | Message::Client(ClientMessage::Recover { service, epoch, .. }) => {
                     self.on_epoch(service, *epoch)
                 }
                 _ => {}

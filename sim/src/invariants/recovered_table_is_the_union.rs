@@ -176,7 +176,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                 to: Some(to),
                 packet:
                     Packet::Linked {
-                        message: Message::Client(ClientMessage::Recover { service, epoch }),
+                        message: Message::Client(ClientMessage::Recover { service, epoch, .. }),
                         ..
                     },
             } => {

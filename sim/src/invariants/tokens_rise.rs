@@ -170,7 +170,7 @@ impl Invariant for TokensRise {
                     }
                     verdict
                 }
-                Message::Client(ClientMessage::Recover { service, epoch }) => {
+                Message::Client(ClientMessage::Recover { service, epoch, .. }) => {
                     self.on_epoch(world.dealt_apart(*process), service, *epoch);
                     Ok(())
                 }

@@ -229,9 +229,7 @@ impl Locks {
     /// Frees the memory of a table that is used no more, in slices.
     pub(super) fn discard(&mut self, mut table: Table, cx: &StepContext) {
         if table.shed(cx.limits.slice as usize) {
-            if !self.is_unfinished() {
-                self.unfinished_at = cx.now;
-            }
+            self.begin_background(cx);
             self.spent_tables.push_back(table);
         }
     }

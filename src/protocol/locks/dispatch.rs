@@ -233,10 +233,12 @@ impl Locks {
             }
             // The elder took this member to be lost, but the grantor here still acts. It has the
             // whole table, so no other member's report is needed.
-            ClientMessage::Recover { service, epoch } if self.acts_below(&service, epoch) => {
+            ClientMessage::Recover { service, epoch, .. } if self.acts_below(&service, epoch) => {
                 self.on_request_table(from, (service, epoch), None, cx);
             }
-            ClientMessage::Recover { service, epoch } => self.on_recover(from, service, epoch, cx),
+            ClientMessage::Recover { service, epoch, acts } => {
+                self.on_recover(from, service, (epoch, acts), cx);
+            }
             ClientMessage::Supersede { service, epoch, request } => {
                 if self.client.newest(&service).is_none_or(|newest| newest <= epoch) {
                     self.client.on_supersede(request, cx);
@@ -282,13 +284,11 @@ impl Locks {
         &mut self,
         from: ProcessId,
         service: ServiceName,
-        epoch: Epoch,
+        (epoch, acts): (Epoch, bool),
         cx: &mut StepContext,
     ) {
-        if !self.is_unfinished() {
-            self.unfinished_at = cx.now;
-        }
-        if self.client.on_recover(from, &service, epoch, cx) {
+        self.begin_background(cx);
+        if self.client.on_recover(from, &service, (epoch, acts), cx) {
             self.end_grantor_below(&service, from, epoch, cx);
             self.send_on_early(&service, from, epoch, cx);
         } else if let (by, Some(epoch)) = self.client.grantor(&service) {

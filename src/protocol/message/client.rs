@@ -146,6 +146,10 @@ pub enum ClientMessage {
         service: ServiceName,
         /// The new grantor's epoch.
         epoch: Epoch,
+        /// Whether the new grantor acts already, with the table of its predecessor. Then no request
+        /// waits for the report.
+        #[serde(with = "Since::<13>")]
+        acts: bool,
     },
     /// The receiver's hold has ended, because another hold of the lock has a higher token.
     Supersede {

@@ -123,13 +123,13 @@ impl LockClient {
     }
 
     /// Answers a new grantor's question for the holds and waits of this member. From here on older
-    /// epochs are over for this member. Returns `false` if the question itself is outdated, or if
-    /// no elder dealt its epoch.
+    /// epochs are over for this member. `acts`: whether the new grantor acts already. Returns
+    /// `false` if the question itself is outdated, or if no elder dealt its epoch.
     pub(crate) fn on_recover(
         &mut self,
         from: ProcessId,
         service: &ServiceName,
-        epoch: Epoch,
+        (epoch, acts): (Epoch, bool),
         cx: &mut StepContext,
     ) -> bool {
         if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt_epoch(epoch) {
@@ -142,7 +142,7 @@ impl LockClient {
         state.reported = Some(epoch);
         state.last = None;
         state.asked_elder = false;
-        let progress = state.new_report((from, epoch));
+        let progress = state.new_report((from, epoch), acts);
         self.reports.insert(service.clone(), progress);
         self.go_on_report(service, cx);
         let state = self.state(service);
@@ -178,10 +178,16 @@ impl LockClient {
         !self.reports.is_empty()
     }
 
-    /// Continues one of the reports that are under way. The requests that were held back because of
-    /// it follow it.
+    /// Returns whether a grantor waits for a report that is under way, before it acts.
+    pub(crate) fn is_report_awaited(&self) -> bool {
+        self.reports.values().any(|report| !report.acts)
+    }
+
+    /// Continues one of the reports that are under way, first those for which a grantor waits. The
+    /// requests that were held back because of it follow it.
     pub(crate) fn go_on_reporting(&mut self, cx: &mut StepContext) {
-        let Some(service) = self.reports.keys().next().cloned() else { return };
+        let next = self.reports.iter().min_by_key(|(_, report)| report.acts);
+        let Some(service) = next.map(|(service, _)| service.clone()) else { return };
         self.go_on_report(&service, cx);
         if !self.reports.contains_key(&service) {
             self.pursue(&service, None, cx);
@@ -290,7 +296,13 @@ impl LockClient {
         };
         // The report has all earlier requests, with their positions.
         let report = self.reports.get(service).filter(|report| report.to == (grantor, epoch));
-        if report.is_some_and(|report| only.is_none_or(|request| report.tells(request))) {
+        let tells = |report: &&ReportProgress| only.is_none_or(|request| report.tells(request));
+        if let Some(report) = report.filter(tells) {
+            // A grantor that acts may grant a request that its predecessor has lost, long before it
+            // has the whole report.
+            if report.acts && state.waits.len() <= cx.limits.slice as usize {
+                state.ask_for_locks(service, (grantor, epoch), only, cx);
+            }
             return;
         }
         state.ask_for_locks(service, (grantor, epoch), only, cx);

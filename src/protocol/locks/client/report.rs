@@ -28,9 +28,9 @@ impl Chunk {
 
 impl ServiceState {
     /// The beginning of a report to a grantor.
-    pub(super) fn new_report(&self, to: (ProcessId, Epoch)) -> ReportProgress {
+    pub(super) fn new_report(&self, to: (ProcessId, Epoch), acts: bool) -> ReportProgress {
         let last = self.requests.backwards().next().map(|(request, _)| request);
-        ReportProgress { to, next: None, last }
+        ReportProgress { to, next: None, last, acts }
     }
 
     /// Continues a report by one slice of requests, in chunks. From then on waiting requests among

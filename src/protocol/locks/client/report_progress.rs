@@ -11,6 +11,8 @@ pub(super) struct ReportProgress {
     pub(super) next: Option<RequestId>,
     /// The last request of the report. Later ones are sent to the grantor as usual.
     pub(super) last: Option<RequestId>,
+    /// Whether the grantor acts already, so that no request waits for the report.
+    pub(super) acts: bool,
 }
 
 impl ReportProgress {

@@ -31,7 +31,7 @@ impl Grantor {
     /// Asks a member for its holds and waits.
     pub(super) fn ask_for_report(&self, process: ProcessId, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
-        cx.send(process, ClientMessage::Recover { service, epoch });
+        cx.send(process, ClientMessage::Recover { service, epoch, acts: false });
     }
 
     /// Continues without the predecessor's table: asks every member. If a younger turk waits for

@@ -13,10 +13,8 @@ impl Grantor {
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidations.keys());
         for process in asked.difference(&self.departed).copied() {
-            cx.send(
-                process,
-                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
-            );
+            let (service, epoch) = (self.service.clone(), self.epoch);
+            cx.send(process, ClientMessage::Recover { service, epoch, acts: true });
             self.revalidations.insert(process, RevalidationAnswers::default());
         }
     }

@@ -318,3 +318,32 @@ fn a_copy_with_more_processes_than_members_can_have_left_is_dropped() {
     assert!(of_processes(6), "twice as many as there are members");
     assert!(!of_processes(7));
 }
+
+#[test]
+fn a_transferred_table_is_freed_slice_by_slice_with_pauses() {
+    let (mut grantor, (mut turk, said)) = (granting(), bidding());
+    copied(&mut grantor, &mut turk, said);
+    let asks = named(&mut turk);
+    hear(&mut grantor, asks);
+    let size = |node: &Node| {
+        let mut sizes = Sizes::default();
+        node.locks.count(&mut sizes);
+        sizes.granting
+    };
+    let pause = grantor.view().expect("it has founded").timing.pause();
+    let (mut now, mut left) = (NOW, size(&grantor));
+    assert!(left > 0);
+    while grantor.locks.is_unfinished() {
+        assert_eq!(grantor.locks.deadline(), now + pause);
+        for (at, frees) in [(now, false), (now + pause, true)] {
+            let step = |locks: &mut Locks, cx: &mut StepContext| {
+                cx.now = at;
+                locks.go_on(cx);
+            };
+            act(&mut grantor, step);
+            assert_eq!(size(&grantor) < left, frees);
+        }
+        (now, left) = (now + pause, size(&grantor));
+    }
+    assert_eq!(left, 0);
+}

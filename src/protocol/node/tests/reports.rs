@@ -11,7 +11,15 @@ fn act(
     node: &mut Node,
     role: impl FnOnce(&mut Locks, &mut StepContext),
 ) -> Vec<(ProcessId, Message)> {
-    let outbox = node.cx(NOW, &mut Vec::new(), |locks, cx| {
+    act_at(NOW, node, role)
+}
+
+fn act_at(
+    now: Time,
+    node: &mut Node,
+    role: impl FnOnce(&mut Locks, &mut StepContext),
+) -> Vec<(ProcessId, Message)> {
+    let outbox = node.cx(now, &mut Vec::new(), |locks, cx| {
         cx.standing.leased = true;
         role(locks, cx);
     });
@@ -21,6 +29,11 @@ fn act(
 /// A member that has locks of the grantor `ANN`, waits for one more, and has heard `Recover` of
 /// `BOB`. Returns its messages since.
 fn reporting() -> (Node, Vec<(ProcessId, Message)>) {
+    reporting_to(false)
+}
+
+/// Like [`reporting`]; `acts`: whether `BOB` acts already.
+fn reporting_to(acts: bool) -> (Node, Vec<(ProcessId, Message)>) {
     let mut node = with_two_more();
     node.cluster.config.limits.slice = SLICE;
     let said = act(&mut node, |locks, cx| {
@@ -35,7 +48,7 @@ fn reporting() -> (Node, Vec<(ProcessId, Message)>) {
         let waits = lock_call(RequestId(50), want("other"));
         client.lock(waits, Duration::ZERO, |_| false, cx);
         cx.outbox.clear();
-        let recover = ClientMessage::Recover { service: service(), epoch: NEW };
+        let recover = ClientMessage::Recover { service: service(), epoch: NEW, acts };
         locks.on_message(BOB, Message::Client(recover), cx);
     });
     (node, said)
@@ -83,6 +96,77 @@ fn a_report_takes_one_slice_in_each_step_and_is_complete_in_order() {
 }
 
 #[test]
+fn a_report_to_a_grantor_that_acts_pauses_after_each_slice() {
+    let (mut node, said) = reporting_to(true);
+    let (mut requests, mut is_complete) = reported(&said);
+    let pause = node.view().expect("there is one").timing.pause();
+    let mut now = NOW;
+    while !is_complete {
+        assert!(!pause.is_zero() && node.locks.deadline() == now + pause);
+        assert!(act_at(now, &mut node, Locks::go_on).is_empty(), "not before the pause is over");
+        now = now + pause;
+        let (more, last) = reported(&act_at(now, &mut node, Locks::go_on));
+        assert!(more.len() <= SLICE as usize && !more.is_empty());
+        requests.extend(more);
+        is_complete = last;
+    }
+    assert_eq!(requests, (1..=HELD as u64).chain([50]).collect::<Vec<_>>());
+    assert!(!node.locks.is_unfinished());
+}
+
+#[test]
+fn a_grantor_that_acts_is_asked_for_a_waiting_request_before_it_has_the_report() {
+    let (mut node, said) = reporting_to(true);
+    assert_eq!(asked(&said), [50]);
+    let said = act(&mut node, |locks, cx| {
+        locks.client.on_grant(BOB, &service(), NEW, RequestId(50), token(3_000), cx);
+        locks.client.release(RequestId(50), cx);
+    });
+    assert!(matches!(
+        &said[..],
+        [(to, Message::Grantor(GrantorMessage::Release { request: RequestId(50), .. }))]
+            if *to == BOB
+    ));
+    let mut requests = Vec::new();
+    while node.locks.is_unfinished() {
+        let now = node.locks.deadline();
+        requests.extend(reported(&act_at(now, &mut node, Locks::go_on)).0);
+    }
+    assert_eq!(requests, (SLICE as u64 + 1..=HELD as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_report_for_which_a_grantor_waits_goes_before_another() {
+    let (mut node, _) = reporting_to(true);
+    let other = ServiceName::new("zebra").expect("a good name");
+    let said = act(&mut node, |locks, cx| {
+        let client = &mut locks.client;
+        client.on_grantor_is(&other, ANN, OLD, cx);
+        for (number, name) in (101..).zip(names(HELD)) {
+            let call = LockCall {
+                service: other.clone(),
+                ..lock_call(RequestId(number), Want::Lock(name))
+            };
+            client.lock(call, Duration::ZERO, |_| false, cx);
+            let token = token(400 + number as u32);
+            client.on_grant(ANN, &other, OLD, RequestId(number), token, cx);
+        }
+        cx.outbox.clear();
+        let recover = ClientMessage::Recover { service: other.clone(), epoch: NEW, acts: false };
+        locks.on_message(BOB, Message::Client(recover), cx);
+    });
+    let (mut requests, mut is_complete) = reported(&said);
+    while !is_complete {
+        assert!(node.locks.deadline() <= NOW);
+        let (more, last) = reported(&act(&mut node, Locks::go_on));
+        requests.extend(more);
+        is_complete = last;
+    }
+    assert_eq!(requests, (101..=100 + HELD as u64).collect::<Vec<_>>());
+    assert!(node.locks.is_unfinished() && node.locks.deadline() > NOW);
+}
+
+#[test]
 fn a_new_request_goes_out_beside_a_report_and_is_not_reported() {
     let (mut node, _) = reporting();
     let said = act(&mut node, |locks, cx| {
@@ -102,7 +186,7 @@ fn a_new_request_goes_out_beside_a_report_and_is_not_reported() {
 fn a_report_ends_with_a_later_grantor_which_gets_its_own() {
     let (mut node, _) = reporting();
     let later = Epoch(token(2_000));
-    let recover = ClientMessage::Recover { service: service(), epoch: later };
+    let recover = ClientMessage::Recover { service: service(), epoch: later, acts: false };
     let said = act(&mut node, |locks, cx| locks.on_message(ANN, Message::Client(recover), cx));
     let of_report = |(to, message): &(ProcessId, Message)| match message {
         Message::Grantor(GrantorMessage::Report { epoch, .. }) => Some((*to, *epoch)),

@@ -258,7 +258,7 @@ fn messages() -> Vec<Message> {
             instead: Some((ProcessId(1), epoch)),
         }),
         Message::Grantor(GrantorMessage::Release { service: service.clone(), request }),
-        Message::Client(ClientMessage::Recover { service: service.clone(), epoch }),
+        Message::Client(ClientMessage::Recover { service: service.clone(), epoch, acts: true }),
         Message::Grantor(GrantorMessage::Report {
             service: service.clone(),
             epoch,
