@@ -82,6 +82,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::ActOnCopy
             | ProtocolMutant::ForgetRememberedVoters
             | ProtocolMutant::TellUnreportedPlace
+            | ProtocolMutant::RefuseRelayOfLearner
             | ProtocolMutant::TakeJoinOfLaterView
     )
 }

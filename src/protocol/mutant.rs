@@ -183,6 +183,8 @@ pub enum ProtocolMutant {
     BelieveAnyClaim,
     /// A packet that a stranger relays counts as one of its stated origin.
     BelieveAnyRelay,
+    /// A member does not pass on the packets of a learner.
+    RefuseRelayOfLearner,
     /// A member on any host may vouch for a death.
     BelieveAnyWitness,
     /// A vouched death ends the holds of a member that serves sessions.
@@ -515,7 +517,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 218] = [
+    pub const ALL: [ProtocolMutant; 219] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -590,6 +592,7 @@ impl ProtocolMutant {
         ProtocolMutant::BelieveNamedProcess,
         ProtocolMutant::BelieveAnyClaim,
         ProtocolMutant::BelieveAnyRelay,
+        ProtocolMutant::RefuseRelayOfLearner,
         ProtocolMutant::BelieveAnyWitness,
         ProtocolMutant::VouchForSessions,
         ProtocolMutant::TakeAnyToken,

@@ -326,6 +326,7 @@ mod hunt {
                 "told_before_regrant",
                 "leaving_member_is_not_expelled",
             ],
+            ProtocolMutant::RefuseRelayOfLearner => &["detours_keep_leases"],
             ProtocolMutant::BelieveLearners => &["views_agree"],
             ProtocolMutant::BelieveAnyWitness | ProtocolMutant::HearAnyGrantor => TWO_HOLDERS,
             ProtocolMutant::VouchForSessions => &["sessions_end_first"],

@@ -453,6 +453,15 @@ impl Cluster {
             || planted!(self.config.mutant, BelieveAnyRelay)
     }
 
+    /// Returns whether `relay` is a member that sends a packet of its own on a detour. Its word is
+    /// not needed for the origin, so a learner may do so. A learner that gets no vote, because the
+    /// council is full, would otherwise lose its lease with the straight path to the elder.
+    pub(crate) fn is_own_relay(&self, relay: ProcessId, origin: &MemberInfo) -> bool {
+        let known = self.view.as_ref().and_then(|view| view.member(relay));
+        known.is_some_and(|member| member.info == *origin)
+            && !planted!(self.config.mutant, RefuseRelayOfLearner)
+    }
+
     /// Returns whether statements of `from` count: on views, on deaths, and on the origin of
     /// relayed packets. Without authentication a stranger's statements count only with a proof that
     /// the stranger was asked. A learner has shown nothing either: one notice makes any process a

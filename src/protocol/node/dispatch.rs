@@ -75,7 +75,8 @@ impl Node {
     ) {
         if matches!(packet, Packet::Relay { .. })
             || origin.process == self.process()
-            || !self.cluster.takes_relays_of(relay)
+            || !(self.cluster.takes_relays_of(relay)
+                || to != self.process() && self.cluster.is_own_relay(relay, &origin))
         {
             return;
         }

@@ -377,6 +377,37 @@ rule!(the_word_of_a_learner_counts_as_that_of_a_stranger, BelieveLearners, |plan
     !has_installed && !node.cluster.takes_relays_of(CYD)
 });
 
+rule!(a_learner_is_relayed_for_itself_alone, RefuseRelayOfLearner, |plant: Plant| {
+    let mut node = with_two_more();
+    node.cluster.config.nonce = std::num::NonZeroU64::new(7);
+    plant(&mut node);
+    let me = MemberInfo::new(CYD, ([127, 0, 0, 1], 7503).into());
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
+    let other = view.members[1].info.clone();
+    view.members.push(ViewMember { info: me.clone(), learner: true, ..view.members[1].clone() });
+    node.cluster.view = Some(Arc::new(view));
+    let mut is_passed_on = |origin: &MemberInfo, from: ProcessId| {
+        let packet = Packet::Relay {
+            from: Box::new(origin.clone()),
+            to: BOB,
+            troubled: true,
+            heard: None,
+            packet: Box::new(Packet::Ack { view: ViewNumber(1), ack: 0, again: false }),
+        };
+        let mut out = Vec::new();
+        node.step(NOW, Input::Received { from, addr: me.addr, packet }, &mut out);
+        out.iter().any(|output| {
+            matches!(output, Output::Send { process: Some(BOB), packet: Packet::Relay { .. }, .. })
+        })
+    };
+    let elsewhere = MemberInfo { addr: ([127, 0, 0, 1], 7504).into(), ..me.clone() };
+    for origin in [other, elsewhere] {
+        assert!(!is_passed_on(&origin, CYD), "it speaks for another process or address");
+    }
+    assert!(!is_passed_on(&MemberInfo::new(ProcessId(9), me.addr), ProcessId(9)), "a stranger");
+    is_passed_on(&me, CYD)
+});
+
 rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: Plant| {
     let mut node = elder(&plant);
     let joiners = [ANN, BOB].map(|process| {
