@@ -126,9 +126,10 @@ impl Locks {
             GrantorMessage::RequestTable { service, epoch, copy } => {
                 self.on_request_table(from, (service, epoch), copy, cx)
             }
-            GrantorMessage::TableChunk { service, epoch, objects, holds, waits, last } => {
+            GrantorMessage::TableChunk { service, epoch, objects, holds, waits, last, kept } => {
                 let Some(view) = cx.view else { return };
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
+                    grantor.note_transferred(kept);
                     grantor.on_table_chunk(
                         from,
                         objects.into_vec(),
@@ -186,7 +187,10 @@ impl Locks {
             GrantorMessage::OfferCopy { service, epoch } => {
                 self.on_offer_copy(from, &service, epoch, cx);
             }
-            GrantorMessage::TableRest { service, epoch, copy, seal } => {
+            GrantorMessage::TableRest { service, epoch, copy, seal, kept } => {
+                if let Some(grantor) = self.grantor_in(&service, epoch) {
+                    grantor.note_transferred(kept);
+                }
                 self.on_table_rest(from, (service, epoch), (copy, seal), cx);
             }
             _ => {}

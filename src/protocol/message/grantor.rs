@@ -36,6 +36,9 @@ pub enum GrantorMessage {
         waits: Vec<(ProcessId, WaitReport)>,
         /// Whether this is the last chunk.
         last: bool,
+        /// Whether members may keep some of the holds.
+        #[serde(with = "Since::<13>")]
+        kept: bool,
     },
     /// The sender has no table to transfer: the new grantor asks every member.
     NoTable {
@@ -245,6 +248,9 @@ pub enum GrantorMessage {
         copy: u64,
         /// The sizes and the digest of the table.
         seal: TableSeal,
+        /// Whether members may keep some of the holds.
+        #[serde(with = "Since::<13>")]
+        kept: bool,
     },
 }
 

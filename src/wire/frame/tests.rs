@@ -249,6 +249,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
         holds,
         waits: Vec::new(),
         last: true,
+        kept: true,
     });
     let packet = Packet::Linked { view: ViewNumber(900), seq: u64::MAX, ack: u64::MAX, message };
     assert_eq!(encode(&Frame::Packet(packet), PROTOCOL_VERSION, &mut Vec::new()), Ok(()));

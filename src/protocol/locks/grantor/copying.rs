@@ -129,9 +129,9 @@ impl Grantor {
         while self.table.noted() > 0 && !planted!(cx.mutant, KeepLastChanges) {
             self.send_copied(cx);
         }
-        let (service, seal) = (self.service.clone(), self.table.seal());
+        let (service, seal, kept) = (self.service.clone(), self.table.seal(), self.may_have_kept());
         let Some(TableCopying { to, copy, .. }) = self.take_copying(|_| true) else { return };
-        cx.send(to, GrantorMessage::TableRest { service, epoch, copy, seal });
+        cx.send(to, GrantorMessage::TableRest { service, epoch, copy, seal, kept });
     }
 
     /// Returns whether the member that is to succeed this one copies the table first: then it is

@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct KeptHolds {
     /// Each hold, and whether it was recalled.
     pub(super) holds: BTreeMap<(ProcessId, RequestId), bool>,
+    /// Whether members may keep holds of the table that an earlier epoch left, as far as they have
+    /// not reported. The table does not say which.
+    pub(super) are_transferred: bool,
     /// The tries that wait for answers to recalls.
     pub(super) tries: Arrivals<ReceivedRequest>,
 }

@@ -3,7 +3,6 @@
 
 use super::phase::LeftOutWaits;
 use super::*;
-use crate::protocol::locks::client::speaks_of_keeping;
 
 impl Grantor {
     /// Asks members for their present holds and waits: those with entries in the transferred table,
@@ -19,13 +18,24 @@ impl Grantor {
         }
     }
 
+    /// Notes whether members may keep holds of the transferred table.
+    pub(crate) fn note_transferred(&mut self, kept: bool) {
+        self.kept.are_transferred |= kept;
+    }
+
+    /// Returns whether members may keep some of the holds of the table.
+    pub(super) fn may_have_kept(&self) -> bool {
+        let is_reported = self.is_acting() && self.revalidations.is_empty();
+        self.kept.is_in_use() || self.kept.are_transferred && !is_reported
+    }
+
     /// Returns whether an answer may tell of the place of a kept lock. The predecessor may have
     /// granted a plain hold to be kept, and the table does not say so. Then only the report of the
     /// holder's member tells which request has the lock.
-    pub(super) fn may_tell_of_place(&self, seen: &QueryReply, cx: &StepContext) -> bool {
-        if self.revalidations.is_empty()
-            || !speaks_of_keeping(cx)
-            || planted!(cx.mutant, TellUnreportedPlace)
+    pub(super) fn may_tell_of_place(&self, seen: &QueryReply, _cx: &StepContext) -> bool {
+        if !self.kept.are_transferred
+            || self.revalidations.is_empty()
+            || planted!(_cx.mutant, TellUnreportedPlace)
         {
             return false;
         }

@@ -232,7 +232,7 @@ impl Grantor {
             self.send_rest(epoch, cx);
             return self.close(Some(next_turk), cx);
         }
-        let service = &self.service;
+        let (service, kept) = (&self.service, self.may_have_kept());
         if !self.phase.has_table() && !planted!(cx.mutant, TransferWhatIsThere) {
             cx.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
             return self.close(Some(next_turk), cx);
@@ -249,6 +249,7 @@ impl Grantor {
                 holds,
                 waits,
                 last,
+                kept,
             })
         };
         let mut objects = Vec::new();
@@ -338,7 +339,7 @@ impl Grantor {
         self.tokens = TokenPool::new(range, cx.now);
         self.table = self.table.renew(self.epoch);
         self.unwilling_successors = None;
-        self.kept = KeptHolds::default();
+        self.kept = KeptHolds { are_transferred: self.may_have_kept(), ..KeptHolds::default() };
         // Answers that are on their way belong to the former epoch.
         self.revalidations.clear();
         self.outdated_reporters.clear();

@@ -156,9 +156,15 @@ fn a_copy_with_another_seal_is_dropped_and_every_member_is_asked() {
     let mut asked = Vec::new();
     for (_, message) in hear(&mut grantor, asks) {
         match message {
-            Message::Grantor(GrantorMessage::TableRest { service, epoch, copy, mut seal }) => {
+            Message::Grantor(GrantorMessage::TableRest {
+                service,
+                epoch,
+                copy,
+                mut seal,
+                kept,
+            }) => {
                 seal.holds += 1;
-                let rest = GrantorMessage::TableRest { service, epoch, copy, seal };
+                let rest = GrantorMessage::TableRest { service, epoch, copy, seal, kept };
                 asked = hear(&mut turk, to_grantor(rest));
             }
             Message::Grantor(_) => drop(hear(&mut turk, message)),

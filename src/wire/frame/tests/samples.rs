@@ -218,6 +218,7 @@ fn messages() -> Vec<Message> {
             holds: vec![(ProcessId(1), hold(want.clone())), (ProcessId(2), hold(Want::Suspension))],
             waits: vec![(ProcessId(2), wait(Want::Batch(batch.clone()), Some(ticket)))],
             last: true,
+            kept: true,
         }),
         Message::Grantor(GrantorMessage::NoTable { service: service.clone(), epoch }),
         Message::Client(ClientMessage::Deposed {
@@ -617,6 +618,6 @@ fn copy_messages() -> [Message; 6] {
         GrantorMessage::NoCopy { service: service.clone(), copy }.into(),
         GrantorMessage::OfferCopy { service: service.clone(), epoch }.into(),
         GrantorMessage::RequestTable { service: service.clone(), epoch, copy: Some(copy) }.into(),
-        GrantorMessage::TableRest { service, epoch, copy, seal }.into(),
+        GrantorMessage::TableRest { service, epoch, copy, seal, kept: true }.into(),
     ]
 }

@@ -245,7 +245,7 @@ rule!(a_write_makes_no_version_above_that_of_its_content, TakeAnyVersion, |plant
 
 /// Whether a grantor with an earlier table answers a query that tells of a holder: before the
 /// report of the holder's member, and after it.
-fn tells_of_holder(plant: &Plant, query: &Query, revocable: bool) -> [bool; 2] {
+fn tells_of_holder(plant: &Plant, query: &Query, keep: u32, revocable: bool) -> [bool; 2] {
     let mut node = with_two_more();
     plant(&mut node);
     let later = TokenRange { first: token(300), last: token(400) };
@@ -256,7 +256,7 @@ fn tells_of_holder(plant: &Plant, query: &Query, revocable: bool) -> [bool; 2] {
         let mut grantor = Grantor::new(service(), range(), Origin::Free, &view, cx);
         let asked = asked(ANN, 1);
         let lock = LockRequest { revocable, ..asked.lock.clone() };
-        grantor.on_request_lock(ReceivedRequest { lock: lock.clone(), ..asked }, cx);
+        grantor.on_request_lock(ReceivedRequest { lock: lock.clone(), keep, ..asked }, cx);
         let (_, _, request, token) = grantor.held().next().expect("it holds");
         let hold = HoldReport { request, lock, token, held_for: Duration::ZERO };
         let mut grantor = grantor.renew(later, cx);
@@ -278,8 +278,10 @@ rule!(
     a_transferred_hold_that_may_be_kept_is_told_when_its_member_has_reported,
     TellUnreportedPlace,
     |plant: Plant| {
-        let told = |query| tells_of_holder(&plant, &query, false);
-        assert_eq!(tells_of_holder(&plant, &Query::Held(None), true), [true; 2]);
+        let told = |query| tells_of_holder(&plant, &query, 8, false);
+        for (keep, revocable) in [(0, false), (8, true)] {
+            assert_eq!(tells_of_holder(&plant, &Query::Held(None), keep, revocable), [true; 2]);
+        }
         let name = || want("x").names()[0].clone();
         let blockers = Query::Blockers(Blocked::Name(name()));
         [Query::Held(None), Query::Lock(name()), blockers].map(told) == [[false, true]; 3]
