@@ -10,8 +10,10 @@
 //! 4  client: takes and releases free locks all the time, and holds those that others wait for
 //! ```
 //!
-//! The gap is the longest wait of the client for a free lock. After each round all holds are
-//! counted, at the holders and at the new grantor. Then all waiters are served in their order.
+//! The gap is the longest wait of the client for a free lock. After a death the client also takes
+//! many free locks at once, since a recovering grantor opens the names in parts. After each round
+//! all holds are counted, at the holders and at the new grantor. Then all waiters are served in
+//! their order.
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
@@ -54,7 +56,11 @@ const NO_GROWTH: f64 = 1.5;
 /// The number of held locks with which larger tables are compared.
 const FEW_HELD: u32 = 10_000;
 /// The target for the time from the view without the dead grantor to the first grant.
-const RECOVERED: Duration = Duration::from_millis(150);
+const RECOVERED: Duration = Duration::from_millis(30);
+/// The target for the time to the grants of half of the names, as a part of the time to all.
+const HALF: f64 = 0.5;
+/// The number of free locks that the client takes at once after the death.
+const SPREAD: u32 = 512;
 
 pub(crate) fn transfer(
     args: &BenchArgs,
@@ -99,7 +105,7 @@ pub(crate) fn moved(
         for (kind, name, _) in kinds {
             let figures = run.round(kind)?;
             for (_, gap) in figures.iter().filter(|(figure, _)| figure.name == GAP) {
-                sheet.note_time(holds, figure(name, Some(MOVED)), *gap);
+                sheet.note(holds, figure(name, Some(MOVED)), *gap);
             }
         }
         Ok(())
@@ -124,8 +130,8 @@ fn measure(
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
     at_each_size(&args.holds, args, (logs, progress), sheet, |run, holds, sheet| {
-        for (figure, took) in run.round(kind)? {
-            sheet.note_time(holds, figure, took);
+        for (figure, value) in run.round(kind)? {
+            sheet.note(holds, figure, value);
         }
         Ok(())
     })
@@ -179,7 +185,7 @@ impl TakeoverRun {
         Ok(TakeoverRun { cluster, holds, waiters, held })
     }
 
-    fn round(&mut self, kind: GrantorChange) -> BenchResult<Vec<(Figure, Duration)>> {
+    fn round(&mut self, kind: GrantorChange) -> BenchResult<Vec<(Figure, f64)>> {
         let before = self.queue_up()?;
         self.cluster.ask(CLIENT, &BenchOrder::Probe, BenchReport::done)?;
         self.cluster.pause(SETTLE)?;
@@ -228,7 +234,7 @@ impl TakeoverRun {
             from,
             to,
             what: vec![("until it is won", from, to, Some(TARGET))],
-            seen: None,
+            recovered: None,
         })
     }
 
@@ -240,12 +246,13 @@ impl TakeoverRun {
             ("until the successor grants", from, acts, Some(TARGET)),
             ("the leave", from, to, Some(TARGET)),
         ];
-        Ok(Measured { from, to: acts.max(to), what, seen: None })
+        Ok(Measured { from, to: acts.max(to), what, recovered: None })
     }
 
     fn recovery(&mut self) -> BenchResult<Measured> {
         let dead = self.cluster.process(GRANTOR).to_owned();
         let from = self.cluster.kill(GRANTOR);
+        self.cluster.order(CLIENT, &BenchOrder::Spread(SPREAD));
         let (to, grantor, ()) = self.cluster.event(from, "a new grantor", grants)?;
         let (seen, ..) =
             self.cluster.event(from, "a view without the dead", |index, event| match event {
@@ -253,7 +260,16 @@ impl TakeoverRun {
                 _ => None,
             })?;
         let what = vec![("until the death is known", from, seen, None)];
-        Ok(Measured { from, to, what, seen: Some(seen) })
+        let mut grants = self.cluster.any_report("for free locks", |_, report| match report {
+            BenchReport::Probed(probes) => {
+                Some(probes.iter().map(|(_, granted)| *granted).collect::<Vec<u64>>())
+            }
+            _ => None,
+        })?;
+        // The dead grantor may have granted some of them.
+        grants.retain(|granted| *granted > seen);
+        grants.sort_unstable();
+        Ok(Measured { from, to, what, recovered: Some((seen, grants)) })
     }
 
     /// Checks that all holds exist, at the holders and at the grantor.
@@ -322,29 +338,40 @@ struct Measured {
     to: u64,
     /// Each figure: its name, its beginning, its end, and its target.
     what: Vec<(&'static str, u64, u64, Option<Duration>)>,
-    /// The time at which the new grantor saw that the old one was gone.
-    seen: Option<u64>,
+    /// The time at which the new grantor saw that the old one was gone, and the times of its
+    /// grants of free locks.
+    recovered: Option<(u64, Vec<u64>)>,
 }
 
 impl Measured {
-    fn figures(self, probes: &[(u64, u64)]) -> BenchResult<Vec<(Figure, Duration)>> {
-        let Measured { from, to, mut what, seen } = self;
-        if let Some(seen) = seen {
-            let first = probes
-                .iter()
-                .find(|(_, granted)| *granted > to)
-                .ok_or("the client was granted nothing more")?;
-            what.push(("from then to the first grant", seen, first.1, Some(RECOVERED)));
+    fn figures(self, probes: &[(u64, u64)]) -> BenchResult<Vec<(Figure, f64)>> {
+        let Measured { from, to, mut what, recovered } = self;
+        let is_recovery = recovered.is_some();
+        let mut shares = Vec::new();
+        if let Some((seen, grants)) = recovered {
+            let (Some(first), Some(half), Some(last)) =
+                (grants.first(), grants.get(grants.len() / 2), grants.last())
+            else {
+                return Err("the client was granted nothing more".to_owned());
+            };
+            what.push(("from then to the first grant", seen, *first, Some(RECOVERED)));
+            what.push(("to the grants of half of the names", seen, *half, None));
+            what.push(("to the grants of all names", seen, *last, None));
+            let [half, all] = [half, last].map(|at| between(seen, *at).as_secs_f64());
+            let figure = Figure::new("half of the names, of all", Unit::Share);
+            shares.push((figure.at_most(HALF), half / all));
         }
-        let mut figures: Vec<(Figure, Duration)> = what
+        let mut figures: Vec<(Figure, f64)> = what
             .into_iter()
-            .map(|(name, from, to, target)| (figure(name, target), between(from, to)))
+            .map(|(name, from, to, target)| (figure(name, target), between(from, to).as_secs_f64()))
+            .chain(shares)
             .collect();
         let end = to + SETTLE.as_nanos() as u64 / 2;
         let during = probes.iter().filter(|(asked, granted)| *granted >= from && *asked <= end);
         let gap = during.map(|(asked, granted)| between(*asked, *granted)).max();
-        let target = seen.is_none().then_some(TARGET);
-        figures.push((figure(GAP, target), gap.ok_or("the client asked for nothing")?));
+        let target = (!is_recovery).then_some(TARGET);
+        let gap = gap.ok_or("the client asked for nothing")?;
+        figures.push((figure(GAP, target), gap.as_secs_f64()));
         Ok(figures)
     }
 }

@@ -205,6 +205,16 @@ impl BenchMember {
                     probes.await?.map_err(|error| format!("a probe failed: {error}"))?,
                 )
             }
+            BenchOrder::Spread(names) => {
+                let service = self.service.clone();
+                tokio::spawn(async move {
+                    send_report(&match spread(service, names).await {
+                        Ok(probes) => BenchReport::Probed(probes),
+                        Err(error) => BenchReport::Failed(format!("a lock failed: {error}")),
+                    });
+                });
+                return Ok(None);
+            }
             BenchOrder::Become => {
                 let from = clock::now();
                 self.service.become_grantor().wait(LIMIT).await?;
@@ -426,6 +436,26 @@ async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64,
         guard.release().await?;
         probes.push((from, to));
         tokio::time::sleep(BETWEEN_PROBES).await;
+    }
+    Ok(probes)
+}
+
+/// Takes free locks at the same time.
+async fn spread(service: LockService, names: u32) -> Outcome<Vec<(u64, u64)>> {
+    let mut takers = JoinSet::new();
+    for name in 0..names {
+        let service = service.clone();
+        takers.spawn(async move {
+            let from = clock::now();
+            let guard = service.lock(format!("spread-{name}")).wait(LIMIT).await?;
+            let to = clock::now();
+            guard.release().await?;
+            Outcome::Ok((from, to))
+        });
+    }
+    let mut probes = Vec::new();
+    while let Some(probe) = takers.join_next().await {
+        probes.push(probe??);
     }
     Ok(probes)
 }

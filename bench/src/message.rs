@@ -38,6 +38,8 @@ pub(crate) enum BenchOrder {
     Probe,
     /// Stop the probes. Answered `Probed`.
     Rest,
+    /// Take this many free locks at the same time, and release them. Answered `Probed`.
+    Spread(u32),
     /// Become the grantor. Answered `Did`.
     Become,
     /// Keep locks after their release from now on, or no longer. Answered `Done`.
