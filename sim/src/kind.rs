@@ -95,6 +95,7 @@ pub const KINDS: &[&str] = &[
     "NoCopy",
     "OfferCopy",
     "TableRest",
+    "ReportTaken",
 ];
 
 /// The number of kinds, from the first, that may be drawn for late packets. It is fixed, so that

@@ -84,5 +84,11 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::TellUnreportedPlace
             | ProtocolMutant::RefuseRelayOfLearner
             | ProtocolMutant::TakeJoinOfLaterView
+            | ProtocolMutant::OpenBesideLeftOutHolds
+            | ProtocolMutant::OpenBeforeJoiners
+            | ProtocolMutant::OpenBeforeSilentMembers
+            | ProtocolMutant::OpenBesideSuspension
+            | ProtocolMutant::GrantHalfOpenBatch
+            | ProtocolMutant::ReportBatchLate
     )
 }

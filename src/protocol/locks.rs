@@ -12,6 +12,7 @@ mod dispatch;
 mod early_requests;
 pub(super) mod grantor;
 mod handovers;
+pub(super) mod name_part;
 #[cfg(elderlock_mutants)]
 mod planted;
 pub(super) mod registry;
@@ -430,6 +431,8 @@ impl Locks {
             && let Some(grantor) = self.grantors.get_mut(&service)
         {
             grantor.go_on(cx);
+            // A recovering grantor may have begun to act.
+            self.answer_bids(&service, cx);
         }
     }
 

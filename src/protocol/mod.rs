@@ -173,7 +173,8 @@
 //! docs/protocol/transfer.md has the table of these states and of the ways between them.
 //!
 //! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
-//! (`Recover`, `Report`), ghosts included. It acts when all have reported or left the view. Of
+//! (`Recover`, `Report`), ghosts included. It acts when all have reported or left the view. Before
+//! that, it grants the names of each part that all have reported. Of
 //! two claims to one lock the higher token counts, and the other holder is told (`Supersede`). The
 //! elder names the next grantor as soon as the present one is silent. If the replaced grantor is
 //! still alive, it answers `Recover` with its table.
@@ -280,6 +281,7 @@ pub use id::{
     Ticket, Token, Value, Versions, ViewNumber, Want,
 };
 pub use limits::{Limits, LinkLimits, MAX_COUNCIL};
+pub use locks::name_part::{ALL_PARTS, part_of};
 pub use locks::table::Contents;
 pub use message::{
     Affiliation, Blocked, BlockingHold, ChainLink, ClientMessage, ForceOrder, GrantorMessage,

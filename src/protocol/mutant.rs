@@ -479,6 +479,19 @@ pub enum ProtocolMutant {
     ForgetRememberedVoters,
     /// A member takes the request of a stranger to join that names a view of the future.
     TakeJoinOfLaterView,
+    /// A recovering grantor opens a part though some members have reported nothing yet.
+    OpenBeforeSilentMembers,
+    /// A recovering grantor opens parts before members that joined meanwhile have reported them.
+    OpenBeforeJoiners,
+    /// A recovering grantor opens parts though a member has the suspension or waits for it.
+    OpenBesideSuspension,
+    /// A recovering grantor opens a part of which it has left holds out, before their member knows
+    /// of their end.
+    OpenBesideLeftOutHolds,
+    /// A recovering grantor grants a batch when the first part of its names opens.
+    GrantHalfOpenBatch,
+    /// A member reports the hold of a batch in the highest part of its names.
+    ReportBatchLate,
 }
 
 /// Reads the name of a planted break.
@@ -517,7 +530,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 219] = [
+    pub const ALL: [ProtocolMutant; 225] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -737,5 +750,11 @@ impl ProtocolMutant {
         ProtocolMutant::ActOnCopy,
         ProtocolMutant::ForgetRememberedVoters,
         ProtocolMutant::TakeJoinOfLaterView,
+        ProtocolMutant::OpenBeforeSilentMembers,
+        ProtocolMutant::OpenBeforeJoiners,
+        ProtocolMutant::OpenBesideSuspension,
+        ProtocolMutant::OpenBesideLeftOutHolds,
+        ProtocolMutant::GrantHalfOpenBatch,
+        ProtocolMutant::ReportBatchLate,
     ];
 }

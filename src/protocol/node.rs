@@ -349,6 +349,11 @@ impl Node {
         self.locks.grantors().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
 
+    /// The number of open [parts](super::part_of) of the service's grantor, if it recovers here.
+    pub fn open_parts(&self, service: &ServiceName) -> Option<u16> {
+        self.locks.grantor(service).and_then(Grantor::open_parts)
+    }
+
     /// The load of the service's grantor, if it acts here.
     pub fn load(&self, service: &ServiceName) -> Option<GrantorLoad> {
         self.locks.grantor(service).and_then(Grantor::load)

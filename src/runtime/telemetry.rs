@@ -730,7 +730,7 @@ mod tests {
         let message = Message::Client(ClientMessage::Recover {
             service,
             epoch: Epoch(Token::new(Slot(2), 1)),
-            acts: false,
+            by_part: true,
         });
         let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
         watch.sent(&late, &node, Time::ZERO, &mut notes);

@@ -328,6 +328,7 @@ impl Attacks<'_> {
                 holds: (0..holds).map(hold).collect(),
                 waits: Vec::new(),
                 last: true,
+                parts: None,
             });
             let view = self.view.number;
             bytes_of(&Frame::Packet(Packet::Linked { view, seq: 1, ack: 0, message }))

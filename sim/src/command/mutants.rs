@@ -368,7 +368,12 @@ mod hunt {
             ProtocolMutant::SeeWithoutLease => &["what_is_seen_is_so"],
             ProtocolMutant::ViewRenewsLease => TWO_HOLDERS,
             ProtocolMutant::AtOnceThoughLate => TWO_HOLDERS,
-            ProtocolMutant::AskNoJoiners => BAD_TABLE,
+            ProtocolMutant::AskNoJoiners | ProtocolMutant::OpenBeforeJoiners => BAD_TABLE,
+            ProtocolMutant::OpenBeforeSilentMembers
+            | ProtocolMutant::OpenBesideSuspension
+            | ProtocolMutant::OpenBesideLeftOutHolds
+            | ProtocolMutant::GrantHalfOpenBatch
+            | ProtocolMutant::ReportBatchLate => BAD_TABLE,
             ProtocolMutant::AcceptPromisesNothing => TWO_VIEWS,
             ProtocolMutant::ForgetAccepted | ProtocolMutant::BreakPromise => TWO_VIEWS,
             ProtocolMutant::ForgetOnDisk

@@ -1,18 +1,20 @@
 //! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every
 //! hold and every waiter of every member of its view. Each hold has its token. The table has
 //! nothing that was over before the grantor began to ask. Each entry is as it was asked for: the
-//! same locks, the same owner, the same metadata. A hold is as old as its holder knows.
+//! same locks, the same owner, the same metadata. A hold is as old as its holder knows. When a part
+//! of the names opens before, the same is so for these names, and no member has a suspension or
+//! waits for one.
 //!
-//! The check comes after the step in which the grantor begins to act; by then it may have granted
-//! further requests. A grantor that is already followed by another grantor is left out: its members
-//! answer to that grantor. Inside the clock bound.
+//! The check comes after the step in which the grantor begins to act, or opens a part. By then it
+//! may have granted further requests. A grantor that is already followed by another grantor is left
+//! out: its members answer to that grantor. Inside the clock bound.
 
 use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, refused_as_deadlock, shrunk};
-use crate::history::{Ask, Call};
+use crate::history::{Ask, Call, Key};
 use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
-    Token, Wait,
+    Token, Wait, part_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,6 +28,16 @@ struct ObservedRecovery {
     /// The processes that were asked. A member that joins later knows no older grantor, and asks
     /// this grantor.
     members_asked: BTreeSet<ProcessId>,
+    /// The number of open parts.
+    open: u16,
+}
+
+impl ObservedRecovery {
+    /// Returns whether a call concerns an open part. Objects are in the first part.
+    fn concerns(&self, call: &Call) -> bool {
+        let part = |(_, name): &Key| name.as_ref().map_or(0, part_of);
+        call.opens() || call.keys.iter().any(|key| part(key) < self.open)
+    }
 }
 
 /// See the module.
@@ -99,9 +111,12 @@ impl RecoveredTableIsTheUnion {
                 return Err(format!("m{site} has recovered what was over ({token:?}): {call:?}"));
             }
         }
+        let is_part = node.open_parts(service).is_some();
         let of_it = |ask: &Ask| {
             let call = world.call(*ask);
-            (!call.keys.is_empty() || call.opens()) && call.service == *service && is_member(call)
+            let concerns = !is_part || recovery.concerns(call);
+            let is_asked = !call.keys.is_empty() || call.opens();
+            is_asked && call.service == *service && is_member(call) && concerns
         };
         for ask in history.claims().chain(history.opened()).chain(history.open()).filter(of_it) {
             let call = world.call(ask);
@@ -117,6 +132,10 @@ impl RecoveredTableIsTheUnion {
                 node.and_then(|node| node.granted(call.request))
             });
             let is_try = matches!(call.wait, Wait::Try | Wait::AtMost(Duration::ZERO));
+            let is_asked = call.asked < since && recovery.members_asked.contains(&call.process);
+            if is_part && call.suspends() && (granted.is_some() || is_asked && !is_try) {
+                return Err(format!("m{site} has opened a part beside a suspension: {call:?}"));
+            }
             if let Some(token) = granted {
                 self.premises += 1;
                 // A share may be the lock before its client hears it.
@@ -138,10 +157,7 @@ impl RecoveredTableIsTheUnion {
                          {call:?}"
                     ));
                 }
-            } else if !is_try
-                && call.asked < since
-                && recovery.members_asked.contains(&call.process)
-            {
+            } else if !is_try && is_asked {
                 self.premises += 1;
                 // Of two holders that want to suspend the service, one is refused.
                 let suspends = |(process, request): &(_, _)| {
@@ -152,6 +168,23 @@ impl RecoveredTableIsTheUnion {
                 if known.is_none() && !is_refused {
                     return Err(format!("m{site} has recovered nothing of a waiter: {call:?}"));
                 }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RecoveredTableIsTheUnion {
+    /// Checks the parts that a grantor has opened in the present step.
+    fn check_parts(&mut self, world: &World, site: usize) -> Verdict {
+        let Some(node) = world.sites[site].node.as_ref() else { return Ok(()) };
+        for (service, epoch, _) in node.grantors() {
+            let Some(open) = node.open_parts(service) else { continue };
+            let Some(recovery) = self.recoveries.get_mut(service) else { continue };
+            if recovery.epoch == epoch && recovery.open < open {
+                recovery.open = open;
+                let recovery = recovery.clone();
+                self.check(world, site, service, &recovery)?;
             }
         }
         Ok(())
@@ -193,6 +226,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                         epoch: *epoch,
                         since: world.now,
                         members_asked: BTreeSet::from([*process]),
+                        open: 0,
                     };
                     self.recoveries.insert(service.clone(), recovery);
                 }
@@ -239,6 +273,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                         let check = |recovery| self.check(world, site, &service, &recovery);
                         recovery.map_or(Ok(()), check)
                     }
+                    _ if world.bounded => self.check_parts(world, *site),
                     _ => Ok(()),
                 };
                 self.refused.clear();

@@ -87,7 +87,19 @@ impl TokensRise {
         Ok(())
     }
 
+    /// Notes the epochs that grant before they act. A grantor that is alone in its view asks no
+    /// other member, so no message has named its epoch.
+    fn note_open(&mut self, world: &World) {
+        for node in world.sites.iter().filter_map(|site| site.node.as_ref()) {
+            let open = node.grantors().filter(|(of, ..)| node.open_parts(of) > Some(0));
+            for (service, epoch, _) in open {
+                self.on_epoch(world.dealt_apart(node.process()), service, epoch);
+            }
+        }
+    }
+
     fn on_hold(&mut self, world: &World, ask: Ask, first: Token) -> Verdict {
+        self.note_open(world);
         let call = world.call(ask);
         let site = (!world.bounded).then_some(call.member);
         // The number of permits makes no difference.

@@ -75,6 +75,17 @@ fn is_unique(value: &Value) -> bool {
 }
 
 impl ValuesAreSeenInOrder {
+    /// Notes the grantors that have asked for the contents, and tell them before they act: their
+    /// first part is open.
+    fn note_open(&mut self, world: &World, service: &ServiceName) {
+        for node in world.sites.iter().filter_map(|site| site.node.as_ref()) {
+            if node.open_parts(service) > Some(0) {
+                let of_it = node.grantors().filter(|(of, ..)| *of == service);
+                self.asked.extend(of_it.map(|(of, epoch, _)| (of.clone(), epoch)));
+            }
+        }
+    }
+
     fn on_version(&mut self, key: &Key, version: Token, value: &Value) -> Verdict {
         let told = self.told.entry(key.clone()).or_default();
         let known = told.entry(version).or_insert_with(|| value.clone());
@@ -306,11 +317,13 @@ impl Invariant for ValuesAreSeenInOrder {
             } => {
                 let key = (service.clone(), Some(name.clone()));
                 self.wrong = Some(key.clone());
+                self.note_open(world, service);
                 self.on_told(world, &key, *epoch, content)
             }
             Observation::Sees { ask, sight } => {
                 let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
                 self.wrong = Some(key.clone());
+                self.note_open(world, &key.0);
                 self.on_sight(world, &key, *ask, sight)
             }
             Observation::Answered { ask } => {

@@ -170,6 +170,7 @@ fn a_link_is_crowded_by_the_bytes_of_calls_until_they_are_acknowledged() {
         holds: Vec::new(),
         waits: vec![wait; 100],
         last: true,
+        parts: None,
     };
     a.links.send(now, &me, &view, to, report.into(), &mut Vec::new());
     assert!(!a.links.is_crowded(to, 100) && a.links.is_crowded(to, 0));

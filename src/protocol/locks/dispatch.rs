@@ -115,10 +115,25 @@ impl Locks {
             GrantorMessage::ConfirmDestroy { service, request } => {
                 self.on_confirm_destroy(from, &service, request, cx)
             }
-            GrantorMessage::Report { service, epoch, objects, holds, waits, last } => {
+            GrantorMessage::Report { service, epoch, objects, holds, waits, last, parts } => {
+                if parts.is_some() && !last {
+                    let service = service.clone();
+                    cx.send(from, ClientMessage::ReportTaken { service, epoch });
+                }
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_report(from, objects.into_vec(), (holds, waits), last, cx);
+                    grantor.on_part_of_report(
+                        from,
+                        objects.into_vec(),
+                        (holds, waits),
+                        (last, parts.unwrap_or_default()),
+                        cx,
+                    );
                     self.answer_bids(&service, cx);
+                    if from != cx.me && self.client.is_report_awaited() {
+                        // This member's own report goes on beside those of others. Its steps by
+                        // the timer would come after theirs.
+                        self.client.go_on_reporting(cx);
+                    }
                 } else {
                     self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
                 }
@@ -215,6 +230,10 @@ impl Locks {
             ClientMessage::Recall { service, request } => {
                 self.client.on_recall(from, &service, request, cx);
             }
+            ClientMessage::ReportTaken { service, epoch } => {
+                self.begin_background(cx);
+                self.client.on_report_taken(&service, (from, epoch));
+            }
             ClientMessage::Queued { service, epoch, request, ticket } => {
                 self.client.on_queued(from, &service, epoch, (request, ticket), cx);
             }
@@ -240,8 +259,8 @@ impl Locks {
             ClientMessage::Recover { service, epoch, .. } if self.acts_below(&service, epoch) => {
                 self.on_request_table(from, (service, epoch), None, cx);
             }
-            ClientMessage::Recover { service, epoch, acts } => {
-                self.on_recover(from, service, (epoch, acts), cx);
+            ClientMessage::Recover { service, epoch, by_part } => {
+                self.on_recover(from, service, (epoch, by_part), cx);
             }
             ClientMessage::Supersede { service, epoch, request } => {
                 if self.client.newest(&service).is_none_or(|newest| newest <= epoch) {
@@ -288,11 +307,11 @@ impl Locks {
         &mut self,
         from: ProcessId,
         service: ServiceName,
-        (epoch, acts): (Epoch, bool),
+        (epoch, by_part): (Epoch, bool),
         cx: &mut StepContext,
     ) {
         self.begin_background(cx);
-        if self.client.on_recover(from, &service, (epoch, acts), cx) {
+        if self.client.on_recover(from, &service, (epoch, by_part), cx) {
             self.end_grantor_below(&service, from, epoch, cx);
             self.send_on_early(&service, from, epoch, cx);
         } else if let (by, Some(epoch)) = self.client.grantor(&service) {

@@ -8,8 +8,8 @@
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
 //! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were
 //!   dealt later.
-//! - `recovered_table_is_the_union`: nothing is granted before every member has reported or has
-//!   left the view.
+//! - `recovered_table_is_the_union`: no name is granted before every member has reported its part
+//!   of the names or has left the view.
 //! - `nothing_lost_in_transfer`: a table is transferred whole, once, by a grantor that grants
 //!   nothing afterwards.
 
@@ -28,7 +28,7 @@ use crate::protocol::message::{
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
 use kept_holds::KeptHolds;
-use phase::{EarlyMessages, GrantorPhase, LeftOutWaits, PassedTable};
+use phase::{EarlyMessages, GrantorPhase, PassedTable};
 use revalidation_answers::RevalidationAnswers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -36,6 +36,7 @@ use table_copying::{CopyOffer, TableCopying};
 use token_pool::TokenPool;
 
 mod copying;
+mod early_waits;
 mod kept_holds;
 mod phase;
 #[cfg(elderlock_mutants)]
@@ -191,6 +192,11 @@ impl Grantor {
         self.phase.state()
     }
 
+    /// The number of open parts, if the grantor recovers.
+    pub(crate) fn open_parts(&self) -> Option<u16> {
+        self.phase.open_parts()
+    }
+
     pub(crate) fn is_acting(&self) -> bool {
         matches!(self.phase, GrantorPhase::Acting)
     }
@@ -276,15 +282,18 @@ impl Grantor {
     pub(crate) fn on_request_lock(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let key = (asked.from, asked.request);
         let next_turk = self.phase.next_turk();
-        if let Some(early) = self.phase.early_mut()
+        let has_open_parts = self.phase.may_grant();
+        if let Some(early) = self.phase.closed_to(&asked.lock.want)
             && !planted!(cx.mutant, ServeWhileRecovering)
         {
             if let Some(next_turk) = next_turk {
                 self.send_on(&asked, Some(next_turk), cx);
             } else if asked.only_if_free {
                 self.refuse(&asked, Refusal::Undecided, cx);
+            } else if has_open_parts && asked.lock.want != Want::Suspension {
+                self.await_parts(asked, cx);
             } else if early.parked.has_room(asked.lock.entry_weight(), cx.limits.parked) {
-                early.parked.push(key, asked.lock.entry_weight(), asked);
+                early.park(asked);
             } else {
                 self.send_on(&asked, None, cx);
             }
@@ -647,7 +656,7 @@ impl Grantor {
     /// Grants the waiting requests that can be granted, at most as many as one step may. Nothing is
     /// granted without the member's lease, or without tokens.
     pub(crate) fn grant(&mut self, cx: &mut StepContext) {
-        if !self.is_acting()
+        if !self.phase.may_grant()
             || (!cx.leased && !planted!(cx.mutant, GrantWhileSuspended))
             || self.is_unfinished
         {
@@ -674,6 +683,7 @@ impl Grantor {
         self.is_unfinished = false;
         self.end_departed(cx);
         self.grant(cx);
+        self.finish_recovery(cx);
     }
 
     fn leave_unfinished(&mut self, cx: &mut StepContext) {
@@ -739,10 +749,11 @@ impl Grantor {
             departed.iter().for_each(|process| early.forget(*process));
         }
         if let GrantorPhase::Recovering { awaiting, .. } = &mut self.phase {
-            awaiting.retain(|process| view.contains(*process));
+            awaiting.retain(|process, _| view.contains(*process));
             planted!(cx.mutant, AwaitNoGhosts => planted::await_no_ghosts(awaiting, view));
             let joined = if planted!(cx.mutant, AskNoJoiners) { &[] } else { joined };
-            awaiting.extend(joined);
+            let complete = if planted!(cx.mutant, OpenBeforeJoiners) { u16::MAX } else { 0 };
+            awaiting.extend(joined.iter().map(|process| (*process, complete)));
             joined.iter().for_each(|process| self.ask_for_report(*process, cx));
             self.finish_recovery(cx);
         } else if self.phase.source().is_some_and(|source| !view.contains(source))

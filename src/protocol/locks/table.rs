@@ -264,6 +264,11 @@ impl Table {
         self.suspended.is_some() || !self.suspensions.is_empty()
     }
 
+    /// Returns whether the suspension has a holder.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
+
     /// Returns whether no request holds this name or waits for it, and there is no suspension. The
     /// name is then free for every member.
     pub(crate) fn is_clear(&self, name: &LockName) -> bool {

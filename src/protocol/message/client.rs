@@ -146,10 +146,11 @@ pub enum ClientMessage {
         service: ServiceName,
         /// The new grantor's epoch.
         epoch: Epoch,
-        /// Whether the new grantor acts already, with the table of its predecessor. Then no request
-        /// waits for the report.
+        /// Whether the holds are to be reported by the parts of their names. A grantor that acts
+        /// already, with the table of its predecessor, gets them in the order of their requests. No
+        /// request waits for that report.
         #[serde(with = "Since::<13>")]
-        acts: bool,
+        by_part: bool,
     },
     /// The receiver's hold has ended, because another hold of the lock has a higher token.
     Supersede {
@@ -262,6 +263,15 @@ pub enum ClientMessage {
         /// The request for which the lock was granted to be kept.
         request: RequestId,
     },
+    /// A chunk of the receiver's report has arrived, which was not the last. A member sends few
+    /// chunks ahead. So the chunks of all members arrive in turn, and the first part is complete
+    /// early.
+    ReportTaken {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's epoch.
+        epoch: Epoch,
+    },
 }
 
 impl ClientMessage {
@@ -286,6 +296,7 @@ impl ClientMessage {
             ClientMessage::HolderReply { .. } => "HolderReply",
             ClientMessage::ProbeHold { .. } => "ProbeHold",
             ClientMessage::Recall { .. } => "Recall",
+            ClientMessage::ReportTaken { .. } => "ReportTaken",
         }
     }
 }

@@ -141,6 +141,10 @@ pub enum GrantorMessage {
         waits: Vec<WaitReport>,
         /// Whether this is the last chunk.
         last: bool,
+        /// The number of parts that are complete with this chunk; `None`: the report is in the
+        /// order of the requests.
+        #[serde(with = "Since::<13>")]
+        parts: Option<u16>,
     },
     /// Asks for a confirmation as soon as the grantor has nothing of the sender's requests left in
     /// the destroyed service.

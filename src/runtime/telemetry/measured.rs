@@ -318,7 +318,9 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Grantor(GrantorMessage::NoCopy { service, .. })
         | Message::Grantor(GrantorMessage::OfferCopy { service, .. })
         | Message::Grantor(GrantorMessage::TableRest { service, .. })
-        | Message::Client(ClientMessage::Recall { service, .. })
+        | Message::Client(
+            ClientMessage::Recall { service, .. } | ClientMessage::ReportTaken { service, .. },
+        )
         | Message::Client(ClientMessage::RequestRevocation { service, .. })
         | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),
     }

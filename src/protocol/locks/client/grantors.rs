@@ -2,6 +2,7 @@
 //! It forgets a grantor that has left the view or does not grant.
 
 use super::*;
+use crate::protocol::locks::name_part;
 use crate::protocol::message::ClientMessage;
 
 impl LockClient {
@@ -123,13 +124,14 @@ impl LockClient {
     }
 
     /// Answers a new grantor's question for the holds and waits of this member. From here on older
-    /// epochs are over for this member. `acts`: whether the new grantor acts already. Returns
-    /// `false` if the question itself is outdated, or if no elder dealt its epoch.
+    /// epochs are over for this member. `by_part`: whether the holds are reported by the parts of
+    /// their names. Returns `false` if the question itself is outdated, or if no elder dealt its
+    /// epoch.
     pub(crate) fn on_recover(
         &mut self,
         from: ProcessId,
         service: &ServiceName,
-        (epoch, acts): (Epoch, bool),
+        (epoch, by_part): (Epoch, bool),
         cx: &mut StepContext,
     ) -> bool {
         if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt_epoch(epoch) {
@@ -142,7 +144,9 @@ impl LockClient {
         state.reported = Some(epoch);
         state.last = None;
         state.asked_elder = false;
-        let progress = state.new_report((from, epoch), acts);
+        // In a view below that version no grantor asks by part, and one that recovers waits, too.
+        let acts = !by_part && cx.view.is_some_and(|view| view.version >= name_part::VERSION);
+        let progress = state.new_report((from, epoch), by_part, acts);
         self.reports.insert(service.clone(), progress);
         self.go_on_report(service, cx);
         let state = self.state(service);
@@ -173,20 +177,28 @@ impl LockClient {
         }
     }
 
-    /// Returns whether a report is under way.
+    /// Notes that the grantor has a chunk of the report that is under way.
+    pub(crate) fn on_report_taken(&mut self, service: &ServiceName, by: (ProcessId, Epoch)) {
+        if let Some(report) = self.reports.get_mut(service).filter(|report| report.to == by) {
+            report.ahead = report.ahead.saturating_sub(1);
+        }
+    }
+
+    /// Returns whether a report can go on.
     pub(crate) fn is_reporting(&self) -> bool {
-        !self.reports.is_empty()
+        self.reports.values().any(ReportProgress::may_go_on)
     }
 
     /// Returns whether a grantor waits for a report that is under way, before it acts.
     pub(crate) fn is_report_awaited(&self) -> bool {
-        self.reports.values().any(|report| !report.acts)
+        self.reports.values().any(|report| !report.acts && report.may_go_on())
     }
 
     /// Continues one of the reports that are under way, first those for which a grantor waits. The
     /// requests that were held back because of it follow it.
     pub(crate) fn go_on_reporting(&mut self, cx: &mut StepContext) {
-        let next = self.reports.iter().min_by_key(|(_, report)| report.acts);
+        let ready = self.reports.iter().filter(|(_, report)| report.may_go_on());
+        let next = ready.min_by_key(|(_, report)| report.acts);
         let Some(service) = next.map(|(service, _)| service.clone()) else { return };
         self.go_on_report(&service, cx);
         if !self.reports.contains_key(&service) {

@@ -2,6 +2,7 @@
 
 use super::load_meter::LoadMeter;
 use super::*;
+use crate::protocol::locks::name_part::highest_part;
 use crate::protocol::message::{LockRequest, OwnerWait};
 
 /// Returns whether the grantor is not told that a request has ended, though it may still grant it.
@@ -19,6 +20,11 @@ pub(super) fn outbid(last: RequestId, cx: &StepContext) -> RequestId {
 pub(super) fn reported(lock: LockRequest, cx: &StepContext) -> LockRequest {
     let is_blank = planted!(cx.mutant, ReportNoOwners);
     LockRequest { owner: if is_blank { OwnerId::default() } else { lock.owner }, ..lock }
+}
+
+/// The part of the names in which a hold is reported.
+pub(super) fn part_of_hold(part: u16, want: &Want, cx: &StepContext) -> u16 {
+    if planted!(cx.mutant, ReportBatchLate) { highest_part(want) } else { part }
 }
 
 /// Returns whether a report leaves a hold out.

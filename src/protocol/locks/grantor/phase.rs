@@ -1,20 +1,24 @@
 //! The states of a grantor, each with its data. [`GrantorState`] names them for observers.
 
+use super::early_waits::EarlyWaits;
 use super::received_request::ReceivedRequest;
 use crate::protocol::event::GrantorState;
-use crate::protocol::id::{Epoch, ProcessId, RequestId};
+use crate::protocol::id::{Epoch, ProcessId, RequestId, Want};
 use crate::protocol::locks::arrivals::Arrivals;
-use crate::protocol::message::{HoldReport, WaitReport};
+use crate::protocol::locks::name_part::highest_part;
+use crate::protocol::message::HoldReport;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum GrantorPhase {
-    /// The grantor asks every member before it grants.
+    /// The grantor asks every member. It grants only the names of open parts.
     Recovering {
         early: EarlyMessages,
-        /// Members whose reports are missing.
-        awaiting: BTreeSet<ProcessId>,
+        /// Members whose reports are not complete, with the number of their complete parts.
+        awaiting: BTreeMap<ProcessId, u16>,
+        /// The number of open parts. Every member has reported these parts.
+        open: u16,
         /// Whether the table of a predecessor is here, but one of the awaited members may host a
         /// later predecessor.
         has_earlier_table: bool,
@@ -41,28 +45,20 @@ pub(super) enum PassedTable {
 /// The reports, requests and releases that arrive before the grantor acts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct EarlyMessages {
-    /// The reported waits, in the order of the reports.
-    pub(super) waits: Vec<(ProcessId, Vec<WaitReport>)>,
+    pub(super) waits: EarlyWaits,
     pub(super) parked: Arrivals<ReceivedRequest>,
+    /// The waits in the table that have names in parts that are not open: by the highest parts.
+    pub(super) held_back: BTreeMap<u16, Vec<(ProcessId, RequestId)>>,
+    /// Whether a member has reported a suspension or has asked for one.
+    pub(super) has_suspension: bool,
     /// The holds that stand in for kept locks, as their members said.
     uses: Arrivals<((ProcessId, RequestId), Vec<HoldReport>)>,
     /// Requests that have ended meanwhile: a report or a parked request does not bring them back.
     over: BTreeMap<ProcessId, BTreeSet<RequestId>>,
-    /// The approximate bytes of the waits, by member.
-    wait_bytes: BTreeMap<ProcessId, usize>,
     /// The approximate bytes of the reported objects, by member.
     object_bytes: BTreeMap<ProcessId, usize>,
     /// Members whose present report exceeds their room here: they report once more.
     pub(super) oversized: BTreeSet<ProcessId>,
-}
-
-/// Waits of a report that the grantor has no room for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct LeftOutWaits {
-    /// The first of these waits.
-    pub(super) first: Option<RequestId>,
-    /// The number of these waits.
-    pub(super) count: usize,
 }
 
 /// The approximate bytes of a request number in a set.
@@ -95,6 +91,39 @@ impl GrantorPhase {
             | GrantorPhase::Receiving { early, .. }
             | GrantorPhase::PassingOn { early, .. } => Some(early),
             GrantorPhase::Acting => None,
+        }
+    }
+
+    /// The early messages, if a request with this want has to wait for its part to open.
+    pub(super) fn closed_to(&mut self, want: &Want) -> Option<&mut EarlyMessages> {
+        match self {
+            GrantorPhase::Acting => None,
+            GrantorPhase::Recovering { early, open, .. }
+                if *want != Want::Suspension
+                    && !early.has_suspension
+                    && highest_part(want) < *open =>
+            {
+                None
+            }
+            _ => self.early_mut(),
+        }
+    }
+
+    /// Returns whether waiting requests may be granted. While the grantor recovers, its table has
+    /// waits of open parts only.
+    pub(super) fn may_grant(&self) -> bool {
+        match self {
+            GrantorPhase::Acting => true,
+            GrantorPhase::Recovering { early, open, .. } => *open > 0 && !early.has_suspension,
+            _ => false,
+        }
+    }
+
+    /// The number of open parts of a grantor that recovers.
+    pub(super) fn open_parts(&self) -> Option<u16> {
+        match self {
+            GrantorPhase::Recovering { open, .. } => Some(*open),
+            _ => None,
         }
     }
 
@@ -131,47 +160,16 @@ impl GrantorPhase {
             GrantorPhase::Recovering { awaiting, .. } => Some(awaiting),
             _ => None,
         };
-        reports.into_iter().flatten().copied().chain(self.source())
-    }
-}
-
-impl LeftOutWaits {
-    /// Adds a wait.
-    pub(super) fn add(&mut self, request: RequestId) {
-        self.first.get_or_insert(request);
-        self.count += 1;
+        reports.into_iter().flat_map(BTreeMap::keys).copied().chain(self.source())
     }
 }
 
 impl EarlyMessages {
-    /// Stores the waits of a report while its member has less than `most` bytes here. Returns the
-    /// others.
-    pub(super) fn keep_waits(
-        &mut self,
-        from: ProcessId,
-        mut waits: Vec<WaitReport>,
-        most: usize,
-    ) -> LeftOutWaits {
-        if waits.is_empty() {
-            return LeftOutWaits::default();
-        }
-        let bytes = self.wait_bytes.entry(from).or_default();
-        let fits = |wait: &&WaitReport| {
-            let has_room = *bytes < most;
-            *bytes += if has_room { wait.lock.kept_weight() } else { 0 };
-            has_room
-        };
-        let count = waits.iter().take_while(fits).count();
-        let first = waits.get(count).map(|wait| wait.request);
-        let left_out = LeftOutWaits { first, count: waits.len() - count };
-        // The bound must hold for the allocated memory, too: a report of thousands of parts beyond
-        // the bound must store nothing.
-        if count > 0 {
-            waits.truncate(count);
-            waits.shrink_to_fit();
-            self.waits.push((from, waits));
-        }
-        left_out
+    /// Keeps a request until the grantor acts, or until the first part opens.
+    pub(super) fn park(&mut self, asked: ReceivedRequest) {
+        self.has_suspension |= asked.lock.want == Want::Suspension;
+        let key = (asked.from, asked.request);
+        self.parked.push(key, asked.lock.entry_weight(), asked);
     }
 
     /// Counts the bytes of an object that a member reports. Returns `false` if the member
@@ -240,19 +238,13 @@ impl EarlyMessages {
     /// The early messages without those of reports.
     pub(super) fn without_reports(self) -> EarlyMessages {
         let EarlyMessages { parked, over, .. } = self;
-        EarlyMessages { parked, over, ..EarlyMessages::default() }
-    }
-
-    /// Forgets the waits that a member has reported.
-    pub(super) fn forget_waits(&mut self, from: ProcessId) {
-        self.waits.retain(|(process, _)| *process != from);
-        self.wait_bytes.remove(&from);
+        let has_suspension = parked.iter().any(|asked| asked.lock.want == Want::Suspension);
+        EarlyMessages { parked, over, has_suspension, ..EarlyMessages::default() }
     }
 
     /// Forgets the entries of members that have left the view.
     pub(super) fn keep_members(&mut self, is_there: impl Fn(ProcessId) -> bool) {
-        self.waits.retain(|(process, _)| is_there(*process));
-        self.wait_bytes.retain(|process, _| is_there(*process));
+        self.waits.keep_members(&is_there);
         self.over.retain(|process, _| is_there(*process));
         self.object_bytes.retain(|process, _| is_there(*process));
         self.oversized.retain(|process| is_there(*process));
@@ -260,40 +252,7 @@ impl EarlyMessages {
 
     /// The number of stored entries.
     pub(super) fn len(&self) -> usize {
-        let waits: usize = self.waits.iter().map(|(_, waits)| waits.len()).sum();
         let over: usize = self.over.values().map(BTreeSet::len).sum();
-        waits + self.parked.len() + self.uses.len() + over
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::id::{LockName, Metadata, OwnerId, Want};
-    use crate::protocol::message::LockRequest;
-
-    fn wait(number: u64) -> WaitReport {
-        let want = Want::Lock(LockName::new(b"x").expect("a good name"));
-        let (owner, metadata) = (OwnerId::default(), Metadata::default());
-        let lock = LockRequest { want, owner, revocable: false, metadata };
-        WaitReport { request: RequestId(number), lock, ticket: None }
-    }
-
-    #[test]
-    fn waits_beyond_the_bound_of_a_member_take_no_memory() {
-        let (mut early, most) = (EarlyMessages::default(), 3 * wait(1).lock.entry_weight());
-        let part = |part: u64| (0..10).map(|number| wait(10 * part + number)).collect::<Vec<_>>();
-        let left_out: Vec<LeftOutWaits> =
-            (0..100).map(|number| early.keep_waits(ProcessId(1), part(number), most)).collect();
-        let of = |first, count| LeftOutWaits { first: Some(RequestId(first)), count };
-        assert_eq!(left_out[..2], [of(3, 7), of(10, 10)]);
-        assert_eq!(early.len(), 3);
-        assert_eq!(early.waits.len(), 1, "later parts leave nothing");
-        let room = early.waits[0].1.capacity();
-        assert!(room < 10, "room for {room} waits");
-        early.keep_waits(ProcessId(2), part(0), most);
-        assert_eq!(early.len(), 6, "each member has bytes of its own");
-        let none = LeftOutWaits::default();
-        assert_eq!(early.keep_waits(ProcessId(3), vec![wait(1)], most), none);
+        self.waits.len() + self.parked.len() + self.uses.len() + over
     }
 }

@@ -16,8 +16,8 @@ pub(super) fn awaiting(mut awaiting: BTreeSet<ProcessId>, cx: &StepContext) -> B
 }
 
 /// Waits for living members, but not for ghosts.
-pub(super) fn await_no_ghosts(awaiting: &mut BTreeSet<ProcessId>, view: &View) {
-    awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+pub(super) fn await_no_ghosts(awaiting: &mut BTreeMap<ProcessId, u16>, view: &View) {
+    awaiting.retain(|process, _| view.living().any(|member| member.info.process == *process));
 }
 
 /// A hold from a transferred table.
@@ -59,6 +59,19 @@ pub(super) fn lose_positions(waits: &mut [(ProcessId, WaitReport)]) {
 pub(super) fn lose_positions_of(me: ProcessId, waits: &mut [(ProcessId, WaitReport)]) {
     let own = waits.iter_mut().filter(|(process, _)| *process == me);
     own.for_each(|(_, wait)| wait.ticket = None);
+}
+
+/// The number of parts that every member has reported.
+pub(super) fn complete(
+    complete: u16,
+    awaiting: &BTreeMap<ProcessId, u16>,
+    cx: &StepContext,
+) -> u16 {
+    let begun = awaiting.values().filter(|parts| **parts > 0).min();
+    match begun {
+        Some(parts) if planted!(cx.mutant, OpenBeforeSilentMembers) => *parts,
+        _ => complete,
+    }
 }
 
 /// The tokens of a new grantor.
@@ -175,7 +188,8 @@ impl Grantor {
     }
 
     /// Serves the requests that arrived during the recovery.
-    pub(super) fn serve_parked(&mut self, early: &mut EarlyMessages, cx: &mut StepContext) {
+    pub(super) fn serve_parked(&mut self, cx: &mut StepContext) {
+        let Some(early) = self.phase.early_mut() else { return };
         for asked in std::mem::take(&mut early.parked) {
             self.on_request_lock(asked, cx);
         }

@@ -1,7 +1,7 @@
 //! After a transfer the grantor already grants while it asks each member in its table for a report.
 //! The reports contain the changes that were on their way to the predecessor.
 
-use super::phase::LeftOutWaits;
+use super::early_waits::LeftOutWaits;
 use super::*;
 
 impl Grantor {
@@ -13,7 +13,7 @@ impl Grantor {
         asked.extend(self.revalidations.keys());
         for process in asked.difference(&self.departed).copied() {
             let (service, epoch) = (self.service.clone(), self.epoch);
-            cx.send(process, ClientMessage::Recover { service, epoch, acts: true });
+            cx.send(process, ClientMessage::Recover { service, epoch, by_part: false });
             self.revalidations.insert(process, RevalidationAnswers::default());
         }
     }

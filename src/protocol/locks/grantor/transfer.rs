@@ -44,18 +44,26 @@ impl Grantor {
         if self.refused_tables.contains(&from) && !planted!(cx.mutant, TakeRestOfTable) {
             return;
         }
+        if let Some(1..) = self.phase.open_parts() {
+            // Every member has answered this epoch, so none of them had a table then or gets one
+            // later. A member that sends one all the same has none any more, and is asked again.
+            if last {
+                self.ask_for_report(from, cx);
+            }
+            return;
+        }
         if let GrantorPhase::Recovering { early, awaiting, .. } = &mut self.phase
-            && awaiting.remove(&from)
+            && awaiting.remove(&from).is_some()
         {
             // A predecessor that was taken to be lost still acts, and answers the recovery with its
             // table. The table contains everything that others have reported of it, except for
             // their later requests.
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
-            let unheard = awaiting.iter().copied();
+            let unheard = awaiting.keys().copied();
             self.revalidations =
                 unheard.map(|process| (process, RevalidationAnswers::default())).collect();
             self.outdated_reporters.remove(&from);
-            self.outdated_reporters.append(awaiting);
+            self.outdated_reporters.extend(awaiting.keys());
             self.table = Table::new(self.epoch).within(cx);
             self.phase = GrantorPhase::Receiving { early: std::mem::take(early), source: from };
         }
@@ -143,8 +151,9 @@ impl Grantor {
             return;
         }
         if awaits_others {
-            let awaiting = self.outdated_reporters.clone();
-            self.phase = GrantorPhase::Recovering { early, awaiting, has_earlier_table: true };
+            let awaiting = self.outdated_reporters.iter().map(|process| (*process, 0)).collect();
+            let (open, has_earlier_table) = (0, true);
+            self.phase = GrantorPhase::Recovering { early, awaiting, open, has_earlier_table };
             return;
         }
         self.act_on_table(early, cx);
@@ -165,8 +174,8 @@ impl Grantor {
     pub(super) fn act_on_table(&mut self, mut early: EarlyMessages, cx: &mut StepContext) {
         self.phase = GrantorPhase::Acting;
         self.revalidate(cx);
-        planted!(cx.mutant, LoseWaitsBesideTable => early.waits.clear());
-        for (process, waits) in std::mem::take(&mut early.waits) {
+        planted!(cx.mutant, LoseWaitsBesideTable => drop(early.waits.take_all()));
+        for (process, waits) in early.waits.take_all() {
             let lasting = waits.into_iter().filter(|wait| !early.is_over((process, wait.request)));
             self.enter_missing_waits(process, lasting, cx);
         }
@@ -317,9 +326,7 @@ impl Grantor {
         }
         // Reported requests wait here, too: a later grantor that already has its table asks no
         // member.
-        let reports = early.waits.iter();
-        let reported =
-            reports.flat_map(|(process, waits)| waits.iter().map(|wait| (*process, wait.request)));
+        let reported = early.waits.requests();
         let parked = early.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| cx.send(process, not_here(request)));
         // A member that has an object open waits for no answer, but for the writes of other

@@ -31,42 +31,30 @@ impl Table {
         }
     }
 
-    /// Completes the waits that members reported without a position: each gets the position of the
-    /// same member's next wait behind it. The next wait has a position, so its grantor had the
-    /// earlier request as well. That grantor granted the earlier request, but its epoch was over
-    /// for the member by then. Left out are requests that may pass a suspension, and positions of
-    /// requests that passed one. Returns the waits that got a position.
-    pub(crate) fn keep_own_order(
-        &self,
-        waits: &mut [(ProcessId, WaitReport)],
-    ) -> BTreeSet<RequestKey> {
-        planted!(self.mutant, ForgetOwnOrder => return BTreeSet::new());
-        // A request whose owner has a hold must pass this suspension, not wait behind it.
-        let suspensions = waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
-        let first_suspension = suspensions.filter_map(|(_, wait)| wait.ticket).min();
-        let is_before = |ticket: &Ticket| {
-            self.suspended.is_none() && first_suspension.is_none_or(|first| *ticket < first)
-        };
-        let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
-        let mut completed = BTreeSet::new();
-        for (process, wait) in waits.iter_mut().rev() {
-            match wait.ticket {
-                Some(ticket) if ticket.number & POSITION < self.bounds.room => {
-                    let next = next.entry(*process).or_insert(ticket);
-                    *next = ticket.min(*next);
-                }
-                None if wait.lock.want != Want::Suspension => {
-                    let holds = self.holds_of(*process, wait.lock.owner) > 0;
-                    wait.ticket =
-                        next.get(process).copied().filter(|ticket| !holds || is_before(ticket));
-                    if wait.ticket.is_some() {
-                        completed.insert((*process, wait.request));
-                    }
-                }
-                _ => {}
-            }
+    /// Returns whether a ticket tells the order of arrival. Others are of requests that passed a
+    /// suspension.
+    pub(crate) fn is_in_order(&self, ticket: Ticket) -> bool {
+        ticket.number & POSITION < self.bounds.room
+    }
+
+    /// Deals a ticket to a request that will enter the line later.
+    pub(crate) fn deal_ticket(&mut self) -> Ticket {
+        self.arrive(false)
+    }
+
+    /// Keeps a waiting request from being granted, as if one more of its names were missing. It
+    /// stays in its queues.
+    pub(crate) fn hold_back(&mut self, key: RequestKey) {
+        if let Some(EntryStatus::Waits(ticket)) = self.entry_status(key) {
+            self.misses_one((ticket, key));
         }
-        completed
+    }
+
+    /// Ends [`hold_back`](Table::hold_back).
+    pub(crate) fn let_go(&mut self, key: RequestKey) {
+        if let Some(EntryStatus::Waits(ticket)) = self.entry_status(key) {
+            self.misses_one_less((ticket, key));
+        }
     }
 
     /// The next request, if it can be granted.

@@ -35,9 +35,4 @@ impl Table {
     pub(crate) fn entry(&self, key: RequestKey) -> Option<&LockRequest> {
         self.get(key).map(|request| &request.entry)
     }
-
-    /// Returns whether the suspension has a holder.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.suspended.is_some()
-    }
 }

@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    fn misses_one(&mut self, rank: QueueRank) {
+    pub(super) fn misses_one(&mut self, rank: QueueRank) {
         if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) =
             self.get_mut(rank.1)
         {
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    fn misses_one_less(&mut self, rank: QueueRank) {
+    pub(super) fn misses_one_less(&mut self, rank: QueueRank) {
         if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) =
             self.get_mut(rank.1)
         {

@@ -393,7 +393,7 @@ fn a_hold_without_room_in_a_recovery_goes_to_no_other_member_before_its_holder_k
         matches!(message, ClientMessage::Supersede { .. } | ClientMessage::Recover { .. })
     };
     let (service, epoch, request) = (service(), Epoch(token(100)), RequestId(4));
-    let recover = ClientMessage::Recover { service: service.clone(), epoch, acts: false };
+    let recover = ClientMessage::Recover { service: service.clone(), epoch, by_part: true };
     let supersede = ClientMessage::Supersede { service, epoch, request };
     let ended = told(outbox.clone(), is_end);
     assert_eq!(ended, [(ANN, supersede), (ANN, recover)], "it reports after it has heard");
@@ -533,7 +533,7 @@ fn a_member_asks_again_for_a_wait_that_is_not_at_the_grantor_it_reported_to() {
     let reported = step(0, &mut |locks, cx| {
         let call = call.take().expect("one call");
         locks.client.lock(call, Duration::ZERO, |_| false, cx);
-        assert!(locks.client.on_recover(BOB, &service(), (epoch, false), cx));
+        assert!(locks.client.on_recover(BOB, &service(), (epoch, true), cx));
     });
     assert_eq!(reported, [(BOB, 1)]);
     let asked = step(0, &mut |locks, cx| {

@@ -8,6 +8,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::LockRequest;
 use crate::protocol::message::WaitReport;
+use crate::protocol::part_of;
 
 const OLD: Epoch = Epoch(token(1));
 const RANGE: TokenRange = TokenRange { first: token(100), last: token(200) };
@@ -322,4 +323,51 @@ fn a_table_is_transferred_in_chunks_of_the_configured_size() {
         assert_eq!(entries, 24, "6 objects, which ANN has open, 6 locks, and 6 waits for them");
         whole = parts == 1;
     }
+}
+
+/// No member that has reported has a table. If one sends a table, it has none any more.
+#[test]
+fn a_table_that_arrives_after_a_part_has_opened_is_dropped_and_its_sender_is_asked_again() {
+    let said = said(Origin::Everyone, |grantor, view, cx| {
+        let none = || (Vec::new(), Vec::new());
+        for process in [cx.me, ANN, BOB] {
+            grantor.on_part_of_report(process, Vec::new(), none(), (process == cx.me, 300), cx);
+        }
+        assert!(!grantor.is_acting() && grantor.open_parts() > Some(0));
+        cx.outbox.clear();
+        let table = (vec![(ANN, hold("x", 40))], Vec::new());
+        grantor.on_table_chunk(ANN, Vec::new(), table, (view, true), cx);
+        assert_eq!((grantor.state(), grantor.held().count()), (GrantorState::Recovering, 0));
+    });
+    let recover =
+        ClientMessage::Recover { service: service(), epoch: Epoch(RANGE.first), by_part: true };
+    assert_eq!(said, [(ANN, recover.into())]);
+}
+
+/// A free lock of an open part is granted, and the epoch goes on to recover the others.
+#[test]
+fn a_try_of_an_open_part_is_answered_and_one_of_another_part_is_undecided() {
+    let names = names(100);
+    let low = names.iter().min_by_key(|name| part_of(name)).expect("there are names");
+    let high = names.iter().max_by_key(|name| part_of(name)).expect("there are names");
+    let said = said(Origin::Everyone, |grantor, _, cx| {
+        let none = || (Vec::new(), Vec::new());
+        let open = part_of(low) + 1;
+        for process in [cx.me, ANN, BOB] {
+            grantor.on_part_of_report(process, Vec::new(), none(), (false, open), cx);
+        }
+        cx.outbox.clear();
+        for (request, name) in [(1, low), (2, high)] {
+            let asked = asked(ANN, request, Want::Lock(name.clone()));
+            grantor.on_request_lock(ReceivedRequest { only_if_free: true, ..asked }, cx);
+        }
+    });
+    assert!(is_granted(&said, ANN, 1), "{said:?}");
+    let is_undecided = |(_, message): &(ProcessId, Message)| {
+        let Message::Client(ClientMessage::Refuse { request, refusal, .. }) = message else {
+            return false;
+        };
+        *request == RequestId(2) && **refusal == Refusal::Undecided
+    };
+    assert!(said.iter().any(is_undecided), "{said:?}");
 }

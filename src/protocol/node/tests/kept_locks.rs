@@ -183,7 +183,7 @@ fn a_report_has_the_request_that_uses_a_kept_lock_and_no_free_keep() {
             if is_used {
                 locks.on_command(command(3), &|_| false, cx);
             }
-            locks.client.on_recover(BOB, &service(), (later, false), cx);
+            locks.client.on_recover(BOB, &service(), (later, true), cx);
         });
         let reported = said.iter().find_map(|message| match message {
             Message::Grantor(GrantorMessage::Report { holds, .. }) => Some(holds.clone()),
@@ -334,7 +334,7 @@ fn a_later_grantor_hears_of_all_uses_of_a_share_before_the_report() {
             locks.on_command(command_for(number, share()), &|_| false, cx);
         }
         locks.client.on_recall(ANN, &service(), RequestId(2), cx);
-        locks.client.on_recover(BOB, &service(), (later, false), cx);
+        locks.client.on_recover(BOB, &service(), (later, true), cx);
     });
     let uses = [(3, token(103)), (4, token(104))];
     assert_eq!(told_uses(said.first()), uses, "to Ann");
@@ -458,7 +458,7 @@ fn the_end_of_a_place_tells_of_the_requests_that_hold_in_its_place() {
             locks.client.keep(&service(), EPOCH, request, (token, kept), cx);
         }
         locks.on_command(command_for(3, share()), &|_| false, cx);
-        locks.client.on_recover(BOB, &service(), (Epoch(token(500)), false), cx);
+        locks.client.on_recover(BOB, &service(), (Epoch(token(500)), true), cx);
         locks.client.release(RequestId(2), cx);
         locks.client.release(RequestId(3), cx);
         locks.client.release(RequestId(1), cx);

@@ -34,6 +34,7 @@ type Plant = Box<dyn Fn(&mut Node)>;
 mod bounds;
 mod copies;
 mod grantors;
+mod parts;
 mod strangers;
 
 /// This member as the second of a view of three, with `ANN` as the elder. It has not promised the

@@ -259,7 +259,7 @@ fn messages() -> Vec<Message> {
             instead: Some((ProcessId(1), epoch)),
         }),
         Message::Grantor(GrantorMessage::Release { service: service.clone(), request }),
-        Message::Client(ClientMessage::Recover { service: service.clone(), epoch, acts: true }),
+        Message::Client(ClientMessage::Recover { service: service.clone(), epoch, by_part: true }),
         Message::Grantor(GrantorMessage::Report {
             service: service.clone(),
             epoch,
@@ -267,6 +267,7 @@ fn messages() -> Vec<Message> {
             holds: vec![hold(Want::Batch(batch.clone()))],
             waits: vec![wait(want.clone(), None)],
             last: false,
+            parts: Some(7),
         }),
         Message::Client(ClientMessage::Supersede { service: service.clone(), epoch, request }),
         Message::Grantor(GrantorMessage::Reduce {
@@ -561,7 +562,7 @@ pub(super) fn hellos() -> Vec<Frame> {
 pub(super) fn frames() -> Vec<Frame> {
     let mut frames: Vec<_> = packets().into_iter().map(Frame::Packet).collect();
     frames.extend([Frame::GossipWanted, Frame::Gossip(vec![7; 3000]), Frame::Gossip(vec![])]);
-    let messages = keep_messages().into_iter().chain(copy_messages());
+    let messages = keep_messages().into_iter().chain(copy_messages()).chain([report_taken()]);
     let (view, seq, ack) = (ViewNumber(900), 7, 6);
     let packets = messages.map(|message| Packet::Linked { view, seq, ack, message });
     frames.extend(packets.map(Frame::Packet));
@@ -580,6 +581,12 @@ fn keep_messages() -> [Message; 2] {
     let holds = [HoldReport { request, lock, token, held_for }].into();
     let epoch = Epoch(Token::new(Slot(3), 0));
     [GrantorMessage::KeepInUse { service, epoch, place, holds }.into(), recall.into()]
+}
+
+/// A message of recoveries, which came with version 13.
+fn report_taken() -> Message {
+    let (service, epoch) = (ServiceName::new("s").unwrap(), Epoch(Token::new(Slot(3), 0)));
+    ClientMessage::ReportTaken { service, epoch }.into()
 }
 
 /// The messages of copies, which came with version 13.

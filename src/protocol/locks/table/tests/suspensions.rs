@@ -288,47 +288,6 @@ fn the_line_survives_recovery_also_of_a_held_suspension() {
     assert_eq!(story.release(next), [late]);
 }
 
-/// A share was granted in an epoch that was over for its member, which held another lock. A later
-/// request of the member in that epoch had a position and was granted first.
-#[test]
-fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
-    let epoch = Epoch(token(1));
-    let mut table = Table::new(epoch);
-    let entry = |want| LockRequest {
-        want,
-        owner: OwnerId(0),
-        revocable: false,
-        metadata: Metadata::default(),
-    };
-    table.enter_reported((ProcessId(ANN), RequestId(1)), entry(lock("held")), token(3), NOW);
-    let wait = |process, request, want, number: Option<u64>| {
-        let ticket = number.map(|number| Ticket { epoch, number });
-        let metadata = Metadata::default();
-        let report = WaitReport {
-            request: RequestId(request),
-            ticket,
-            lock: LockRequest { want, owner: OwnerId(0), revocable: false, metadata },
-        };
-        (ProcessId(process), report)
-    };
-    let granted = wait(ANN, 2, share("x"), None);
-    let later = wait(ANN, 3, lock("x"), Some(21));
-    let mut waits = vec![granted.clone(), later.clone()];
-    assert_eq!(table.keep_own_order(&mut waits), BTreeSet::from([(ProcessId(ANN), RequestId(2))]));
-    assert_eq!(waits[0].1.ticket, later.1.ticket);
-
-    let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
-    assert!(table.keep_own_order(&mut waits).is_empty(), "it has to pass the suspension");
-
-    let [granted, later] = [wait(CYD, 2, share("x"), None), wait(CYD, 3, lock("x"), Some(21))];
-    let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
-    assert_eq!(
-        table.keep_own_order(&mut waits).len(),
-        1,
-        "an owner without a hold waits behind the suspension"
-    );
-}
-
 /// A member that holds nearly every lock tries to suspend the service.
 #[test]
 fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {

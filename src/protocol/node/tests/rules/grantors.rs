@@ -32,7 +32,7 @@ fn still_has_ann(plant: &Plant, message: impl FnOnce(Epoch, Epoch) -> Message) -
 
 rule!(a_recovery_in_an_epoch_that_no_elder_dealt_is_not_heard, BelieveAnyEpoch, |plant: Plant| {
     still_has_ann(&plant, |_, later| {
-        Message::Client(ClientMessage::Recover { service: service(), epoch: later, acts: false })
+        Message::Client(ClientMessage::Recover { service: service(), epoch: later, by_part: true })
     })
 });
 
