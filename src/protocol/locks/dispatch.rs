@@ -115,29 +115,7 @@ impl Locks {
             GrantorMessage::ConfirmDestroy { service, request } => {
                 self.on_confirm_destroy(from, &service, request, cx)
             }
-            GrantorMessage::Report { service, epoch, objects, holds, waits, last, parts } => {
-                if parts.is_some() && !last {
-                    let service = service.clone();
-                    cx.send(from, ClientMessage::ReportTaken { service, epoch });
-                }
-                if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_part_of_report(
-                        from,
-                        objects.into_vec(),
-                        (holds, waits),
-                        (last, parts.unwrap_or_default()),
-                        cx,
-                    );
-                    self.answer_bids(&service, cx);
-                    if from != cx.me && self.client.is_report_awaited() {
-                        // This member's own report goes on beside those of others. Its steps by
-                        // the timer would come after theirs.
-                        self.client.go_on_reporting(cx);
-                    }
-                } else {
-                    self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
-                }
-            }
+            message @ GrantorMessage::Report { .. } => self.on_report(from, message, cx),
             GrantorMessage::RequestTable { service, epoch, copy } => {
                 self.on_request_table(from, (service, epoch), copy, cx)
             }
@@ -169,6 +147,29 @@ impl Locks {
                     self.after_transfer(&service, cx);
                 }
             }
+        }
+    }
+
+    /// Handles a chunk of a member's report.
+    fn on_report(&mut self, from: ProcessId, message: GrantorMessage, cx: &mut StepContext) {
+        let GrantorMessage::Report { service, epoch, objects, holds, waits, last, parts } = message
+        else {
+            return;
+        };
+        if parts.is_some() && !last {
+            let service = service.clone();
+            cx.send(from, ClientMessage::ReportTaken { service, epoch });
+        }
+        let Some(grantor) = self.grantor_in(&service, epoch) else {
+            return self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
+        };
+        let complete = (last, parts.unwrap_or_default());
+        grantor.on_part_of_report(from, objects.into_vec(), (holds, waits), complete, cx);
+        self.answer_bids(&service, cx);
+        if from != cx.me && self.client.is_report_awaited() {
+            // This member's own report goes on beside those of others. Its steps by the timer would
+            // come after theirs.
+            self.client.go_on_reporting(cx);
         }
     }
 

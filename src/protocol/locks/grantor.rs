@@ -278,26 +278,29 @@ impl Grantor {
         self.phase.awaiting().chain(self.revalidations.keys().copied())
     }
 
+    /// Handles a request for names that are not open yet: it waits here, or is sent on.
+    fn put_off(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
+        let has_open_parts = self.phase.may_grant();
+        if let Some(next_turk) = self.phase.next_turk() {
+            self.send_on(&asked, Some(next_turk), cx);
+        } else if asked.only_if_free {
+            self.refuse(&asked, Refusal::Undecided, cx);
+        } else if has_open_parts && asked.lock.want != Want::Suspension {
+            self.await_parts(asked, cx);
+        } else if let Some(early) = self.phase.early_mut()
+            && early.parked.has_room(asked.lock.entry_weight(), cx.limits.parked)
+        {
+            early.park(asked);
+        } else {
+            self.send_on(&asked, None, cx);
+        }
+    }
+
     /// Handles a member's request for locks.
     pub(crate) fn on_request_lock(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let key = (asked.from, asked.request);
-        let next_turk = self.phase.next_turk();
-        let has_open_parts = self.phase.may_grant();
-        if let Some(early) = self.phase.closed_to(&asked.lock.want)
-            && !planted!(cx.mutant, ServeWhileRecovering)
-        {
-            if let Some(next_turk) = next_turk {
-                self.send_on(&asked, Some(next_turk), cx);
-            } else if asked.only_if_free {
-                self.refuse(&asked, Refusal::Undecided, cx);
-            } else if has_open_parts && asked.lock.want != Want::Suspension {
-                self.await_parts(asked, cx);
-            } else if early.parked.has_room(asked.lock.entry_weight(), cx.limits.parked) {
-                early.park(asked);
-            } else {
-                self.send_on(&asked, None, cx);
-            }
-            return;
+        if !self.phase.is_open_to(&asked.lock.want) && !planted!(cx.mutant, ServeWhileRecovering) {
+            return self.put_off(asked, cx);
         }
         if let Some(answers) = self.revalidations.get_mut(&asked.from) {
             answers.note_reported(asked.request, cx.limits.member_bytes());

@@ -94,18 +94,14 @@ impl GrantorPhase {
         }
     }
 
-    /// The early messages, if a request with this want has to wait for its part to open.
-    pub(super) fn closed_to(&mut self, want: &Want) -> Option<&mut EarlyMessages> {
+    /// Returns whether a request with this want can be granted, as far as this phase is concerned.
+    pub(super) fn is_open_to(&self, want: &Want) -> bool {
         match self {
-            GrantorPhase::Acting => None,
-            GrantorPhase::Recovering { early, open, .. }
-                if *want != Want::Suspension
-                    && !early.has_suspension
-                    && highest_part(want) < *open =>
-            {
-                None
+            GrantorPhase::Acting => true,
+            GrantorPhase::Recovering { early, open, .. } => {
+                *want != Want::Suspension && !early.has_suspension && highest_part(want) < *open
             }
-            _ => self.early_mut(),
+            _ => false,
         }
     }
 
