@@ -14,16 +14,21 @@ pub(crate) const VERSION: u16 = 13;
 /// The part before all names: the objects, the suspensions and the waits.
 pub(crate) const FIRST_PART: u16 = 0;
 
-/// The number of all parts: the first one, and ten of names.
-pub const ALL_PARTS: u16 = 11;
+/// The end of each part of names, in 256ths of all names.
+const ENDS: [u16; 7] = [1, 4, 16, 64, 136, 196, ALL_NAMES];
+
+const ALL_NAMES: u16 = 1 << u8::BITS;
+
+/// The number of all parts: the first one, and those of names.
+pub const ALL_PARTS: u16 = 1 + ENDS.len() as u16;
 
 /// An odd number with mixed bits: 2^64 divided by the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The part of a name, 1 to 10.
+/// The part of a name, from 1 on.
 ///
-/// The first parts are small, so that they open early. The first two have 1 in 256 of all names
-/// each, and each of the next five twice as many as the one before. Holds of one part are reported
+/// The first parts are small, so that they open early. The first has one in 256 of all names, and
+/// each of the next three is four times as large as the one before. Holds of one part are reported
 /// in the order of their requests. In small parts they are far apart in the memory of the member
 /// and of the grantor. So most names are in the last three parts. The first of these ends a little
 /// behind the half of all names.
@@ -35,12 +40,7 @@ pub fn part_of(name: &LockName) -> u16 {
         mixed ^ mixed >> 32
     });
     let drawn = (hash.wrapping_mul(MIX) >> (u64::BITS - u8::BITS)) as u16;
-    match drawn {
-        0..64 => 1 + (u16::BITS - drawn.leading_zeros()) as u16,
-        64..144 => 8,
-        144..200 => 9,
-        _ => 10,
-    }
+    1 + ENDS.iter().filter(|end| **end <= drawn).count() as u16
 }
 
 /// The lowest part of the names of a want. Objects and suspensions are in the first part.
@@ -69,12 +69,12 @@ mod tests {
     #[test]
     fn the_part_of_a_name_is_the_same_in_each_release() {
         let names: [&[u8]; 5] = [b"a", b"b", b"x", b"a name of 24 bytes here!", &[0; 9]];
-        assert_eq!(names.map(|bytes| part_of(&name(bytes))), [9, 8, 8, 3, 9]);
+        assert_eq!(names.map(|bytes| part_of(&name(bytes))), [6, 5, 5, 2, 6]);
     }
 
     #[test]
     fn names_spread_over_the_parts_by_their_sizes() {
-        let sizes = [0, 1, 1, 2, 4, 8, 16, 32, 80, 56, 56];
+        let sizes = [0, 1, 3, 12, 48, 72, 60, 60];
         assert_eq!((sizes.len(), sizes.iter().sum()), (usize::from(ALL_PARTS), 256));
         let mut counts = [0_u32; ALL_PARTS as usize];
         let numbers = 0..1000 * 256;

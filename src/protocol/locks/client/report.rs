@@ -19,7 +19,7 @@ use crate::protocol::message::{GrantorMessage, HoldReport, WaitReport};
 use crate::protocol::step_context::StepContext;
 
 /// The slices of holds that one step sorts. To sort a hold takes far less than to report it.
-const SORTED_AT_ONCE: usize = 4;
+const SORTED_AT_ONCE: usize = 16;
 
 /// The next message of a report, not full yet.
 struct Chunk<'a> {
@@ -191,7 +191,7 @@ impl ServiceState {
             let part = lowest_part(&entry.want);
             planted!(=> let part = super::planted::part_of_hold(part, &entry.want, cx));
             if part != FIRST_PART {
-                progress.sorted.entry(part).or_default().push(request);
+                progress.sorted.entry(part).or_default().push_back(request);
             }
         }
         ReportStage::Holds

@@ -2,7 +2,7 @@
 
 use crate::protocol::id::{Epoch, ProcessId, RequestId};
 use crate::protocol::locks::name_part::ALL_PARTS;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A report that is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -14,7 +14,7 @@ pub(super) struct ReportProgress {
     pub(super) stage: ReportStage,
     /// The holds that were sorted and not reported yet, by the parts of their names. No part is
     /// empty.
-    pub(super) sorted: BTreeMap<u16, Vec<RequestId>>,
+    pub(super) sorted: BTreeMap<u16, VecDeque<RequestId>>,
     /// The number of complete parts.
     pub(super) complete: u16,
     /// The number of complete parts of which the grantor has heard.
@@ -83,8 +83,8 @@ impl ReportProgress {
     }
 
     /// Takes at most `most` of the next sorted holds, all of one part.
-    pub(super) fn take_sorted(&mut self, most: usize) -> Vec<RequestId> {
-        let Some(mut first) = self.sorted.first_entry() else { return Vec::new() };
+    pub(super) fn take_sorted(&mut self, most: usize) -> VecDeque<RequestId> {
+        let Some(mut first) = self.sorted.first_entry() else { return VecDeque::new() };
         let requests = first.get_mut();
         if requests.len() <= most {
             return first.remove();

@@ -1,7 +1,7 @@
 //! `EarlyWaits`: the waits that members have reported to a grantor that does not act yet.
 
 use crate::protocol::id::{ProcessId, RequestId, Ticket, Want};
-use crate::protocol::locks::name_part::lowest_part;
+use crate::protocol::locks::name_part::{ALL_PARTS, lowest_part};
 use crate::protocol::message::WaitReport;
 use std::collections::BTreeMap;
 
@@ -28,6 +28,11 @@ impl EarlyWait {
         }
     }
 
+    /// The key of the wait.
+    fn place(&self, from: ProcessId) -> (u16, ProcessId, RequestId) {
+        (lowest_part(&self.wait.lock.want), from, self.wait.request)
+    }
+
     fn has_no_ticket(&self) -> bool {
         let has_ticket = self.wait.ticket.is_some() || self.inherits.is_some();
         !has_ticket && self.wait.lock.want != Want::Suspension
@@ -43,11 +48,11 @@ pub(super) struct LeftOutWaits {
     pub(super) count: usize,
 }
 
-/// The reported waits, by the lowest parts of their names.
+/// The waits, by the lowest parts of their names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct EarlyWaits {
-    waits: BTreeMap<(u16, ProcessId), Vec<EarlyWait>>,
-    /// The approximate bytes of the waits that were reported, by member.
+    waits: BTreeMap<(u16, ProcessId, RequestId), EarlyWait>,
+    /// The approximate bytes of these waits, by member.
     bytes: BTreeMap<ProcessId, usize>,
     /// The lowest reported ticket of each member, without those of requests that passed a
     /// suspension; and the last reported request. Members report their waits backwards.
@@ -66,6 +71,11 @@ impl LeftOutWaits {
         self.first.get_or_insert(request);
         self.count += 1;
     }
+}
+
+/// The first key of a part.
+fn start_of(part: u16) -> (u16, ProcessId, RequestId) {
+    (part, ProcessId(0), RequestId(0))
 }
 
 impl EarlyWaits {
@@ -101,11 +111,10 @@ impl EarlyWaits {
                 let known = self.first_suspension.into_iter();
                 self.first_suspension = known.chain(wait.ticket).min();
             }
-            let place = (lowest_part(&wait.lock.want), from);
             let mut early = EarlyWait { wait, inherits: None };
             early.inherit(lowest, &is_in_order);
             self.has_undealt |= early.has_no_ticket();
-            self.waits.entry(place).or_default().push(early);
+            self.waits.insert(early.place(from), early);
         }
         left_out
     }
@@ -119,14 +128,33 @@ impl EarlyWaits {
         dealt: Ticket,
         most: usize,
     ) -> bool {
+        let early = EarlyWait { wait, inherits: Some(dealt) };
+        let place = early.place(from);
+        if self.waits.contains_key(&place) {
+            // The member has repeated the request.
+            return true;
+        }
         let bytes = self.bytes.entry(from).or_default();
         let has_room = *bytes < most;
         if has_room {
-            *bytes += wait.lock.kept_weight();
-            let place = (lowest_part(&wait.lock.want), from);
-            self.waits.entry(place).or_default().push(EarlyWait { wait, inherits: Some(dealt) });
+            *bytes += early.wait.lock.kept_weight();
+            self.waits.insert(place, early);
         }
         has_room
+    }
+
+    /// Forgets a request that has ended. So its member has room for another one.
+    pub(super) fn remove(&mut self, (from, request): (ProcessId, RequestId)) {
+        let places = (0..ALL_PARTS).map(|part| (part, from, request));
+        let removed: Vec<_> = places.filter_map(|place| self.waits.remove(&place)).collect();
+        removed.into_iter().for_each(|early| self.free(from, &early));
+    }
+
+    /// Counts a wait no longer.
+    fn free(&mut self, from: ProcessId, early: &EarlyWait) {
+        if let Some(bytes) = self.bytes.get_mut(&from) {
+            *bytes = bytes.saturating_sub(early.wait.lock.kept_weight());
+        }
     }
 
     /// Lets waits inherit tickets of waits that were reported later, if a member does not report
@@ -136,8 +164,8 @@ impl EarlyWaits {
             return;
         }
         let mut all: BTreeMap<ProcessId, Vec<&mut EarlyWait>> = BTreeMap::new();
-        for ((_, from), waits) in &mut self.waits {
-            all.entry(*from).or_default().extend(waits);
+        for ((_, from, _), wait) in &mut self.waits {
+            all.entry(*from).or_default().push(wait);
         }
         for mut waits in all.into_values() {
             waits.sort_by_key(|early| std::cmp::Reverse(early.wait.request));
@@ -152,8 +180,7 @@ impl EarlyWaits {
         if !std::mem::take(&mut self.has_undealt) {
             return;
         }
-        let all = self.waits.iter_mut();
-        let all = all.flat_map(|((_, from), waits)| waits.iter_mut().map(|wait| (*from, wait)));
+        let all = self.waits.iter_mut().map(|((_, from, _), wait)| (*from, wait));
         let mut undealt: Vec<_> = all.filter(|(_, early)| early.has_no_ticket()).collect();
         undealt.sort_by_key(|(from, early)| (*from, early.wait.request));
         undealt.into_iter().for_each(|(_, early)| early.inherits = Some(next()));
@@ -161,18 +188,18 @@ impl EarlyWaits {
 
     /// Takes the waits of the parts below `end`.
     pub(super) fn take_below(&mut self, end: u16) -> Vec<(ProcessId, EarlyWait)> {
-        let rest = self.waits.split_off(&(end, ProcessId(0)));
+        let rest = self.waits.split_off(&start_of(end));
         let taken = std::mem::replace(&mut self.waits, rest).into_iter();
+        let taken: Vec<_> = taken.map(|((_, from, _), wait)| (from, wait)).collect();
+        taken.iter().for_each(|(from, early)| self.free(*from, early));
         taken
-            .flat_map(|((_, from), waits)| waits.into_iter().map(move |wait| (from, wait)))
-            .collect()
     }
 
     /// Takes all waits, in the order in which each member made them.
     pub(super) fn take_all(&mut self) -> BTreeMap<ProcessId, Vec<WaitReport>> {
         let mut all: BTreeMap<ProcessId, Vec<WaitReport>> = BTreeMap::new();
-        for ((_, from), waits) in std::mem::take(&mut self.waits) {
-            all.entry(from).or_default().extend(waits.into_iter().map(|early| early.wait));
+        for ((_, from, _), early) in std::mem::take(self).waits {
+            all.entry(from).or_default().push(early.wait);
         }
         all.values_mut().for_each(|waits| waits.sort_by_key(|wait| wait.request));
         all
@@ -181,8 +208,8 @@ impl EarlyWaits {
     /// The end of the parts that one step may take: with `most` waits, and at least one part.
     pub(super) fn end_within(&self, end: u16, most: usize) -> u16 {
         let (mut count, mut first) = (0, None);
-        for ((part, _), waits) in self.waits.range(..(end, ProcessId(0))) {
-            count += waits.len();
+        for (part, ..) in self.waits.range(..start_of(end)).map(|(place, _)| place) {
+            count += 1;
             let first = *first.get_or_insert(*part);
             if count > most && *part > first {
                 return *part;
@@ -203,19 +230,18 @@ impl EarlyWaits {
 
     /// Forgets the waits of other members.
     pub(super) fn keep_members(&mut self, is_there: impl Fn(ProcessId) -> bool) {
-        self.waits.retain(|(_, process), _| is_there(*process));
+        self.waits.retain(|(_, process, _), _| is_there(*process));
         self.bytes.retain(|process, _| is_there(*process));
         self.lowest_tickets.retain(|process, _| is_there(*process));
     }
 
     /// The waiting requests.
     pub(super) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId)> {
-        let all = self.waits.iter();
-        all.flat_map(|((_, from), waits)| waits.iter().map(|early| (*from, early.wait.request)))
+        self.waits.keys().map(|(_, from, request)| (*from, *request))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waits.values().map(Vec::len).sum()
+        self.waits.len()
     }
 }
 
@@ -262,8 +288,22 @@ mod tests {
         let none = LeftOutWaits::default();
         assert_eq!(keep(3, vec![wait(1)]), none);
         assert_eq!(early.len(), 7, "each member has bytes of its own");
-        let room: usize = early.waits.values().map(Vec::capacity).sum();
-        assert!(room < 20, "room for {room} waits");
+    }
+
+    #[test]
+    fn a_request_that_ends_or_is_repeated_takes_no_room_of_the_next() {
+        let mut early = EarlyWaits::default();
+        let most = 2 * wait(1).lock.kept_weight();
+        let ask = |early: &mut EarlyWaits, number| {
+            early.keep_dealt(ProcessId(1), wait(number), ticket(number), most)
+        };
+        for number in 1..100 {
+            assert!(ask(&mut early, number) && ask(&mut early, number) && ask(&mut early, 1000));
+            early.remove((ProcessId(1), RequestId(number)));
+        }
+        assert!(ask(&mut early, 100) && !ask(&mut early, 101));
+        assert_eq!(early.take_below(ALL_PARTS).len(), 2);
+        assert!(ask(&mut early, 102), "those that are taken have no bytes here");
     }
 
     #[test]

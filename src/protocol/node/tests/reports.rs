@@ -296,7 +296,7 @@ fn a_report_by_parts_has_the_waits_first_and_then_the_holds_in_the_order_of_thei
     while !told.last().is_some_and(|(.., is_last)| *is_last) {
         told.extend(chunks(&take_one(&mut node)));
     }
-    assert_eq!(told[0].0, [50]);
+    assert_eq!(told[0].0[0], 50);
     let part = |request: u64| part_of(&names(HELD)[request as usize - 1]);
     let mut complete = 0;
     let mut all = Vec::new();

@@ -127,7 +127,7 @@ rule!(
     GrantHalfOpenBatch,
     |plant: Plant| {
         let names = in_order_of_parts();
-        let [low, high] = [&names[0], &names[7]];
+        let [low, high] = [&names[0], &names[6]];
         let mut grantor = recovering(&plant);
         let batch = Want::Batch(Batch::new(vec![low.clone(), high.clone()]).expect("a good batch"));
         let waits = vec![waits(8, Want::Lock(low.clone()), 8), waits(7, batch, 7)];
@@ -175,7 +175,7 @@ rule!(a_batch_is_reported_in_the_lowest_part_of_its_names, ReportBatchLate, |pla
     plant(&mut node);
     node.cluster.config.limits.slice = 1;
     let names = in_order_of_parts();
-    let [low, middle, high] = [&names[0], &names[4], &names[7]];
+    let [low, middle, high] = [&names[0], &names[3], &names[6]];
     let batch = Want::Batch(Batch::new(vec![low.clone(), high.clone()]).expect("a good batch"));
     let mut reported = Vec::new();
     let mut said = said_in(&mut node, true, |_, _| {});
