@@ -81,6 +81,7 @@ pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
             | ProtocolMutant::TrustAnySeal
             | ProtocolMutant::ActOnCopy
             | ProtocolMutant::ForgetRememberedVoters
+            | ProtocolMutant::AskBesideReport
             | ProtocolMutant::TellUnreportedPlace
             | ProtocolMutant::RefuseRelayOfLearner
             | ProtocolMutant::TakeJoinOfLaterView

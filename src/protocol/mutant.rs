@@ -78,6 +78,8 @@ pub enum ProtocolMutant {
     RefuseTryForKeep,
     /// A grantor answers a query with locks that members may keep unused.
     TellFreeKeep,
+    /// A member asks a grantor again for what it refused, before its report is complete.
+    AskBesideReport,
     /// A grantor tells of a transferred hold whose member may have kept it and has not reported.
     TellUnreportedPlace,
     /// A member grants a kept lock a second time while it is in use.
@@ -530,7 +532,7 @@ impl ProtocolMutant {
     }
 
     /// All planted breaks.
-    pub const ALL: [ProtocolMutant; 225] = [
+    pub const ALL: [ProtocolMutant; 226] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -557,6 +559,7 @@ impl ProtocolMutant {
         ProtocolMutant::RecallForNoSuspension,
         ProtocolMutant::RefuseTryForKeep,
         ProtocolMutant::TellFreeKeep,
+        ProtocolMutant::AskBesideReport,
         ProtocolMutant::TellUnreportedPlace,
         ProtocolMutant::UseKeepTwice,
         ProtocolMutant::UseShareAsLock,

@@ -326,6 +326,7 @@ mod hunt {
                 "told_before_regrant",
                 "leaving_member_is_not_expelled",
             ],
+            ProtocolMutant::AskBesideReport => &["cost_is_bounded"],
             ProtocolMutant::RefuseRelayOfLearner => &["detours_keep_leases"],
             ProtocolMutant::BelieveLearners => &["views_agree"],
             ProtocolMutant::BelieveAnyWitness | ProtocolMutant::HearAnyGrantor => TWO_HOLDERS,

@@ -456,7 +456,7 @@ impl Grantor {
             && !planted!(cx.mutant, ForgetWhatEnded)
         {
             early.note_over(key, cx.limits.member_bytes());
-            early.waits.remove(key);
+            early.forget_request(key);
         }
         self.table.release(key);
         self.kept.drop_try(key);

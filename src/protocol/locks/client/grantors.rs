@@ -83,6 +83,9 @@ impl LockClient {
             state.last = state.grantor.map(|(process, _)| process);
             state.grantor = None;
             state.refused = Some(epoch);
+            if let Some(report) = self.reports.get_mut(service) {
+                report.is_refused |= report.to.1 == epoch;
+            }
             state.each_waiting(unsent);
             for (_, call) in state.calls.iter_mut() {
                 if let Some(asked) = call.kind.asked()
@@ -311,8 +314,11 @@ impl LockClient {
         let tells = |report: &&ReportProgress| only.is_none_or(|request| report.tells(request));
         if let Some(report) = report.filter(tells) {
             // A grantor that acts may grant a request that its predecessor has lost, long before it
-            // has the whole report.
-            if report.acts && state.waits.len() <= cx.limits.slice as usize {
+            // has the whole report. A request that it refuses until then is asked again after the
+            // report. Otherwise its answers to other requests would have it asked without an end.
+            let is_asked =
+                report.acts && !report.is_refused || planted!(cx.mutant, AskBesideReport);
+            if is_asked && state.waits.len() <= cx.limits.slice as usize {
                 state.ask_for_locks(service, (grantor, epoch), only, cx);
             }
             return;

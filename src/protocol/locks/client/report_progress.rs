@@ -23,6 +23,8 @@ pub(super) struct ReportProgress {
     pub(super) by_part: bool,
     /// Whether the grantor acts already, so that no request waits for the report.
     pub(super) acts: bool,
+    /// Whether the grantor has refused a request since the report began.
+    pub(super) is_refused: bool,
     /// The number of chunks that the grantor has not taken yet, if it says so.
     pub(super) ahead: u32,
 }
@@ -55,7 +57,18 @@ impl ReportProgress {
         acts: bool,
     ) -> ReportProgress {
         let (stage, sorted) = (ReportStage::Begins, BTreeMap::new());
-        ReportProgress { to, last, stage, sorted, complete: 0, told: 0, by_part, acts, ahead: 0 }
+        ReportProgress {
+            to,
+            last,
+            stage,
+            sorted,
+            complete: 0,
+            told: 0,
+            by_part,
+            acts,
+            is_refused: false,
+            ahead: 0,
+        }
     }
 
     /// Returns whether the report tells of the request: it is not sent otherwise.

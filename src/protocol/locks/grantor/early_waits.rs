@@ -3,7 +3,7 @@
 use crate::protocol::id::{ProcessId, RequestId, Ticket, Want};
 use crate::protocol::locks::name_part::{ALL_PARTS, lowest_part};
 use crate::protocol::message::WaitReport;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A reported wait.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -59,8 +59,9 @@ pub(super) struct EarlyWaits {
     lowest_tickets: BTreeMap<ProcessId, (Option<Ticket>, RequestId)>,
     /// Whether a member does not report its waits backwards. Its view is below version 13.
     is_forwards: bool,
-    /// Whether a wait has no ticket and inherits none.
-    has_undealt: bool,
+    /// Waits that had no ticket and inherited none when they came, by member and request, with
+    /// their parts.
+    undealt: BTreeSet<(ProcessId, RequestId, u16)>,
     /// The lowest reported ticket of a suspension.
     first_suspension: Option<Ticket>,
 }
@@ -113,8 +114,11 @@ impl EarlyWaits {
             }
             let mut early = EarlyWait { wait, inherits: None };
             early.inherit(lowest, &is_in_order);
-            self.has_undealt |= early.has_no_ticket();
-            self.waits.insert(early.place(from), early);
+            let place @ (part, _, request) = early.place(from);
+            if early.has_no_ticket() {
+                self.undealt.insert((from, request, part));
+            }
+            self.waits.insert(place, early);
         }
         left_out
     }
@@ -147,6 +151,7 @@ impl EarlyWaits {
     pub(super) fn remove(&mut self, (from, request): (ProcessId, RequestId)) {
         let places = (0..ALL_PARTS).map(|part| (part, from, request));
         let removed: Vec<_> = places.filter_map(|place| self.waits.remove(&place)).collect();
+        (0..ALL_PARTS).for_each(|part| drop(self.undealt.remove(&(from, request, part))));
         removed.into_iter().for_each(|early| self.free(from, &early));
     }
 
@@ -177,13 +182,12 @@ impl EarlyWaits {
     /// Deals tickets to the waits without one, in the order in which each member has made them. Its
     /// waits may enter the table in another order, that of their parts.
     pub(super) fn deal(&mut self, mut next: impl FnMut() -> Ticket) {
-        if !std::mem::take(&mut self.has_undealt) {
-            return;
+        for (from, request, part) in std::mem::take(&mut self.undealt) {
+            let early = self.waits.get_mut(&(part, from, request));
+            if let Some(early) = early.filter(|early| early.has_no_ticket()) {
+                early.inherits = Some(next());
+            }
         }
-        let all = self.waits.iter_mut().map(|((_, from, _), wait)| (*from, wait));
-        let mut undealt: Vec<_> = all.filter(|(_, early)| early.has_no_ticket()).collect();
-        undealt.sort_by_key(|(from, early)| (*from, early.wait.request));
-        undealt.into_iter().for_each(|(_, early)| early.inherits = Some(next()));
     }
 
     /// Takes the waits of the parts below `end`.
@@ -233,6 +237,7 @@ impl EarlyWaits {
         self.waits.retain(|(_, process, _), _| is_there(*process));
         self.bytes.retain(|process, _| is_there(*process));
         self.lowest_tickets.retain(|process, _| is_there(*process));
+        self.undealt.retain(|(process, ..)| is_there(*process));
     }
 
     /// The waiting requests.
@@ -250,7 +255,6 @@ mod tests {
     use super::*;
     use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, Slot, Token};
     use crate::protocol::message::LockRequest;
-    use std::collections::BTreeSet;
 
     fn wait(number: u64) -> WaitReport {
         let want = Want::Lock(LockName::new(b"x").expect("a good name"));

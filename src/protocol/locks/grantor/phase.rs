@@ -48,7 +48,7 @@ pub(super) struct EarlyMessages {
     pub(super) waits: EarlyWaits,
     pub(super) parked: Arrivals<ReceivedRequest>,
     /// The waits in the table that have names in parts that are not open: by the highest parts.
-    pub(super) held_back: BTreeMap<u16, Vec<(ProcessId, RequestId)>>,
+    pub(super) held_back: BTreeMap<u16, BTreeSet<(ProcessId, RequestId)>>,
     /// Whether a member has reported a suspension or has asked for one.
     pub(super) has_suspension: bool,
     /// The holds that stand in for kept locks, as their members said.
@@ -106,7 +106,7 @@ impl GrantorPhase {
     }
 
     /// Returns whether waiting requests may be granted. While the grantor recovers, its table has
-    /// waits of open parts only.
+    /// waits of open parts, and batches that are held back.
     pub(super) fn may_grant(&self) -> bool {
         match self {
             GrantorPhase::Acting => true,
@@ -244,11 +244,19 @@ impl EarlyMessages {
         self.over.retain(|process, _| is_there(*process));
         self.object_bytes.retain(|process, _| is_there(*process));
         self.oversized.retain(|process| is_there(*process));
+        self.held_back.values_mut().for_each(|keys| keys.retain(|(process, _)| is_there(*process)));
+    }
+
+    /// Forgets a request that has ended.
+    pub(super) fn forget_request(&mut self, key: (ProcessId, RequestId)) {
+        self.waits.remove(key);
+        self.held_back.values_mut().for_each(|keys| drop(keys.remove(&key)));
     }
 
     /// The number of stored entries.
     pub(super) fn len(&self) -> usize {
         let over: usize = self.over.values().map(BTreeSet::len).sum();
-        self.waits.len() + self.parked.len() + self.uses.len() + over
+        let held_back: usize = self.held_back.values().map(BTreeSet::len).sum();
+        self.waits.len() + self.parked.len() + self.uses.len() + over + held_back
     }
 }

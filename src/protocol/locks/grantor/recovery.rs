@@ -132,6 +132,8 @@ impl Grantor {
         let reports_again = is_oversized && !planted!(cx.mutant, ActBeforeSecondReport);
         if reports_again {
             early.waits.forget(from);
+            // Its waits are missing again, so no further part opens before they are here.
+            *complete = FIRST_PART;
         } else if last {
             awaiting.remove(&from);
         } else if !early.oversized.contains(&from) || planted!(cx.mutant, OpenBesideLeftOutHolds) {
@@ -319,7 +321,7 @@ impl Grantor {
                 && let Some(early) = self.phase.early_mut()
                 && !planted!(cx.mutant, GrantHalfOpenBatch)
             {
-                early.held_back.entry(highest).or_default().push(key);
+                early.held_back.entry(highest).or_default().insert(key);
                 self.table.hold_back(key);
             }
         }

@@ -6,9 +6,9 @@ use crate::protocol::{ALL_PARTS, part_of};
 const HELD: usize = 30;
 const SLICE: u32 = 4;
 const OLD: Epoch = Epoch(token(100));
-const NEW: Epoch = Epoch(token(1_000));
+pub(super) const NEW: Epoch = Epoch(token(1_000));
 
-fn act(
+pub(super) fn act(
     node: &mut Node,
     role: impl FnOnce(&mut Locks, &mut StepContext),
 ) -> Vec<(ProcessId, Message)> {
@@ -35,7 +35,7 @@ fn act_at(
 
 /// A member that has locks of the grantor `ANN`, waits for one more, and has heard `Recover` of
 /// `BOB`. Returns its messages since.
-fn reporting(by_part: bool) -> (Node, Vec<(ProcessId, Message)>) {
+pub(super) fn reporting(by_part: bool) -> (Node, Vec<(ProcessId, Message)>) {
     reporting_in(u16::MAX, by_part)
 }
 
@@ -78,7 +78,7 @@ fn reported(said: &[(ProcessId, Message)]) -> (Vec<u64>, bool) {
 }
 
 /// The requests for which the grantor is asked.
-fn asked(said: &[(ProcessId, Message)]) -> Vec<u64> {
+pub(super) fn asked(said: &[(ProcessId, Message)]) -> Vec<u64> {
     let asked = said.iter().filter_map(|(_, message)| match message {
         Message::Grantor(GrantorMessage::RequestLock { request, .. }) => Some(request.0),
         _ => None,

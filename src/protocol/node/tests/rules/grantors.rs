@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::locks::registry::Registry;
 use crate::protocol::message::{Blocked, RegistryMessage};
+use crate::protocol::node::tests::reports;
 use crate::protocol::time::WallClock;
 
 /// An epoch above all that elders deal in the view of [`with_two_more`].
@@ -285,5 +286,31 @@ rule!(
         let name = || want("x").names()[0].clone();
         let blockers = Query::Blockers(Blocked::Name(name()));
         [Query::Held(None), Query::Lock(name()), blockers].map(told) == [[false, true]; 3]
+    }
+);
+
+rule!(
+    a_request_that_an_acting_grantor_refused_is_asked_again_after_the_report,
+    AskBesideReport,
+    |plant: Plant| {
+        let (mut node, said) = reports::reporting(false);
+        assert_eq!(reports::asked(&said), [50]);
+        plant(&mut node);
+        let (epoch, ticket) = (reports::NEW, Ticket { epoch: reports::NEW, number: 1 });
+        let refused = ClientMessage::NotGrantor {
+            service: service(),
+            epoch,
+            request: RequestId(50),
+            instead: None,
+        };
+        let queued =
+            ClientMessage::Queued { service: service(), epoch, request: RequestId(60), ticket };
+        let said = reports::act(&mut node, |locks, cx| {
+            locks.client.lock(lock_call(RequestId(60), want("new")), Duration::ZERO, |_| false, cx);
+            cx.outbox.clear();
+            locks.on_message(BOB, refused.into(), cx);
+            locks.on_message(BOB, queued.into(), cx);
+        });
+        reports::asked(&said).is_empty()
     }
 );

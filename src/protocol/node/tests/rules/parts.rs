@@ -209,3 +209,19 @@ rule!(a_batch_is_reported_in_the_lowest_part_of_its_names, ReportBatchLate, |pla
     assert_eq!(complete, ALL_PARTS);
     reported == [(2, part_of(middle)), (1, ALL_PARTS)]
 });
+
+#[test]
+fn a_request_that_has_ended_is_held_back_no_longer() {
+    let names = in_order_of_parts();
+    let [low, high] = [&names[0], &names[6]];
+    let mut grantor = recovering(&(Box::new(|_: &mut Node| {}) as Plant));
+    let until = |parts| [ANN, BOB].map(|from| (from, parts, Vec::new(), Vec::new()));
+    hears(&mut grantor, &until(part_of(low) + 1));
+    assert_eq!(granted(&asks(&mut grantor, 1, Want::Lock(low.clone()))), [1]);
+    let batch = Want::Batch(Batch::new(vec![low.clone(), high.clone()]).expect("a good batch"));
+    assert!(granted(&asks(&mut grantor, 2, batch)).is_empty());
+    // No honest member uses a number again.
+    said_in(&mut grantor.0, true, |_, cx| grantor.1.on_release(ANN, RequestId(2), cx));
+    assert!(granted(&asks(&mut grantor, 2, Want::Lock(low.clone()))).is_empty());
+    assert!(granted(&hears(&mut grantor, &until(ALL_PARTS))).is_empty(), "request 1 has it");
+}
