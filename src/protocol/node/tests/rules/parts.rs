@@ -225,3 +225,19 @@ fn a_request_that_has_ended_is_held_back_no_longer() {
     assert!(granted(&asks(&mut grantor, 2, Want::Lock(low.clone()))).is_empty());
     assert!(granted(&hears(&mut grantor, &until(ALL_PARTS))).is_empty(), "request 1 has it");
 }
+
+#[test]
+fn no_part_opens_while_the_waits_of_a_member_that_reports_again_are_missing() {
+    let names = in_order_of_parts();
+    let mut grantor = recovering(&(Box::new(|_: &mut Node| {}) as Plant));
+    grantor.0.cluster.config.limits.link.request_bytes = 6_000;
+    let open = part_of(&names[0]) + 1;
+    let wait = waits(8, Want::Lock(names[0].clone()), 8);
+    hears(&mut grantor, &[(ANN, open, Vec::new(), vec![wait.clone()])]);
+    hears(&mut grantor, &[(ANN, open, (1..=4).map(long_hold).collect(), Vec::new())]);
+    hears(&mut grantor, &[(ANN, ALL_PARTS, Vec::new(), Vec::new())]);
+    hears(&mut grantor, &[(BOB, ALL_PARTS, Vec::new(), Vec::new())]);
+    assert_eq!(grantor.1.open_parts(), Some(0));
+    hears(&mut grantor, &[(ANN, open, Vec::new(), vec![wait])]);
+    assert_eq!(grantor.1.open_parts(), Some(open));
+}
