@@ -149,10 +149,12 @@ impl EarlyWaits {
 
     /// Forgets a request that has ended. So its member has room for another one.
     pub(super) fn remove(&mut self, (from, request): (ProcessId, RequestId)) {
-        let places = (0..ALL_PARTS).map(|part| (part, from, request));
-        let removed: Vec<_> = places.filter_map(|place| self.waits.remove(&place)).collect();
-        (0..ALL_PARTS).for_each(|part| drop(self.undealt.remove(&(from, request, part))));
-        removed.into_iter().for_each(|early| self.free(from, &early));
+        for part in 0..ALL_PARTS {
+            self.undealt.remove(&(from, request, part));
+            if let Some(early) = self.waits.remove(&(part, from, request)) {
+                self.free(from, &early);
+            }
+        }
     }
 
     /// Counts a wait no longer.

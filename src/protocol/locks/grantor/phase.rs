@@ -250,7 +250,9 @@ impl EarlyMessages {
     /// Forgets a request that has ended.
     pub(super) fn forget_request(&mut self, key: (ProcessId, RequestId)) {
         self.waits.remove(key);
-        self.held_back.values_mut().for_each(|keys| drop(keys.remove(&key)));
+        for keys in self.held_back.values_mut() {
+            keys.remove(&key);
+        }
     }
 
     /// The number of stored entries.
