@@ -87,7 +87,7 @@ fn every_script_of_a_mutant_breaks_with_it() {
 #[cfg(elderlock_mutants)]
 fn named_in_rules(core: &std::path::Path) -> BTreeSet<elderlock::protocol::mutant::ProtocolMutant> {
     let read = |file: &str| std::fs::read_to_string(core.join(file)).unwrap();
-    let rules = ["bounds.rs", "copies.rs", "grantors.rs", "strangers.rs"];
+    let rules = ["bounds.rs", "copies.rs", "grantors.rs", "parts.rs", "strangers.rs"];
     let rules = rules.map(|file| read(&format!("node/tests/rules/{file}"))).concat();
     let rules = read("node/tests/rules.rs") + &rules;
     let link = read("link/tests.rs");
