@@ -179,6 +179,10 @@ impl EarlyWaits {
             let mut lowest = None;
             waits.into_iter().for_each(|early| early.inherit(&mut lowest, &is_in_order));
         }
+        // Some inherit nothing now.
+        let undealt = self.waits.iter().filter(|(_, early)| early.has_no_ticket());
+        let undealt = undealt.map(|((part, from, request), _)| (*from, *request, *part));
+        self.undealt = undealt.collect();
     }
 
     /// Deals tickets to the waits without one, in the order in which each member has made them. Its
@@ -357,6 +361,18 @@ mod tests {
         early.deal(&mut next);
         let expected = [30, 30, 91, 92, 93].map(Some);
         assert_eq!(tickets(&mut early), expected);
+    }
+
+    #[test]
+    fn a_wait_that_inherits_nothing_forwards_is_dealt_a_ticket() {
+        let mut early = EarlyWaits::default();
+        // The last wait seems to be an earlier one, until it is known that the member reports
+        // forwards.
+        keep(&mut early, 1, vec![WaitReport { ticket: Some(ticket(20)), ..wait(1) }]);
+        keep(&mut early, 1, vec![wait(2)]);
+        early.inherit_forwards(|_| true);
+        early.deal(|| ticket(90));
+        assert_eq!(tickets(&mut early), [20, 90].map(Some));
     }
 
     #[test]
