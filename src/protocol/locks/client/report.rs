@@ -191,7 +191,7 @@ impl ServiceState {
             let part = lowest_part(&entry.want);
             planted!(=> let part = super::planted::part_of_hold(part, &entry.want, cx));
             if part != FIRST_PART {
-                progress.sorted.entry(part).or_default().push_back(request);
+                progress.sorted[usize::from(part)].push_back(request);
             }
         }
         ReportStage::Holds

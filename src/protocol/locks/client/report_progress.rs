@@ -2,7 +2,7 @@
 
 use crate::protocol::id::{Epoch, ProcessId, RequestId};
 use crate::protocol::locks::name_part::ALL_PARTS;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// A report that is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -12,9 +12,9 @@ pub(super) struct ReportProgress {
     /// The last request of the report. Later ones are sent to the grantor as usual.
     pub(super) last: Option<RequestId>,
     pub(super) stage: ReportStage,
-    /// The holds that were sorted and not reported yet, by the parts of their names. No part is
-    /// empty.
-    pub(super) sorted: BTreeMap<u16, VecDeque<RequestId>>,
+    /// The holds that were sorted and not reported yet, by the parts of their names. It is an array
+    /// because the first grant of a recovery waits for the sort.
+    pub(super) sorted: [VecDeque<RequestId>; ALL_PARTS as usize],
     /// The number of complete parts.
     pub(super) complete: u16,
     /// The number of complete parts of which the grantor has heard.
@@ -56,7 +56,7 @@ impl ReportProgress {
         by_part: bool,
         acts: bool,
     ) -> ReportProgress {
-        let (stage, sorted) = (ReportStage::Begins, BTreeMap::new());
+        let (stage, sorted) = (ReportStage::Begins, Default::default());
         ReportProgress {
             to,
             last,
@@ -84,8 +84,8 @@ impl ReportProgress {
     /// Notes that all holds that were taken are reported, so the parts before the next one are
     /// complete.
     pub(super) fn note_reported(&mut self) {
-        match self.sorted.first_key_value() {
-            Some((part, _)) => self.complete = *part,
+        match self.sorted.iter().position(|holds| !holds.is_empty()) {
+            Some(part) => self.complete = part as u16,
             None => self.end(),
         }
     }
@@ -97,11 +97,12 @@ impl ReportProgress {
 
     /// Takes at most `most` of the next sorted holds, all of one part.
     pub(super) fn take_sorted(&mut self, most: usize) -> VecDeque<RequestId> {
-        let Some(mut first) = self.sorted.first_entry() else { return VecDeque::new() };
-        let requests = first.get_mut();
-        if requests.len() <= most {
-            return first.remove();
+        let Some(first) = self.sorted.iter_mut().find(|holds| !holds.is_empty()) else {
+            return VecDeque::new();
+        };
+        if first.len() <= most {
+            return std::mem::take(first);
         }
-        requests.drain(..most).collect()
+        first.drain(..most).collect()
     }
 }
