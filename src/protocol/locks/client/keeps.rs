@@ -230,6 +230,8 @@ impl LockClient {
             users,
             next: token.plus(1),
             left,
+            granted: left,
+            since: cx.now,
             free_since: cx.now,
             last_user: request,
         };
@@ -331,7 +333,7 @@ impl LockClient {
                 let service = service.clone();
                 return cx.send(from, GrantorMessage::Release { service, request: place });
             }
-            self.kept.forbid(&key, cx.now, idle(cx));
+            self.kept.note_recall(&key, cx.now, idle(cx));
             return self.end_keep_at((&key, service), Some(from), cx);
         }
         // The keep has ended already: the grantor is told that the hold is an ordinary one.

@@ -25,6 +25,12 @@ const REMEMBERED: u32 = 4;
 const LOOKS_IN_IDLE: u32 = 4;
 /// The number of tokens that a member asks for first, and after it has used up such a range.
 const RANGES: [u32; 2] = [1 << 6, 1 << 12];
+/// The least number of locks that a keep grants before a recall, if the name is kept again after
+/// it.
+const WORTHWHILE_USES: u32 = 4;
+/// The part of `idle` for which such a keep lasts at least. A member in a loop takes many locks
+/// before a recall arrives, also of a name that another member wants as often.
+const WORTHWHILE_TIME: u32 = 16;
 /// The most requests that use a kept share at once: one message lists all of them.
 pub(crate) const MAX_USERS: usize = 1 << 6;
 
@@ -65,7 +71,7 @@ pub(super) struct KeptName {
     pub(super) until: Time,
     /// The time of the next look at the name.
     pub(super) next_look: Time,
-    /// Whether another member has wanted the lock: it is not kept again while the name is
+    /// Whether another member has wanted the lock too soon: it is not kept again while the name is
     /// remembered.
     pub(super) is_recalled: bool,
     /// The number of tokens to ask for.
@@ -85,6 +91,9 @@ pub(super) struct KeptLock {
     /// The next token of the range, and the number of remaining tokens.
     pub(super) next: Token,
     pub(super) left: u32,
+    /// The number of remaining tokens at first, and the time at which the lock was granted.
+    pub(super) granted: u32,
+    pub(super) since: Time,
     /// The time since which the lock is free, and the last request that used it.
     pub(super) free_since: Time,
     pub(super) last_user: RequestId,
@@ -282,9 +291,15 @@ impl KeptLocks {
         }
     }
 
-    /// Notes that another member wants the lock of the name.
-    pub(super) fn forbid(&mut self, key: &KeepKey, now: Time, idle: Duration) {
-        if let Some(known) = self.names.get_mut(key) {
+    /// Notes that another member wants the lock of the name. The name is not kept again for a
+    /// while, unless its keep has saved more messages than the recall costs.
+    pub(super) fn note_recall(&mut self, key: &KeepKey, now: Time, idle: Duration) {
+        let Some(known) = self.names.get_mut(key) else { return };
+        let is_worthwhile = known.lock.as_ref().is_some_and(|lock| {
+            lock.granted - lock.left >= WORTHWHILE_USES
+                && now.since(lock.since) >= idle / WORTHWHILE_TIME
+        });
+        if !is_worthwhile {
             known.is_recalled = true;
             known.until = now + idle * 8;
         }

@@ -154,6 +154,33 @@ fn a_recalled_lock_is_given_back_and_not_kept_again() {
 }
 
 #[test]
+fn a_lock_is_kept_again_after_a_recall_only_if_its_keep_has_saved_more_than_the_recall_cost() {
+    let (short, long) = (Duration::from_millis(5), Duration::from_millis(20));
+    for (uses, kept_for, kept_again) in
+        [(4, long, true), (3, long, false), (64, short, false), (0, long, false)]
+    {
+        let mut node = keeper();
+        let mut keep_of_next = None;
+        let outbox = node.cx(NOW + kept_for, &mut Vec::new(), |locks, cx| {
+            cx.standing.leased = true;
+            for number in (3..).take(uses) {
+                locks.on_command(command(number), &|_| false, cx);
+                locks.client.release(RequestId(number), cx);
+            }
+            locks.client.on_recall(ANN, &service(), RequestId(2), cx);
+            locks.on_command(command(100), &|_| false, cx);
+        });
+        for (_, message) in outbox {
+            if let Message::Grantor(GrantorMessage::RequestLock { keep, .. }) = message {
+                keep_of_next = Some(keep);
+            }
+        }
+        let expected = if kept_again { 64 } else { 0 };
+        assert_eq!(keep_of_next, Some(expected), "{uses} uses in {kept_for:?}");
+    }
+}
+
+#[test]
 fn a_lock_that_is_recalled_while_it_is_used_becomes_an_ordinary_hold() {
     let mut node = keeper();
     let said = act(&mut node, |locks, cx| {
