@@ -25,7 +25,19 @@ pub struct NoResurrectedGrant {
 }
 
 impl NoResurrectedGrant {
-    fn on_answer(&mut self, process: ProcessId, service: &ServiceName, epoch: Epoch) {
+    /// Notes that a process begins to answer a recovery. Its answer takes several steps. It has all
+    /// grants of which the process has heard.
+    fn on_answer(
+        &mut self,
+        (process, site): (ProcessId, usize),
+        (service, epoch): (&ServiceName, Epoch),
+        world: &World,
+    ) {
+        let Some(node) = world.sites[site].node.as_ref() else { return };
+        let own = world.history().open().map(|ask| world.call(ask));
+        let own =
+            own.filter(|call| call.process == process && node.granted(call.request).is_some());
+        self.told.extend(own.map(|call| (process, call.request)));
         let of_it = self.sent.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
         let late = of_it
             .filter(|(key, (of, by))| *of < epoch && by == service && !self.told.contains(key));
@@ -61,7 +73,7 @@ impl Invariant for NoResurrectedGrant {
                 Message::Grantor(GrantorMessage::Report { service, epoch, holds, .. }) => {
                     self.told.extend(holds.iter().map(|hold| (*process, hold.request)));
                     if self.answered.get(&(*process, service.clone())) != Some(epoch) {
-                        self.on_answer(*process, service, *epoch);
+                        self.on_answer((*process, *site), (service, *epoch), world);
                     }
                 }
                 // A grantor that asks others has also asked itself, and answered without a packet.
@@ -71,13 +83,7 @@ impl Invariant for NoResurrectedGrant {
                         .get(&(*process, service.clone()))
                         .is_none_or(|known| known < epoch) =>
                 {
-                    let Some(node) = world.sites[*site].node.as_ref() else { return Ok(()) };
-                    let own = world.history().open().map(|ask| world.call(ask));
-                    let own = own.filter(|call| {
-                        call.process == *process && node.granted(call.request).is_some()
-                    });
-                    self.told.extend(own.map(|call| (*process, call.request)));
-                    self.on_answer(*process, service, *epoch);
+                    self.on_answer((*process, *site), (service, *epoch), world);
                 }
                 _ => {}
             },
