@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::interrupt;
 use crate::message::{BenchOrder, BenchReport, Event, Load, LoadResult, Usage, Window};
-use crate::processes::{ChildOutput, ChildUpdate, Processes, free_addresses};
+use crate::processes::{ChildOutput, ChildUpdate, Processes, StopSignal, free_addresses};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -291,6 +291,13 @@ impl BenchCluster {
         let at = clock::now();
         self.processes.kill(index);
         at
+    }
+
+    /// Sends SIGSTOP, and returns the time at which it was sent.
+    pub(crate) fn stop(&mut self, index: usize) -> BenchResult<u64> {
+        let at = clock::now();
+        self.processes.signal(index, StopSignal::Stop).map_err(|why| why.to_string())?;
+        Ok(at)
     }
 
     /// Waits until the member that was ordered to leave has ended.

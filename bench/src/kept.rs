@@ -23,9 +23,27 @@ const KEPT: f64 = 3.0;
 const ELSEWHERE: [u32; 2] = [1, 10];
 /// The limit of the 99th percentile of these locks, as a multiple of R's.
 const RECALLED: f64 = 2.2;
+/// The figures of locks that are recalled: of members that take locks as fast as they can, and of
+/// members that take some each millisecond.
+const RECALLED_TEXTS: [[&str; 4]; 2] = [
+    [
+        "locks of all members",
+        "lock that another member keeps, 99th percentile",
+        "floor R of all members, 99th percentile",
+        "99th percentile / that of R",
+    ],
+    [
+        "paced locks of all members",
+        "paced lock that another member keeps, 99th percentile",
+        "paced floor R of all members, 99th percentile",
+        "99th percentile of paced locks / that of R",
+    ],
+];
 /// The target for two members that want one name by turns, as a share of their rate without
 /// keeping.
 const IN_TURN: f64 = 0.95;
+/// The keeper that fails.
+const KEEPER: usize = 3;
 /// The limit of the time until another member has the lock of a killed keeper, in seconds.
 const KEEPER_DEATH: f64 = 0.010;
 /// The number of locks over which messages are counted.
@@ -109,6 +127,8 @@ fn kept_names(
 }
 
 /// Measures the same members when each also wants some names that the next one keeps, beside R.
+/// They take locks as fast as they can, and then some locks each millisecond. The processors are
+/// then mostly idle, as for members with machines of their own.
 pub(crate) fn recalled(
     args: &BenchArgs,
     logs: &Path,
@@ -117,26 +137,29 @@ pub(crate) fn recalled(
 ) -> BenchResult<()> {
     let mut cluster = keepers(logs)?;
     let at = cluster.listener(0, &BenchOrder::Echo(false))?;
+    let floors = [Load::PingPong { at, in_flight: 1, together: false }, Load::PacedPing { at }];
     for round in 1..=args.rounds {
         progress.show(&format!("round {round} of {}", args.rounds));
-        let floor = for_each_keeper(|_| Load::PingPong { at, in_flight: 1, together: false });
-        let floor = percentile_99(&cluster.run(&floor, args.span())?);
-        for percent in ELSEWHERE {
-            let own = for_each_keeper(|keeper| names_of(keeper, Taken::Lock));
-            warm_up(&mut cluster, &own)?;
-            let loads = for_each_keeper(|keeper| {
-                let keepers = KEEPERS as u32;
-                Load::Recalls(Affinity { names: NAMES, keeper, keepers, percent })
-            });
-            let ran = cluster.run(&loads, args.span())?;
-            let rate = ran.iter().map(LoadResult::rate).sum();
-            sheet.note(percent, Figure::rate("locks of all members"), rate);
-            let waited = percentile_99(&ran);
-            let figure = Figure::time("lock that another member keeps, 99th percentile");
-            sheet.note(percent, figure, waited);
-            sheet.note(percent, Figure::time("floor R of all members, 99th percentile"), floor);
-            let ratio = Figure::new("99th percentile / that of R", Unit::Times).at_most(RECALLED);
-            sheet.note(percent, ratio, waited / floor);
+        for (floor, texts) in floors.into_iter().zip(RECALLED_TEXTS) {
+            let paced = matches!(floor, Load::PacedPing { .. });
+            let ran = cluster.run(&for_each_keeper(|_| floor), args.span())?;
+            let floor = percentile_99(&ran);
+            for percent in ELSEWHERE {
+                let own = for_each_keeper(|keeper| names_of(keeper, Taken::Lock));
+                warm_up(&mut cluster, &own)?;
+                let loads = for_each_keeper(|keeper| {
+                    let keepers = KEEPERS as u32;
+                    Load::Recalls(Affinity { names: NAMES, keeper, keepers, percent, paced })
+                });
+                let ran = cluster.run(&loads, args.span())?;
+                let rate = ran.iter().map(LoadResult::rate).sum();
+                let waited = percentile_99(&ran);
+                sheet.note(percent, Figure::rate(texts[0]), rate);
+                sheet.note(percent, Figure::time(texts[1]), waited);
+                sheet.note(percent, Figure::time(texts[2]), floor);
+                let ratio = Figure::new(texts[3], Unit::Times).at_most(RECALLED);
+                sheet.note(percent, ratio, waited / floor);
+            }
         }
         progress.step();
     }
@@ -223,36 +246,71 @@ pub(crate) fn keeper_dies(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let (keeper, waiter) = (3, 2);
     for round in 1..=args.rounds {
         for keep in [true, false] {
             progress.show(&format!("round {round} of {}", args.rounds));
-            let mut cluster = BenchCluster::set(KEEPERS, logs.to_owned())?;
-            cluster.ask(1, &BenchOrder::Become, BenchReport::did)?;
-            cluster.ask(keeper, &BenchOrder::Keep(keep), BenchReport::done)?;
-            cluster.pause(SETTLE)?;
-            for _ in 0..3 {
-                cluster.ask(keeper, &BenchOrder::HoldQueues(1), BenchReport::done)?;
-                cluster.ask(keeper, &BenchOrder::FreeQueues, BenchReport::done)?;
-            }
-            let from = cluster.kill(keeper);
-            cluster.order(waiter, &BenchOrder::Wait(vec![QueuedWaiter { queue: 0, waiter: 0 }]));
-            let granted =
-                cluster.any_report("for another member to have the lock", |index, report| {
-                    match report {
-                        BenchReport::Served(served) if index == waiter => Some(served[0].at),
-                        _ => None,
-                    }
-                })?;
+            let time = until_granted(logs, keep, |cluster| Ok(cluster.kill(KEEPER)))?;
             let figure = match keep {
                 true => {
                     Figure::time("keeper killed, until another has its lock").at_most(KEEPER_DEATH)
                 }
                 false => Figure::time("the same without keeping"),
             };
-            sheet.note_time(KEEPERS as u32, figure, between(from, granted));
+            sheet.note_time(KEEPERS as u32, figure, time);
             progress.step();
         }
     }
     Ok(())
+}
+
+/// Measures the time from the stop of a keeper of a free lock, by SIGSTOP, to the grant to another
+/// member. Nothing can vouch for a death, so the member lease has to end.
+pub(crate) fn keeper_pauses(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
+    for round in 1..=args.rounds {
+        for keep in [true, false] {
+            progress.show(&format!("round {round} of {}", args.rounds));
+            let time = until_granted(logs, keep, |cluster| cluster.stop(KEEPER))?;
+            let figure = match keep {
+                true => "keeper paused, until another has its lock",
+                false => "the same without keeping",
+            };
+            sheet.note_time(KEEPERS as u32, Figure::time(figure), time);
+            progress.step();
+        }
+    }
+    Ok(())
+}
+
+/// The time from the failure of a member, which has locked a name lately, to the grant of that name
+/// to another member.
+fn until_granted(
+    logs: &Path,
+    keep: bool,
+    fail: impl FnOnce(&mut BenchCluster) -> BenchResult<u64>,
+) -> BenchResult<Duration> {
+    let waiter = 2;
+    let mut cluster = BenchCluster::set(KEEPERS, logs.to_owned())?;
+    cluster.ask(1, &BenchOrder::Become, BenchReport::did)?;
+    cluster.ask(KEEPER, &BenchOrder::Keep(keep), BenchReport::done)?;
+    cluster.pause(SETTLE)?;
+    for _ in 0..TIMES {
+        cluster.ask(KEEPER, &BenchOrder::HoldQueues(1), BenchReport::done)?;
+        cluster.ask(KEEPER, &BenchOrder::FreeQueues, BenchReport::done)?;
+    }
+    let from = fail(&mut cluster)?;
+    cluster.order(waiter, &BenchOrder::Wait(vec![QueuedWaiter { queue: 0, waiter: 0 }]));
+    let granted =
+        cluster.any_report(
+            "for another member to have the lock",
+            |index, report| match report {
+                BenchReport::Served(served) if index == waiter => Some(served[0].at),
+                _ => None,
+            },
+        )?;
+    Ok(between(from, granted))
 }

@@ -20,6 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -31,6 +32,9 @@ const BUFFER: usize = 64 * 1024;
 const SCATTERED: u32 = 4096;
 /// The number of locks without a wait after which a task yields and reads the clock.
 pub(crate) const STRETCH: u64 = 128;
+/// The time from one piece of paced work to the next, and the number of locks of each piece.
+const PACE: Duration = Duration::from_millis(1);
+const PACED: u64 = 10;
 /// The time after the end within which the last process notices the end.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -116,18 +120,19 @@ pub(crate) async fn recalls(
     affinity: Affinity,
     window: Window,
 ) -> Outcome<LoadResult> {
-    let Affinity { names, keeper, keepers, percent } = affinity;
+    let Affinity { names, keeper, keepers, percent, paced } = affinity;
     // The names are those of the warm-up: one thread, with the keeper as the round.
     let [own, others] = [keeper, keeper % keepers + 1].map(|round| thread_names(0, names, round));
     let work = async move {
         let mut own = own.iter().cycle();
         let mut ran = LoadResult::default();
         let mut random = u64::from(keeper);
+        let mut pace = paced.then(pace);
         until(window.from).await;
         let mut now = clock::now();
         let from = now;
         while now < window.to {
-            for _ in 0..STRETCH {
+            for _ in 0..if paced { PACED } else { STRETCH } {
                 // Knuth's generator gives the same sequence in each run.
                 random = random
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -142,7 +147,10 @@ pub(crate) async fn recalls(
                 }
                 ran.taken += 1;
             }
-            tokio::task::yield_now().await;
+            match &mut pace {
+                Some(pace) => drop(pace.tick().await),
+                None => tokio::task::yield_now().await,
+            }
             now = clock::now();
         }
         ran.nanos = now - from;
@@ -152,6 +160,13 @@ pub(crate) async fn recalls(
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
     });
     thread.await?
+}
+
+/// The times of paced work.
+fn pace() -> Interval {
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
 }
 
 /// Takes locks until the window ends. `timed`: each lock is timed by itself, else each stretch of
@@ -297,6 +312,29 @@ pub(crate) async fn ping_pong(
         Outcome::Ok(ran)
     };
     // The work runs on a thread of the runtime, as an application's task does.
+    tokio::spawn(work).await?
+}
+
+/// Measures floor R with one frame each millisecond.
+pub(crate) async fn paced_ping(at: SocketAddr, window: Window) -> Outcome<LoadResult> {
+    let work = async move {
+        let mut stream = connect(at).await?;
+        let mut frame = [7; FRAME];
+        let mut ran = LoadResult::default();
+        let mut pace = pace();
+        until(window.from).await;
+        let from = clock::now();
+        while clock::now() < window.to {
+            pace.tick().await;
+            let begun = clock::now();
+            stream.write_all(&frame).await?;
+            stream.read_exact(&mut frame).await?;
+            ran.spans.add(clock::now() - begun);
+            ran.taken += 1;
+        }
+        ran.nanos = clock::now() - from;
+        Outcome::Ok(ran)
+    };
     tokio::spawn(work).await?
 }
 

@@ -97,7 +97,7 @@ const fn case(
     Case { name, sizes, steps, run }
 }
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 22] = [
     case("local", "tasks", |_| 1, speed::local),
     case("remote", "tasks", |_| 1, speed::remote),
     case("remote-64", "tasks", |_| 1, speed::remote_many),
@@ -116,6 +116,7 @@ const CASES: [Case; 21] = [
     case("recovery", HELD, |args| args.holds.len(), grantor_change::recovery),
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
     case("keeper-dies", "members", |_| 2, kept::keeper_dies),
+    case("keeper-pauses", "members", |_| 2, kept::keeper_pauses),
     case("members", "members", |args| membership::sizes(args.members).len(), membership::members),
     case("idle", "members", |_| 2, membership::idle),
     case("secure", "tasks or members", |_| secure::PARTS, secure::secure),

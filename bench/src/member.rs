@@ -2,8 +2,8 @@
 
 use crate::CommandResult;
 use crate::load::{
-    HELD, LocalTable, Outcome, Reader, STRETCH, echo, held_name, hub, on_threads, passing_name,
-    ping_pong, recalls, run, spoke,
+    HELD, LocalTable, Outcome, Reader, STRETCH, echo, held_name, hub, on_threads, paced_ping,
+    passing_name, ping_pong, recalls, run, spoke,
 };
 use crate::message::{
     BenchOrder, BenchReport, Event, Holdings, Load, LoadResult, Names, QueuedWaiter, Served, Taken,
@@ -281,6 +281,7 @@ impl BenchMember {
             Load::PingPong { at, in_flight, together } => {
                 ping_pong(at, in_flight, together, window).await
             }
+            Load::PacedPing { at } => paced_ping(at, window).await,
             Load::Spoke { at, brings } => spoke(at, brings, window).await,
         }
     }

@@ -127,6 +127,11 @@ pub(crate) enum Load {
         /// Whether all frames of one read go into one write.
         together: bool,
     },
+    /// Floor R, with one frame each millisecond.
+    PacedPing {
+        /// The process that answers.
+        at: SocketAddr,
+    },
     /// Floor H.
     Spoke {
         /// The address of the hub.
@@ -158,6 +163,9 @@ pub(crate) struct Affinity {
     pub(crate) keepers: u32,
     /// The locks of 100 whose name the next keeper keeps.
     pub(crate) percent: u32,
+    /// Whether the keeper takes some locks each millisecond, and sleeps meanwhile. Otherwise it
+    /// takes one after the other.
+    pub(crate) paced: bool,
 }
 
 /// The locks that the tasks of a load take.
