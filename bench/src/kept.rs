@@ -54,6 +54,8 @@ const MESSAGE_LIMIT: f64 = 0.01;
 const WARM_UP: Duration = Duration::from_millis(50);
 /// The time until all messages are acknowledged.
 const SETTLE: Duration = Duration::from_millis(600);
+/// The time until a release has arrived; less than a free keep lasts.
+const RELEASED: Duration = Duration::from_millis(50);
 /// The locks of a name until it is kept and used. A member keeps a lock at its second lock of the
 /// name, and uses the keep from the third on.
 const TIMES: u64 = 3;
@@ -137,12 +139,14 @@ pub(crate) fn recalled(
 ) -> BenchResult<()> {
     let mut cluster = keepers(logs)?;
     let at = cluster.listener(0, &BenchOrder::Echo(false))?;
-    let floors = [Load::PingPong { at, in_flight: 1, together: false }, Load::PacedPing { at }];
     for round in 1..=args.rounds {
         progress.show(&format!("round {round} of {}", args.rounds));
-        for (floor, texts) in floors.into_iter().zip(RECALLED_TEXTS) {
-            let paced = matches!(floor, Load::PacedPing { .. });
-            let ran = cluster.run(&for_each_keeper(|_| floor), args.span())?;
+        for (paced, texts) in [false, true].into_iter().zip(RECALLED_TEXTS) {
+            let floor = for_each_keeper(|keeper| match paced {
+                true => Load::PacedPing { at, keeper },
+                false => Load::PingPong { at, in_flight: 1, together: false },
+            });
+            let ran = cluster.run(&floor, args.span())?;
             let floor = percentile_99(&ran);
             for percent in ELSEWHERE {
                 let own = for_each_keeper(|keeper| names_of(keeper, Taken::Lock));
@@ -302,6 +306,7 @@ fn until_granted(
         cluster.ask(KEEPER, &BenchOrder::HoldQueues(1), BenchReport::done)?;
         cluster.ask(KEEPER, &BenchOrder::FreeQueues, BenchReport::done)?;
     }
+    cluster.pause(RELEASED)?;
     let from = fail(&mut cluster)?;
     cluster.order(waiter, &BenchOrder::Wait(vec![QueuedWaiter { queue: 0, waiter: 0 }]));
     let granted =

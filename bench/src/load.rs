@@ -20,7 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -32,9 +32,12 @@ const BUFFER: usize = 64 * 1024;
 const SCATTERED: u32 = 4096;
 /// The number of locks without a wait after which a task yields and reads the clock.
 pub(crate) const STRETCH: u64 = 128;
-/// The time from one piece of paced work to the next, and the number of locks of each piece.
+/// The time from one piece of a process's paced work to the next.
 const PACE: Duration = Duration::from_millis(1);
+/// The number of locks of each piece.
 const PACED: u64 = 10;
+/// The number of processes after which two have the same times.
+const PACES: u32 = 4;
 /// The time after the end within which the last process notices the end.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -127,8 +130,8 @@ pub(crate) async fn recalls(
         let mut own = own.iter().cycle();
         let mut ran = LoadResult::default();
         let mut random = u64::from(keeper);
-        let mut pace = paced.then(pace);
         until(window.from).await;
+        let mut pace = paced.then(|| pace(keeper));
         let mut now = clock::now();
         let from = now;
         while now < window.to {
@@ -162,9 +165,10 @@ pub(crate) async fn recalls(
     thread.await?
 }
 
-/// The times of paced work.
-fn pace() -> Interval {
-    let mut pace = interval(PACE);
+/// The times of a process's paced work. Those of several processes do not come together.
+fn pace(process: u32) -> Interval {
+    let first = Instant::now() + PACE * (process % PACES) / PACES;
+    let mut pace = interval_at(first, PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pace
 }
@@ -316,13 +320,13 @@ pub(crate) async fn ping_pong(
 }
 
 /// Measures floor R with one frame each millisecond.
-pub(crate) async fn paced_ping(at: SocketAddr, window: Window) -> Outcome<LoadResult> {
+pub(crate) async fn paced_ping(at: SocketAddr, keeper: u32, window: Window) -> Outcome<LoadResult> {
     let work = async move {
         let mut stream = connect(at).await?;
         let mut frame = [7; FRAME];
         let mut ran = LoadResult::default();
-        let mut pace = pace();
         until(window.from).await;
+        let mut pace = pace(keeper);
         let from = clock::now();
         while clock::now() < window.to {
             pace.tick().await;

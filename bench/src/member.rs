@@ -281,7 +281,7 @@ impl BenchMember {
             Load::PingPong { at, in_flight, together } => {
                 ping_pong(at, in_flight, together, window).await
             }
-            Load::PacedPing { at } => paced_ping(at, window).await,
+            Load::PacedPing { at, keeper } => paced_ping(at, keeper, window).await,
             Load::Spoke { at, brings } => spoke(at, brings, window).await,
         }
     }

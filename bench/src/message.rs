@@ -131,6 +131,8 @@ pub(crate) enum Load {
     PacedPing {
         /// The process that answers.
         at: SocketAddr,
+        /// The number of this process.
+        keeper: u32,
     },
     /// Floor H.
     Spoke {
