@@ -16,6 +16,8 @@ pub struct NoResurrectedGrant {
     answered: BTreeMap<(ProcessId, ServiceName), Epoch>,
     /// Grants that were reported to the next grantor before their process began to hold them.
     told: BTreeSet<(ProcessId, RequestId)>,
+    /// Grants of which a process had heard when it began a report that is not complete.
+    untold: BTreeMap<(ProcessId, ServiceName), BTreeSet<RequestId>>,
     /// Grants that were sent.
     sent: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
     /// The grantors. A grantor tells its own client of a grant without a packet, and may stop
@@ -34,10 +36,14 @@ impl NoResurrectedGrant {
         world: &World,
     ) {
         let Some(node) = world.sites[site].node.as_ref() else { return };
-        let own = world.history().open().map(|ask| world.call(ask));
-        let own =
-            own.filter(|call| call.process == process && node.granted(call.request).is_some());
-        self.told.extend(own.map(|call| (process, call.request)));
+        let open = world.history().open().map(|ask| world.call(ask));
+        let heard = open.filter(|call| {
+            call.process == process
+                && call.service == *service
+                && node.granted(call.request).is_some()
+        });
+        let heard = heard.map(|call| call.request).collect();
+        self.untold.insert((process, service.clone()), heard);
         let of_it = self.sent.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
         let late = of_it
             .filter(|(key, (of, by))| *of < epoch && by == service && !self.told.contains(key));
@@ -70,10 +76,16 @@ impl Invariant for NoResurrectedGrant {
                         self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
                     sent.0 = sent.0.max(*epoch);
                 }
-                Message::Grantor(GrantorMessage::Report { service, epoch, holds, .. }) => {
+                Message::Grantor(GrantorMessage::Report {
+                    service, epoch, holds, last, ..
+                }) => {
                     self.told.extend(holds.iter().map(|hold| (*process, hold.request)));
-                    if self.answered.get(&(*process, service.clone())) != Some(epoch) {
+                    let key = (*process, service.clone());
+                    if self.answered.get(&key) != Some(epoch) {
                         self.on_answer((*process, *site), (service, *epoch), world);
+                    }
+                    if *last {
+                        self.untold.remove(&key);
                     }
                 }
                 // A grantor that asks others has also asked itself, and answered without a packet.
@@ -84,6 +96,9 @@ impl Invariant for NoResurrectedGrant {
                         .is_none_or(|known| known < epoch) =>
                 {
                     self.on_answer((*process, *site), (service, *epoch), world);
+                    let own = self.untold.remove(&(*process, service.clone()));
+                    let own = own.into_iter().flatten();
+                    self.told.extend(own.map(|request| (*process, request)));
                 }
                 _ => {}
             },
@@ -93,8 +108,11 @@ impl Invariant for NoResurrectedGrant {
                 let said_by = self.sent.remove(&key).map(|(epoch, _)| epoch);
                 let own = self.grantors.get(&(call.process, call.service.clone()));
                 let said_by = said_by.max(own.copied());
-                let was_told = self.told.remove(&key);
-                if let Some(epoch) = self.answered.get(&(call.process, call.service.clone()))
+                let at = (call.process, call.service.clone());
+                let is_due =
+                    self.untold.get(&at).is_some_and(|heard| heard.contains(&call.request));
+                let was_told = self.told.remove(&key) || is_due;
+                if let Some(epoch) = self.answered.get(&at)
                     && *token < epoch.0
                     && !was_told
                     && said_by < Some(*epoch)
