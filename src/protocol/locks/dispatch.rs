@@ -163,8 +163,7 @@ impl Locks {
         let Some(grantor) = self.grantor_in(&service, epoch) else {
             return self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
         };
-        let complete = (last, parts.unwrap_or_default());
-        grantor.on_part_of_report(from, objects.into_vec(), (holds, waits), complete, cx);
+        grantor.on_part_of_report(from, objects.into_vec(), (holds, waits), (last, parts), cx);
         self.answer_bids(&service, cx);
         if from != cx.me && self.client.is_report_awaited() {
             // This member's own report goes on beside those of others. Its steps by the timer would

@@ -87,8 +87,9 @@ pub(crate) struct Grantor {
     /// table, or had not answered an earlier recovery.
     revalidations: BTreeMap<ProcessId, RevalidationAnswers>,
     /// Members that had not answered a recovery when a predecessor sent its table instead. Their
-    /// next report answers the recovery, so it is older than the revalidation.
-    outdated_reporters: BTreeSet<ProcessId>,
+    /// next report answers the recovery, so it is older than the revalidation. For each, whether it
+    /// has begun to report by part.
+    outdated_reporters: BTreeMap<ProcessId, bool>,
     /// Predecessors whose tables exceeded the bounds.
     refused_tables: BTreeSet<ProcessId>,
     /// The member of the latest earlier grantor that this member knew of, if any. `Some(None)`: it
@@ -142,7 +143,7 @@ impl Grantor {
             table: Table::new(epoch).within(cx),
             phase: GrantorPhase::Acting,
             revalidations: BTreeMap::new(),
-            outdated_reporters: BTreeSet::new(),
+            outdated_reporters: BTreeMap::new(),
             refused_tables: BTreeSet::new(),
             last_known: None,
             departed: BTreeSet::new(),
@@ -743,7 +744,7 @@ impl Grantor {
         self.kept.retain(|process| view.contains(process));
         self.keep_copying(view);
         self.revalidations.retain(|process, _| view.contains(*process));
-        self.outdated_reporters.retain(|process| view.contains(*process));
+        self.outdated_reporters.retain(|process, _| view.contains(*process));
         self.refused_tables.retain(|process| view.contains(*process));
         if let Some(early) = self.phase.early_mut()
             && !departed.is_empty()

@@ -57,6 +57,8 @@ pub(super) struct EarlyMessages {
     over: BTreeMap<ProcessId, BTreeSet<RequestId>>,
     /// The approximate bytes of the reported objects, by member.
     object_bytes: BTreeMap<ProcessId, usize>,
+    /// Members that report by the parts of the names, and so report their waits backwards.
+    pub(super) by_part: BTreeSet<ProcessId>,
     /// Members whose present report exceeds their room here: they report once more.
     pub(super) oversized: BTreeSet<ProcessId>,
 }

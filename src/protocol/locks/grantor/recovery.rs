@@ -63,7 +63,7 @@ impl Grantor {
         last: bool,
         cx: &mut StepContext,
     ) {
-        self.on_part_of_report(from, objects, entries, (last, 0), cx);
+        self.on_part_of_report(from, objects, entries, (last, None), cx);
     }
 
     /// Handles a chunk of a member's report: whether it is the last, and the number of parts that
@@ -73,17 +73,29 @@ impl Grantor {
         from: ProcessId,
         objects: Vec<(LockName, Content)>,
         (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
-        (last, parts): (bool, u16),
+        (last, parts): (bool, Option<u16>),
         cx: &mut StepContext,
     ) {
-        if self.outdated_reporters.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
-            return self.on_late_report(from, waits, last, cx);
+        let acts = self.is_acting();
+        if let Some(by_part) = self.outdated_reporters.get_mut(&from)
+            && !planted!(cx.mutant, BelieveOutdatedReport)
+        {
+            *by_part |= parts.is_some();
+            // A grantor that acts asks for no report by part. So this one is the answer to the
+            // revalidation, which the member has begun in place of the rest of the outdated one.
+            if !*by_part || parts.is_some() || !acts {
+                return self.on_late_report(from, waits, (last, parts.is_some()), cx);
+            }
+            self.outdated_reporters.remove(&from);
         }
-        if self.is_acting() {
+        if acts {
             return self.on_revalidation_report(from, objects, (holds, waits), last, cx);
         }
         let GrantorPhase::Recovering { early, awaiting, .. } = &mut self.phase else { return };
         let Some(complete) = awaiting.get_mut(&from) else { return };
+        if parts.is_some() {
+            early.by_part.insert(from);
+        }
         let most = cx.limits.member_bytes();
         for (name, content) in objects {
             let maybe_stale = !planted!(cx.mutant, CallItSure);
@@ -137,7 +149,7 @@ impl Grantor {
         } else if last {
             awaiting.remove(&from);
         } else if !early.oversized.contains(&from) || planted!(cx.mutant, OpenBesideLeftOutHolds) {
-            *complete = parts.min(ALL_PARTS - 1).max(*complete);
+            *complete = parts.unwrap_or(0).min(ALL_PARTS - 1).max(*complete);
         }
         self.send_waits_on(from, left_out, cx);
         if reports_again {
@@ -154,7 +166,7 @@ impl Grantor {
         &mut self,
         from: ProcessId,
         waits: Vec<WaitReport>,
-        last: bool,
+        (last, by_part): (bool, bool),
         cx: &mut StepContext,
     ) {
         if last {
@@ -165,8 +177,13 @@ impl Grantor {
                 let most = cx.limits.member_bytes();
                 let is_in_order = |ticket| self.table.is_in_order(ticket);
                 let left_out = early.waits.keep(from, waits, most, is_in_order);
+                if by_part {
+                    early.by_part.insert(from);
+                }
                 self.send_waits_on(from, left_out, cx);
             }
+            // They come backwards. The revalidation brings all waits of the member in their order.
+            None if by_part => {}
             None => {
                 let mut waits = waits;
                 waits.sort_by_key(|wait| wait.request);

@@ -63,7 +63,8 @@ impl Grantor {
             self.revalidations =
                 unheard.map(|process| (process, RevalidationAnswers::default())).collect();
             self.outdated_reporters.remove(&from);
-            self.outdated_reporters.extend(awaiting.keys());
+            let by_part = |process| (process, early.by_part.contains(&process));
+            self.outdated_reporters.extend(awaiting.keys().copied().map(by_part));
             self.table = Table::new(self.epoch).within(cx);
             self.phase = GrantorPhase::Receiving { early: std::mem::take(early), source: from };
         }
@@ -151,7 +152,7 @@ impl Grantor {
             return;
         }
         if awaits_others {
-            let awaiting = self.outdated_reporters.iter().map(|process| (*process, 0)).collect();
+            let awaiting = self.outdated_reporters.keys().map(|process| (*process, 0)).collect();
             let (open, has_earlier_table) = (0, true);
             self.phase = GrantorPhase::Recovering { early, awaiting, open, has_earlier_table };
             return;
@@ -176,6 +177,12 @@ impl Grantor {
         self.revalidate(cx);
         planted!(cx.mutant, LoseWaitsBesideTable => drop(early.waits.take_all()));
         for (process, waits) in early.waits.take_all() {
+            // Only its later waits may be known. The revalidation brings all of them in order.
+            let is_backwards =
+                self.outdated_reporters.contains_key(&process) && early.by_part.contains(&process);
+            if is_backwards {
+                continue;
+            }
             let lasting = waits.into_iter().filter(|wait| !early.is_over((process, wait.request)));
             self.enter_missing_waits(process, lasting, cx);
         }

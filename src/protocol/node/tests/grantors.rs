@@ -331,7 +331,13 @@ fn a_table_that_arrives_after_a_part_has_opened_is_dropped_and_its_sender_is_ask
     let said = said(Origin::Everyone, |grantor, view, cx| {
         let none = || (Vec::new(), Vec::new());
         for process in [cx.me, ANN, BOB] {
-            grantor.on_part_of_report(process, Vec::new(), none(), (process == cx.me, 300), cx);
+            grantor.on_part_of_report(
+                process,
+                Vec::new(),
+                none(),
+                (process == cx.me, Some(300)),
+                cx,
+            );
         }
         assert!(!grantor.is_acting() && grantor.open_parts() > Some(0));
         cx.outbox.clear();
@@ -354,7 +360,7 @@ fn a_try_of_an_open_part_is_answered_and_one_of_another_part_is_undecided() {
         let none = || (Vec::new(), Vec::new());
         let open = part_of(low) + 1;
         for process in [cx.me, ANN, BOB] {
-            grantor.on_part_of_report(process, Vec::new(), none(), (false, open), cx);
+            grantor.on_part_of_report(process, Vec::new(), none(), (false, Some(open)), cx);
         }
         cx.outbox.clear();
         for (request, name) in [(1, low), (2, high)] {

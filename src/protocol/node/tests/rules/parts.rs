@@ -33,7 +33,7 @@ fn hears((node, grantor): &mut (Node, Grantor), reports: Reports<'_>) -> Vec<Mes
     said_in(node, true, |_, cx| {
         for (from, parts, holds, waits) in reports {
             let (entries, is_last) = ((holds.clone(), waits.clone()), *parts == ALL_PARTS);
-            grantor.on_part_of_report(*from, Vec::new(), entries, (is_last, *parts), cx);
+            grantor.on_part_of_report(*from, Vec::new(), entries, (is_last, Some(*parts)), cx);
         }
     })
 }
